@@ -1,0 +1,12 @@
+"""Stateless: each record goes out as it came."""
+
+import samzapy
+
+
+@samzapy.task
+def copy_each(envelope, collector, context):
+    collector.send("bench-output", envelope.value, key=envelope.key)
+
+
+if __name__ == "__main__":
+    samzapy.run()

@@ -1,0 +1,323 @@
+"""What the tests of bad input share: topics with odd records in them, and jobs that end by themselves.
+
+Spark's start is most of a job's start. So what is refused before it runs as `python job.py`, and what comes after it
+runs as a driver of one JVM that stays: the driver is a process of its own, as under spark-submit, with its own exit
+code and stderr. Jobs that take signals run under a spark-submit of their own (`samzapy.testing.job_process`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from py4j.java_gateway import GatewayParameters, JavaGateway
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_to_end
+from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.model.topics import TopicSpec
+from samzapy.stream.log import LogRecord
+from samzapy.testing.waiting import wait_until
+
+JOBS = Path(__file__).parent.parent / "bad_jobs"
+BY_WORD = JOBS / "by_word.py"
+PROPERTIES = BY_WORD.with_suffix(".properties")
+SAMZAPY = Path(sys.executable).with_name("samzapy")
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for seconds: compiling well is two thirds of what a start costs."""
+_ENDS_WITHIN_S = 180.0
+_FRAME_OF_OURS = re.compile(r'File ".*/samzapy/[\w/]+\.py", line')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a job ended. `told` is its stderr; under spark-submit also its stdout, where Spark sends the driver's."""
+
+    code: int
+    told: str
+
+    def says(self, *words: str) -> None:
+        """Fails unless all of `words` stand on stderr, and no stack trace of ours."""
+        missing = [word for word in words if word not in self.told]
+        assert not missing, f"wanted {missing} in what was told (exit {self.code}):\n{self.told[-6000:]}"
+        assert not _FRAME_OF_OURS.search(self.told), f"a stack trace of ours was shown:\n{self.told[-6000:]}"
+
+    def refused(self, code: int, *words: str) -> None:
+        """Fails unless it ended with `code` and one message with all of `words`, without any stack trace."""
+        self.says(*words)
+        assert (code, False) == (self.code, "Traceback" in self.told), f"exit {self.code}:\n{self.told[-6000:]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A record to publish. `timestamp_ms` 0 means now."""
+
+    value: bytes | None
+    key: bytes | None = b"k"
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int = 0
+
+
+class Cluster:
+    """Topics on the tests' broker; names get a word of their own, so that nobody meets another's."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def topic(self, name: str, partition_count: int = 1) -> str:
+        """Make a topic and give its full name."""
+        full = unique(name)
+        self.make(full, partition_count)
+        return full
+
+    def make(self, full: str, partition_count: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        # Kept whatever their timestamps say: some are years old.
+        kept = {"retention.ms": "-1", **(settings or {})}
+        new = NewTopic(full, num_partitions=partition_count, replication_factor=1, config=kept)
+        self._admin.create_topics([new])[full].result(30)
+        wait_until(lambda: full in self._admin.list_topics(timeout=10).topics, 10.0, f"the topic {full} to be known")
+
+    def make_again(self, full: str) -> None:
+        """Delete a topic and make another of the same name."""
+        self._admin.delete_topics([full])[full].result(30)
+        wait_until(lambda: full not in self._admin.list_topics(timeout=10).topics, 20.0, f"{full} to be deleted")
+        self.make(full)
+
+    def make_own(self, spec: TopicSpec) -> str:
+        """Make one of samzapy's own topics before samzapy does; gives its name."""
+        return KafkaAdmin(self.connection).ensure_topic(spec).name
+
+    def delete_before(self, full: str, offset: int, partition: int = 0) -> None:
+        """What retention does: records below `offset` are gone."""
+        at = TopicPartition(full, partition, offset)
+        (done,) = self._admin.delete_records([at]).values()
+        done.result(30)
+        where = [(full, partition)]
+        wait_until(
+            lambda: beginning_offsets(self.connection, where)[full, partition] == offset,
+            10.0,
+            "records to be deleted",
+        )
+
+    def publish(self, full: str, *messages: Message | bytes, partition: int = 0) -> None:
+        """Publish plain records, acknowledged; bytes stand for a message with that value."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "message.max.bytes": 2_000_000})
+        refused: list[str] = []
+        _produce(producer, full, messages, partition, lambda error, _: refused.extend([str(error)] if error else []))
+        assert (0, []) == (producer.flush(30), refused)
+
+    def publish_in_transactions(self, full: str, *transactions: tuple[str, Sequence[Message | bytes]]) -> None:
+        """Publish records in transactions that end with `commit` or `abort`; the topic ends in a marker."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "transactional.id": unique("feeder")})
+        producer.init_transactions(30)
+        for end, messages in transactions:
+            producer.begin_transaction()
+            _produce(producer, full, messages, 0)
+            # What is purged before it was sent would leave nothing to be aborted.
+            assert 0 == producer.flush(30)
+            producer.commit_transaction(30) if end == "commit" else producer.abort_transaction(30)
+
+    def read(self, full: str, partition: int = 0) -> list[LogRecord]:
+        """Everything committed."""
+        first = beginning_offsets(self.connection, [(full, partition)])[full, partition]
+        return list(read_to_end(self.connection, full, partition, first))
+
+    def values(self, full: str, partition: int = 0) -> list[bytes | None]:
+        return [record.value for record in self.read(full, partition)]
+
+    def first_uncommitted(self, full: str, partition: int = 0) -> bytes | None:
+        """The value of the first record of the first open transaction."""
+        settings = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "group.id": "peeping",
+            "isolation.level": "read_uncommitted",
+        }
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(full, partition, self.committed_end(full, partition))])
+            (message,) = consumer.consume(1, 30)
+            assert message.error() is None, message.error()
+            return message.value()
+        finally:
+            consumer.close()
+
+    def end(self, full: str, partition: int = 0) -> int:
+        """Where the partition ends, what is not committed yet included."""
+        where = (full, partition)
+        return end_offsets(self.connection, [where], IsolationLevel.READ_UNCOMMITTED)[where]
+
+    def committed_end(self, full: str, partition: int = 0) -> int:
+        """Where the first open transaction begins, or the end."""
+        where = (full, partition)
+        return end_offsets(self.connection, [where], IsolationLevel.READ_COMMITTED)[where]
+
+
+def unique(name: str) -> str:
+    """`name` with a word after it that no other name has."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def _produce(
+    producer: Producer, full: str, messages: Sequence[Message | bytes], partition: int, on_delivery: Any = None
+) -> None:
+    for given in messages:
+        message = given if isinstance(given, Message) else Message(value=given)
+        producer.produce(
+            full,
+            message.value,
+            message.key,
+            partition,
+            headers=list(message.headers),
+            timestamp=message.timestamp_ms,
+            on_delivery=on_delivery,
+        )
+
+
+class WarmSpark:
+    """A JVM with Spark in it that outlives its drivers; one driver at a time.
+
+    The Kafka connector stands on its class path from the start: added by each driver anew, as a job does it, its
+    classes would be there twice.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        info = directory / "connection"
+        jars = ":".join(str(path) for path in jar_paths("spark-kafka"))
+        quiet = ["--conf", "spark.ui.showConsoleProgress=false", "--conf", "spark.log.level=ERROR"]
+        with (directory / "jvm.log").open("wb") as log:
+            self._child = subprocess.Popen(
+                [
+                    str(Path(sys.executable).with_name("spark-submit")),
+                    *("--master", "local[2]", "--driver-class-path", jars, "--driver-java-options", QUICK_JAVA),
+                    *(*quiet, "pyspark-shell"),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "PYSPARK_PYTHON": sys.executable},
+            )
+        self._process = ProcessIdentity.of(self._child.pid)
+        wait_until(lambda: info.exists() or self._child.poll() is not None, 120.0, "the JVM to be there")
+        content = info.read_bytes()
+        self._port, length = struct.unpack_from("!ii", content)
+        self._secret = content[8 : 8 + length].decode()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What spark-submit tells its Python driver."""
+        return {"PYSPARK_GATEWAY_PORT": str(self._port), "PYSPARK_GATEWAY_SECRET": self._secret}
+
+    @contextlib.contextmanager
+    def told(self, name: str, value: str) -> Iterator[None]:
+        """With one more setting, as `--conf` of spark-submit gives it to its JVM."""
+        gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=self._port, auth_token=self._secret, auto_convert=True)
+        )
+        try:
+            system: Any = gateway.jvm.java.lang.System
+            before = system.getProperty(name)
+            system.setProperty(name, value)
+            yield
+            system.clearProperty(name) if before is None else system.setProperty(name, before)
+        finally:
+            gateway.close()
+
+    def close(self) -> None:
+        """End it. Not by a signal it could handle: its handlers call drivers that are gone."""
+        self._child.kill()
+        self._child.communicate()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as a user would start it again and again: its name, inputs and settings, and where its state is."""
+
+    cluster: Cluster
+    directory: Path
+    name: str
+    inputs: Sequence[str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """`<job.name>-<job.id>`, as topics carry it."""
+        return f"{self.name}-1"
+
+    def output(self, stream: str) -> str:
+        """The topic of one of the outputs of `by_word.py`."""
+        return f"{stream}-{self.name}"
+
+    def overrides(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+        """All that its `--set` say, with more settings on top."""
+        return {
+            "job.name": self.name,
+            "task.inputs": ", ".join(f"kafka.{name}" for name in self.inputs),
+            "systems.kafka.bootstrap.servers": self.cluster.bootstrap_servers,
+            "local.store.dir": str(self.directory / "state"),
+            **self.settings,
+            **(settings or {}),
+        }
+
+    def arguments(self, settings: Mapping[str, str] | None = None) -> list[str]:
+        """What stands after the job file on its command line."""
+        sets = [("--set", f"{name}={value}") for name, value in self.overrides(settings).items()]
+        return ["--config", str(PROPERTIES), *(part for pair in sets for part in pair)]
+
+    def run(self, spark: WarmSpark | None = None, settings: Mapping[str, str] | None = None) -> Ended:
+        """Run it to its end, as the driver that spark-submit starts. Without `spark` it is to be refused before."""
+        environment = {} if spark is None else spark.environment
+        return run_python(BY_WORD, *self.arguments(settings), environment=environment)
+
+    @contextlib.contextmanager
+    def running(self, spark: WarmSpark, settings: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+        """The same while it runs; ended in any case."""
+        command = [sys.executable, str(BY_WORD), *self.arguments(settings)]
+        environment = _environment(spark.environment)
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+
+
+def ended(process: subprocess.Popen[str]) -> Ended:
+    """How `process` ended, waited for."""
+    _, told = process.communicate(timeout=_ENDS_WITHIN_S)
+    return Ended(code=process.returncode, told=told)
+
+
+def run_python(job_file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
+    """`python job.py ...`, to its end."""
+    return _run([sys.executable, str(job_file), *arguments], _environment(environment or {}))
+
+
+def run_samzapy(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
+    """`samzapy ...`, to its end."""
+    return _run([str(SAMZAPY), *arguments], _environment(environment or {}), stderr=subprocess.STDOUT)
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, **more}
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], stderr: int = subprocess.PIPE) -> Ended:
+    ran = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=_ENDS_WITHIN_S, env=dict(environment)
+    )
+    return Ended(code=ran.returncode, told=ran.stdout + (ran.stderr or ""))

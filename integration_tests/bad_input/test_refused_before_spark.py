@@ -1,0 +1,272 @@
+"""What can be told before Spark is started is told in a second or two, by name, and without a stack trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_tests.bad_input.kit import (
+    BY_WORD,
+    JOBS,
+    PROPERTIES,
+    Cluster,
+    Job,
+    Message,
+    ended,
+    run_python,
+    run_samzapy,
+    unique,
+)
+from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.errors import ExitCode
+from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec
+from samzapy.stream.codec import encode
+from samzapy.stream.records import JobIdentityPut
+from samzapy.testing.broker import free_port
+
+A_JOB = ("--config", str(PROPERTIES), "--set", "job.name=a", "--set", "task.inputs=kafka.b")
+AN_ADDRESS = ("--set", "systems.kafka.bootstrap.servers=127.0.0.1:1")
+JobMaker = Callable[..., Job]
+
+
+@pytest.fixture
+def a_job(cluster: Cluster, tmp_path: Path) -> JobMaker:
+    """A job with an input that is there; the test names what is wrong with it."""
+
+    def make(*inputs: str) -> Job:
+        found = inputs or (cluster.topic("input"),)
+        return Job(cluster=cluster, directory=tmp_path, name=unique("refused"), inputs=found)
+
+    return make
+
+
+@pytest.fixture(scope="module", autouse=True)
+def asking_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A job that asks addresses where nobody answers; it takes its 15 s while the other tests run."""
+    addresses = f"127.0.0.1:{free_port()},nobody.invalid:9092"
+    settings = (f"systems.kafka.bootstrap.servers={addresses}", f"local.store.dir={tmp_path_factory.mktemp('state')}")
+    command = [sys.executable, BY_WORD, *A_JOB, *(part for setting in settings for part in ("--set", setting))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        yield addresses, process
+        process.kill()
+
+
+# --- the command line and the properties file ---
+
+
+def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
+    told = run_samzapy("run", str(BY_WORD), *A_JOB, "--set", "task.eror.policy=fail")
+
+    told.refused(ExitCode.USAGE, "unknown config key task.eror.policy", "did you mean task.error.policy?")
+
+
+def test_a_properties_file_that_is_not_there_is_named() -> None:
+    told = run_samzapy("run", str(JOBS / "no_task.py"))
+
+    told.refused(ExitCode.USAGE, f"properties in {JOBS}/no_task.properties", "No such file", "--config")
+
+
+def test_a_job_file_that_is_not_there_is_named() -> None:
+    told = run_samzapy("run", str(JOBS / "nobody_wrote.py"), *A_JOB)
+
+    told.refused(ExitCode.USAGE, f"found nothing at {JOBS}/nobody_wrote.py")
+
+
+def test_an_option_of_sparks_after_the_job_file_is_told_where_it_belongs() -> None:
+    told = run_python(BY_WORD, *A_JOB, "--master", "local[2]")
+
+    told.refused(ExitCode.USAGE, "--master", "spark-submit's own options stand before it")
+
+
+def test_a_client_property_on_which_exactly_once_rests_is_refused() -> None:
+    told = run_samzapy("run", str(BY_WORD), *A_JOB, "--set", "systems.kafka.client.enable.auto.commit=true")
+
+    told.refused(ExitCode.USAGE, "samzapy sets enable.auto.commit itself", "remove the line")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("no.such.property=1", 'No such configuration property: "no.such.property"'),
+        ("security.protocol=nonsense", 'Invalid value "nonsense" for configuration property "security.protocol"'),
+    ],
+)
+def test_a_client_property_that_the_client_refuses_is_named(setting: str, words: str) -> None:
+    told = run_python(BY_WORD, *A_JOB, *AN_ADDRESS, "--set", f"systems.kafka.client.{setting}")
+
+    told.refused(ExitCode.USAGE, "systems.<system>.client.*", words, "correct the line, or remove it")
+
+
+def test_dead_letters_without_a_place_for_them_are_refused() -> None:
+    told = run_samzapy("run", str(BY_WORD), *A_JOB, *AN_ADDRESS, "--set", "task.error.policy=dead-letter")
+
+    told.refused(ExitCode.USAGE, "task.error.policy=dead-letter", "wanted task.dead.letter.output")
+
+
+# --- the job file ---
+
+
+@pytest.mark.parametrize("start", [lambda *a: run_samzapy("run", *a), lambda file, *a: run_python(Path(file), *a)])
+@pytest.mark.parametrize(
+    ("job_file", "words"),
+    [
+        ("no_guard.py", 'if __name__ == "__main__":'),
+        ("no_task.py", "wanted one function or class marked with @samzapy.task, found none"),
+    ],
+)
+def test_a_job_file_that_is_not_one_is_told_what_is_missing(start, job_file: str, words: str) -> None:  # type: ignore[no-untyped-def]
+    told = start(str(JOBS / job_file), *A_JOB)
+
+    told.refused(ExitCode.USAGE, words)
+
+
+def test_a_job_file_that_does_not_import_is_told_with_its_line() -> None:
+    told = run_samzapy("run", str(JOBS / "does_not_import.py"), *A_JOB)
+
+    told.refused(ExitCode.USAGE, "does_not_import.py does not import: line 3: ModuleNotFoundError", "nobody_has")
+
+
+def test_a_job_file_that_does_not_import_under_spark_submit_fails_as_python_tells_it() -> None:
+    """It ends before samzapy is asked anything: the trace is Python's own, of the user's file alone."""
+    told = run_python(JOBS / "does_not_import.py", *A_JOB)
+
+    assert ExitCode.FAILED == told.code
+    told.says("does_not_import.py", "line 3", "No module named 'a_module_that_nobody_has'")
+
+
+# --- the machine ---
+
+
+def test_no_java_is_told_before_spark_looks_for_one(tmp_path: Path) -> None:
+    path = str(Path(sys.executable).parent)
+
+    told = run_samzapy("run", str(BY_WORD), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
+
+    told.refused(ExitCode.USAGE, "Java is needed, but JAVA_HOME is not set and no java is on PATH")
+
+
+def test_an_old_java_is_told_with_its_version(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\" 2024-01-16' >&2\n")
+    java.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+
+    told = run_samzapy("run", str(BY_WORD), *A_JOB, environment={"PATH": path, "JAVA_HOME": ""})
+
+    told.refused(ExitCode.USAGE, "Java 17 or newer is needed, found Java 11", str(java))
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_named(a_job: JobMaker, tmp_path: Path) -> None:
+    for real in jar_paths("spark-kafka"):
+        home = tmp_path / "cache" / "jars" / real.parent.name
+        home.mkdir(parents=True)
+        (home / real.name).symlink_to(real)
+    exchanged = next((tmp_path / "cache" / "jars").glob("*/commons-pool2-*.jar"))
+    exchanged.unlink()
+    exchanged.write_bytes(b"not what was pinned")
+
+    told = run_python(BY_WORD, *a_job().arguments(), environment={"SAMZAPY_CACHE_DIR": str(tmp_path / "cache")})
+
+    told.refused(ExitCode.USAGE, "commons-pool2", "is not the jar that samzapy was locked to", str(exchanged))
+
+
+def test_a_directory_for_state_that_cannot_be_written_is_named(a_job: JobMaker, tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("")
+
+    told = a_job().run(settings={"local.store.dir": str(tmp_path / "a file" / "state")})
+
+    told.refused(ExitCode.USAGE, "local.store.dir: wanted a writable directory at", "a file/state", "Not a directory")
+
+
+# --- the cluster ---
+
+
+def test_a_cluster_that_does_not_answer_is_told_with_what_was_tried_and_for_how_long(
+    asking_nobody: tuple[str, subprocess.Popen[str]],
+) -> None:
+    addresses, process = asking_nobody
+
+    told = ended(process)
+
+    told.refused(
+        ExitCode.TIMED_OUT, f" s at {addresses}; ", "Connection refused", "Failed to resolve 'nobody.invalid"
+    )
+    assert re.search(r"looking for the cluster: no broker answered within [1-9][0-9] s", told.told), told.told
+
+
+def test_an_input_that_is_not_there_is_named(cluster: Cluster, a_job: JobMaker) -> None:
+    absent, present = unique("absent"), cluster.topic("present")
+
+    told = a_job(present, absent).run()
+
+    told.refused(
+        ExitCode.BAD_DATA,
+        f"wanted the topic {absent} at {cluster.bootstrap_servers}, found no such topic",
+        "create it",
+    )
+
+
+def test_a_dead_letter_topic_that_is_not_there_is_named(cluster: Cluster, a_job: JobMaker) -> None:
+    absent = unique("dead")
+
+    told = a_job().run(settings={"task.error.policy": "dead-letter", "task.dead.letter.output": absent})
+
+    told.refused(ExitCode.BAD_DATA, f"wanted the topic {absent}", "found no such topic")
+
+
+@pytest.mark.parametrize(
+    "topic_of", [coordinator_spec, checkpoint_spec, lambda job: changelog_spec(job, "counts", 1)]
+)
+def test_a_topic_of_ours_with_another_policy_is_refused_with_the_way_to_mend_it(  # type: ignore[no-untyped-def]
+    cluster: Cluster, a_job: JobMaker, topic_of
+) -> None:
+    job = a_job()
+    topic = topic_of(job.full_name).name
+    cluster.make(topic, 1, {"cleanup.policy": "delete"})
+
+    told = job.run(settings={"stores.counts.msg.serde": "bytes"})
+
+    told.refused(
+        ExitCode.BAD_DATA,
+        f"wanted the topic {topic} with cleanup.policy=compact, found delete",
+        "Mend it with: kafka-configs.sh",
+    )
+
+
+# --- what stands on the coordinator stream ---
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (b"flights", b"somebody's own", ("key 'flights'", "cannot be read", "Nothing was skipped")),
+        (b"generation", b"\xc3\x01" + bytes(range(8)) + b"\x02", ("key 'generation'", "a newer release", "upgrade")),
+    ],
+)
+def test_a_record_that_is_none_of_ours_is_named_by_place_and_key(
+    cluster: Cluster, a_job: JobMaker, key: bytes | None, value: bytes, words: tuple[str, ...]
+) -> None:
+    job = a_job()
+    topic = cluster.make_own(coordinator_spec(job.full_name))
+    cluster.publish(topic, Message(value=value, key=key))
+
+    told = job.run()
+
+    told.refused(ExitCode.BAD_DATA, f"{topic}-0 at offset 0", *words)
+
+
+def test_the_coordinator_stream_of_another_job_is_refused(cluster: Cluster, a_job: JobMaker) -> None:
+    job = a_job()
+    topic = cluster.make_own(coordinator_spec(job.full_name))
+    key, value = encode(JobIdentityPut(job_name="another", job_id="7"))
+    cluster.publish(topic, Message(key=key, value=value))
+
+    told = job.run()
+
+    told.refused(ExitCode.BAD_DATA, f"job.name={job.name}", "found that of job.name=another, job.id=7")

@@ -1,0 +1,307 @@
+"""A job that meets what it must not skip stops by name: place, reason, and what to do; and again when started again.
+
+Each job here ends by itself. One test module is one Spark: what a start leads to is recorded once, by a fixture, and
+looked at by several tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from integration_tests.bad_input.kit import BY_WORD, Cluster, Ended, Job, Message, WarmSpark, ended, unique
+from samzapy.errors import ExitCode
+from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_topic
+from samzapy.testing.waiting import wait_until
+
+WITH_A_STORE = {"stores.counts.msg.serde": "bytes"}
+
+
+def a_job(cluster: Cluster, directory: Path, *inputs: str, **settings: str) -> Job:
+    """A job with its outputs made; names of `settings` have underscores for dots."""
+    job = Job(
+        cluster=cluster,
+        directory=directory,
+        name=unique("stops"),
+        inputs=inputs or (cluster.topic("input"),),
+        settings={name.replace("_", "."): value for name, value in settings.items()},
+    )
+    for stream in ("answers", "counts"):
+        cluster.make(job.output(stream))
+    return job
+
+
+# --- a message that fails, under policy `fail` ---
+
+FAILING = {
+    "raises": b"raise",
+    "exits": b"exit",
+    "sends-too-much": b"too-large",
+    "goes-nowhere": b"elsewhere",
+    "has-no-key": b"count",
+    "is-no-json": b'{"a": NaN}',
+}
+GOOD = {"has-no-key": b"count", "is-no-json": b'{"a":1}'}
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Two starts of a job whose inputs each have two good messages, one that fails, and another good one."""
+
+    job: Job
+    inputs: dict[str, str]
+    first: Ended
+    second: Ended
+    visible: dict[str, list[bytes | None]]
+    visible_after_second: dict[str, list[bytes | None]]
+
+    def place_of(self, what: str) -> str:
+        return (
+            f"task SystemStreamPartition_kafka.{self.inputs[what]}.0 failed at kafka.{self.inputs[what]}.0 offset 2, "
+        )
+
+
+@pytest.fixture(scope="module")
+def failed(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPathFactory) -> Failed:
+    inputs = {what: cluster.topic(what) for what in FAILING}
+    for what, failing in FAILING.items():
+        good = GOOD.get(what, b"good")
+        bad = Message(value=failing, key=None if what == "has-no-key" else b"\x00k")
+        cluster.publish(inputs[what], good, good, bad, good)
+    job = a_job(
+        cluster,
+        tmp_path_factory.mktemp("failed"),
+        *inputs.values(),
+        **{f"systems.kafka.streams.{inputs['is-no-json']}.samza.msg.serde": "json"},
+        # Two of each input make a batch: the first is committed, in the second each input fails.
+        task_batch_offsets_max=str(2 * len(inputs)),
+        stores_counts_msg_serde="bytes",
+    )
+    seen = []
+    for _ in range(2):
+        told = job.run(spark)
+        seen.append((told, {stream: cluster.values(job.output(stream)) for stream in ("answers", "counts")}))
+    (first, visible), (second, visible_after_second) = seen
+    return Failed(job, inputs, first, second, visible, visible_after_second)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("raises", "key b'\\x00k': ValueError: the message said so\nTraceback (most recent call last):\n  File "),
+        ("exits", "key b'\\x00k': SystemExit: the message said so\nTraceback"),
+        ("sends-too-much", "wanted at most 1047564 bytes of key, value and headers, found 3000002; make it smaller"),
+        ("goes-nowhere", "wanted the topic elsewhere-"),
+        ("has-no-key", "key None: TaskError: store counts: wanted a message with a key, found one without"),
+        ("is-no-json", "key b'\\x00k': SerdeError: serde json: NaN is not JSON"),
+    ],
+    ids=[*FAILING],
+)
+def test_a_message_that_fails_stops_the_job_with_its_place_and_key(failed: Failed, what: str, words: str) -> None:
+    assert ExitCode.TASK_FAILED == failed.first.code
+    failed.first.says(failed.place_of(what), words)
+
+
+def test_the_traceback_is_that_of_the_users_code(failed: Failed) -> None:
+    failed.first.says(f'Traceback (most recent call last):\n  File "{BY_WORD}", line ', "in by_word")
+
+
+def test_nothing_after_the_last_commit_is_visible(failed: Failed) -> None:
+    good = [GOOD.get(what, b"good") for what in FAILING for _ in range(2)]
+
+    assert sorted(good) == sorted(value or b"" for value in failed.visible["answers"])
+    assert [b"1", b"2"] == failed.visible["counts"]
+
+
+def test_started_again_the_job_stops_at_the_same_messages(failed: Failed) -> None:
+    assert ExitCode.TASK_FAILED == failed.second.code
+    failed.second.says(*(failed.place_of(what) for what in FAILING))
+    assert failed.visible == failed.visible_after_second
+
+
+def test_a_worker_that_dies_is_tried_three_times_and_then_told_by_name(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    job = a_job(cluster, tmp_path)
+    cluster.publish(job.inputs[0], b"good", b"die")
+
+    told = job.run(spark)
+
+    told.refused(
+        ExitCode.FAILED,
+        "the query failed and is started anew (3 without a commit): SparkException: Python worker exited unexpectedly",
+        "wanted a commit within 3 starts of the query, found none",
+        f"Unread are kafka.{job.inputs[0]}.0:0/1 from offset 0",
+    )
+    assert [] == cluster.values(job.output("answers"))
+
+
+# --- input that is gone before it was read ---
+
+
+@dataclass(frozen=True)
+class Losing:
+    """A job that stood at offset 2 when records below 5 were deleted, and then at 7 when those below 9 were."""
+
+    job: Job
+    input: str
+    with_other_words: Ended
+    with_the_words: Ended
+    visible: list[bytes | None]
+
+    @property
+    def words(self) -> str:
+        return f"kafka.{self.input}.0:0/1@2-5"
+
+
+@pytest.fixture(scope="module")
+def losing(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPathFactory) -> Losing:
+    job = a_job(cluster, tmp_path_factory.mktemp("losing"), task_batch_offsets_max="2")
+    (topic,) = job.inputs
+    cluster.publish(topic, b"0", b"1", b"raise", b"3", b"4", b"5", b"slow 3")
+    assert ExitCode.TASK_FAILED == job.run(spark).code
+    cluster.delete_before(topic, 5)
+    other = job.run(spark, {"task.lost.range.accept": f"kafka.{topic}.0:0/1@2-4"})
+    with job.running(spark, {"task.lost.range.accept": f"kafka.{topic}.0:0/1@2-5"}) as process:
+        # Offsets 5 and 6 are one batch, and 6 takes its time.
+        wait_until(lambda: job_is_in_a_batch(job), 120.0, "the job to go on at offset 5")
+        cluster.publish(topic, b"7", b"8", b"9")
+        cluster.delete_before(topic, 9)
+        the_words = ended(process)
+    return Losing(job, topic, other, the_words, cluster.values(job.output("answers")))
+
+
+def job_is_in_a_batch(job: Job) -> bool:
+    """Whether a transaction of it is open: the outputs end beyond what is committed."""
+    topic = job.output("answers")
+    return job.cluster.end(topic) > job.cluster.committed_end(topic)
+
+
+def test_a_lost_range_is_named_exactly_with_the_words_that_give_it_up(losing: Losing) -> None:
+    losing.with_other_words.refused(
+        ExitCode.BAD_DATA,
+        f"kafka.{losing.input}.0:0/1: wanted to read on from offset 2, but the topic now begins at 5: "
+        "3 offsets, 2 to 4, are gone unread",
+        f"--set task.lost.range.accept={losing.words}",
+    )
+
+
+def test_with_exactly_those_words_the_job_goes_on_and_skips_nothing_else(losing: Losing) -> None:
+    assert [b"0", b"1", b"5", b"slow 3"] == losing.visible
+
+
+def test_the_operators_word_is_kept_in_the_coordinator_stream(cluster: Cluster, losing: Losing) -> None:
+    keys = [record.key for record in cluster.read(coordinator_topic(losing.job.full_name))]
+
+    assert 1 == keys.count(f"accepted-loss/kafka.{losing.input}.0:0/1".encode())
+
+
+def test_a_range_lost_while_the_job_runs_stops_it_and_an_older_word_does_not_cover_it(losing: Losing) -> None:
+    losing.with_the_words.refused(
+        ExitCode.BAD_DATA,
+        "wanted to read on from offset 7, but the topic now begins at 9: 2 offsets, 7 to 8, are gone unread",
+        f"--set task.lost.range.accept=kafka.{losing.input}.0:0/1@7-9",
+    )
+
+
+def test_an_input_that_was_made_again_is_refused(cluster: Cluster, losing: Losing) -> None:
+    cluster.make_again(losing.input)
+
+    told = losing.job.run()
+
+    told.refused(ExitCode.BAD_DATA, f"input kafka.{losing.input}: wanted the topic with id", "deleted and made again")
+
+
+def test_an_input_that_is_made_again_while_the_job_runs_stops_it(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    job = a_job(cluster, tmp_path)
+    with job.running(spark) as process:
+        wait_until_it_runs(job, process)
+
+        cluster.make_again(job.inputs[0])
+
+        told = ended(process)
+    told.refused(ExitCode.BAD_DATA, f"kafka.{job.inputs[0]}: wanted the topic with id", "deleted and made again")
+
+
+def wait_until_it_runs(job: Job, process: subprocess.Popen[str]) -> None:
+    """Until a message came through."""
+    job.cluster.publish(job.inputs[0], b"are you there")
+    answers = job.output("answers")
+    wait_until(lambda: process.poll() is not None or job.cluster.values(answers), 120.0, "the job to answer")
+
+
+# --- records of somebody else on our own topics ---
+
+
+@pytest.mark.parametrize(
+    ("spec_of", "key", "words"),
+    [
+        (checkpoint_spec, b"flights", "-0 at offset 0, key 'flights': cannot be read"),
+        (
+            lambda job: changelog_spec(job, "counts", 1),
+            b"\x7f",
+            "/0 offset 0, key b'\\x7f': wanted a changelog record",
+        ),
+    ],
+    ids=["checkpoint", "changelog"],
+)
+def test_a_foreign_record_on_a_topic_of_ours_stops_the_start(
+    cluster: Cluster,
+    spark: WarmSpark,
+    tmp_path: Path,
+    spec_of: Callable[[str], object],
+    key: bytes,
+    words: str,
+) -> None:
+    job = a_job(cluster, tmp_path, **{"stores.counts.msg.serde": "bytes"})
+    topic = cluster.make_own(spec_of(job.full_name))  # type: ignore[arg-type]
+    cluster.publish(topic, Message(value=b"somebody's own", key=key))
+
+    told = job.run(spark)
+
+    told.refused(ExitCode.BAD_DATA, f"{topic}{words}")
+
+
+def test_a_foreign_record_on_the_coordinator_stream_stops_the_running_job(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    job = a_job(cluster, tmp_path)
+    topic = coordinator_topic(job.full_name)
+    with job.running(spark) as process:
+        wait_until_it_runs(job, process)
+        offset = cluster.end(topic)
+
+        cluster.publish(topic, Message(value=b"somebody's own", key=b"flights"))
+
+        told = ended(process)
+    told.refused(ExitCode.BAD_DATA, f"{topic}-0 at offset {offset}, key 'flights'", "cannot be read")
+
+
+# --- settings of Spark's under which order or exactly-once would be lost ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("spark.speculation", "true", ("--conf spark.speculation: wanted false, found true", "twice")),
+        ("spark.sql.streaming.checkpointLocation", "/tmp/a", ("wanted it unset", "Spark's checkpoint is scratch")),
+        ("spark.master", "spark://host:7077", ("--master: wanted local[n]", "found spark://host:7077")),
+        ("spark.master", "local[0]", ("--master: wanted local[n]", "found local[0]")),
+        ("spark.master", "local[2,4]", ("--master local[2,4]: wanted one attempt per task", "never retried")),
+    ],
+)
+def test_a_setting_of_sparks_that_breaks_a_promise_is_refused(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path, name: str, value: str, words: tuple[str, ...]
+) -> None:
+    job = a_job(cluster, tmp_path)
+
+    with spark.told(name, value):
+        told = job.run(spark)
+
+    told.refused(ExitCode.USAGE, *words)

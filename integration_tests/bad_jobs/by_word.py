@@ -1,0 +1,57 @@
+"""Does what each message says: the first word of its value is an order, so that one job serves many tests.
+
+Without an order, or after carrying it out, the message is answered as it came. What the answer's headers say:
+where the message stood, its headers, and the type its value was decoded to. Outputs carry the job's name.
+"""
+
+import os
+import sys
+import time
+
+import samzapy
+
+
+@samzapy.task
+def by_word(envelope, collector, context):
+    word, _, rest = (envelope.value_bytes or b"").partition(b" ")
+    job = context.config["job.name"]
+    match word:
+        case b"raise":
+            raise ValueError("the message said so")
+        case b"exit":
+            sys.exit("the message said so")
+        case b"die":
+            os._exit(9)
+        case b"slow":
+            time.sleep(float(rest.split()[0]))
+        case b"count":
+            store = context.store("counts")
+            count = int(store.get() or b"0") + 1
+            store.put(b"%d" % count)
+            collector.send(f"counts-{job}", b"%d" % count, key=envelope.key_bytes)
+        case b"too-large":
+            collector.send(f"answers-{job}", bytes(3_000_000), key=envelope.key_bytes)
+        case b"elsewhere":
+            collector.send(
+                f"elsewhere-{job}",
+                b"at a place and a time of its own",
+                key=b"its own key",
+                partition=2,
+                headers={"first": b"1", "empty": b""},
+                timestamp_ms=1_234_567_890_123,
+            )
+    collector.send(
+        f"answers-{job}",
+        envelope.value_bytes,
+        key=envelope.key_bytes,
+        headers={
+            "src": f"{envelope.ssp}@{envelope.offset}".encode(),
+            "headers": repr(envelope.headers).encode(),
+            "type": type(envelope.value).__name__.encode(),
+        },
+        timestamp_ms=envelope.timestamp_ms,
+    )
+
+
+if __name__ == "__main__":
+    samzapy.run()

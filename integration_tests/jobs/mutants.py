@@ -1,0 +1,121 @@
+"""The runtime with one safeguard taken out. A test that cannot tell it from the real one proves nothing.
+
+The job under test loads this, in the driver and in each worker, when SAMZAPY_TEST=1 and SAMZAPY_TEST_MUTANT names one.
+Each replaces a function of the runtime by what it would be without the safeguard, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import IsolationLevel, Producer
+
+_installed = False
+
+
+def install(name: str) -> None:
+    """Take the safeguard out, once per process."""
+    global _installed
+    if not _installed:
+        MUTANTS[name]()
+        _installed = True
+
+
+def without_catching_up() -> None:
+    """A local store that is kept is taken to be level; what the changelog has beyond it is not applied."""
+    from samzapy.container import restore
+
+    apply = restore._apply
+
+    def apply_to_fresh_ones_only(
+        environment: Any, topics: Any, store: str, grant: Any, offset_from: int, config: Any
+    ) -> int:
+        if offset_from > 0:
+            return offset_from
+        return apply(environment, topics, store, grant, offset_from, config)
+
+    restore._apply = apply_to_fresh_ones_only
+
+
+def without_transactions() -> None:
+    """Workers write at once and for good; nothing joins outputs, changelog and checkpoint."""
+    from samzapy.adapters.kafka import transactions
+
+    class AtOnce(Producer):  # type: ignore[misc]
+        def __new__(cls, settings: dict[str, Any]) -> Any:
+            of_worker = re.fullmatch(r"samzapy/.*/\d+", settings["transactional.id"])
+            return super().__new__(cls) if of_worker else Producer(settings)
+
+        def __init__(self, settings: dict[str, Any]) -> None:
+            kept = {name: value for name, value in settings.items() if not name.startswith("transaction")}
+            super().__init__(kept)
+
+        def init_transactions(self, *_: Any) -> None:
+            pass
+
+        def begin_transaction(self, *_: Any) -> None:
+            pass
+
+        def commit_transaction(self, *_: Any) -> None:
+            self.flush()
+
+        def abort_transaction(self, *_: Any) -> None:
+            self.flush()
+
+    transactions.Producer = AtOnce
+
+
+def without_reading_to_the_end() -> None:
+    """The end of a topic is what can be read of it just now, also when an open transaction hides the rest."""
+    from samzapy.adapters.kafka import reading
+
+    def last_stable_offset(self: Any, deadline_s: float = reading.DEADLINE_S) -> int:
+        where = (self.topic, self.partition)
+        found = reading.end_offsets(self._connection, [where], IsolationLevel.READ_COMMITTED, deadline_s)
+        return found[where]
+
+    reading.PartitionReader.end_offset = last_stable_offset
+
+
+def replaying_before_fencing() -> None:
+    """Positions are read first and the lost execution is fenced afterwards.
+
+    Between the two it waits, as a busy machine would let it: it makes the file of SAMZAPY_TEST_GAP and goes on when
+    that file is gone.
+    """
+    from samzapy.adapters.kafka import positions
+
+    fence, read = positions.KafkaFence.fence, positions.KafkaPositions.read
+    deferred: list[tuple[Any, Any]] = []
+
+    def fence_later(self: Any, transactional_ids: Any) -> None:
+        deferred.append((self, transactional_ids))
+
+    def read_and_then_fence(self: Any, ssps: Any) -> Any:
+        found = read(self, ssps)
+        if deferred:
+            gap = Path(os.environ["SAMZAPY_TEST_GAP"])
+            gap.touch()
+            while gap.exists():
+                time.sleep(0.05)
+        while deferred:
+            fence(*deferred.pop())
+        return found
+
+    positions.KafkaFence.fence = fence_later
+    positions.KafkaPositions.read = read_and_then_fence
+
+
+MUTANTS = {
+    mutant.__name__.replace("_", "-"): mutant
+    for mutant in (
+        without_catching_up,
+        without_transactions,
+        without_reading_to_the_end,
+        replaying_before_fencing,
+    )
+}

@@ -1,0 +1,540 @@
+"""What the ledger tests share: a feed, a reader that watches, a job in its own processes, and all rules at the end.
+
+The job is `jobs/running_sums.py`. A run owns its broker. Its steps: `start`, faults of the test's choosing, `finish`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import lmdb
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from samzapy.coordinator.grants import owner_of
+from samzapy.coordinator.replay import replay
+from samzapy.stream.log import LogRecord
+from samzapy.testing import coordinator_audit as audit
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.job_process import JobProcess, scratch_root
+from samzapy.testing.ledger import (
+    Fed,
+    Feed,
+    Ledger,
+    Output,
+    Place,
+    Position,
+    Violation,
+    check_outputs,
+    check_positions,
+    check_readers,
+    check_state,
+    output_of,
+    sums_of,
+    value_of,
+)
+from samzapy.testing.waiting import wait_until
+
+T = TypeVar("T")
+
+JOB_FILE = Path(__file__).parent / "jobs" / "running_sums.py"
+JOB = "running-sums-1"
+INPUT, OUTPUT, OUTPUT_WITHOUT_KEY = "fed", "sums", "without-key"
+PARTITIONS = 4
+COORDINATOR = f"__samzapy-coordinator-{JOB}"
+CHECKPOINT = f"__samzapy-checkpoint-{JOB}"
+CHANGELOG = f"__samzapy-changelog-{JOB}-sums"
+_OUTPUTS = [(OUTPUT, number) for number in range(PARTITIONS)] + [(OUTPUT_WITHOUT_KEY, 0)]
+_NOT_NOW = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
+# A job that ends by itself this often in a row is not being disturbed, it is broken.
+_ENDS_IN_A_ROW_MAX = 4
+
+
+class Seen(NamedTuple):
+    """A record of an output, as a consumer gives it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Feeder:
+    """Feeds the input at a pace, from a thread, idempotently; the ledger takes the broker's word."""
+
+    def __init__(self, bootstrap_servers: str, ledger: Ledger, seed: int) -> None:
+        self._feed = Feed(seed)
+        self._ledger = ledger
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                # No record is given up while the broker is away.
+                "message.timeout.ms": 600_000,
+                "reconnect.backoff.max.ms": 500,
+                "logger": _Quiet(),
+            }
+        )
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, records_per_s: float, lag: Callable[[], int], lag_max: int) -> None:
+        """Feed until `stop`: at this pace, but wait while `lag` is above `lag_max`."""
+        arguments = (records_per_s, lag, lag_max)
+        self._thread = threading.Thread(target=self._run, args=arguments, name="feeder", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the feed where it is."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def stop(self) -> None:
+        """End the feed with one record per partition, a key of its own; all acknowledged when this returns."""
+        self.close()
+        if self._error is not None:
+            raise self._error
+        for partition in range(PARTITIONS):
+            self._send(self._feed.next_of(sentinel(partition)), partition)
+        self._flush()
+
+    def _run(self, records_per_s: float, lag: Callable[[], int], lag_max: int) -> None:
+        try:
+            paid_at_s, due = time.monotonic(), 0.0
+            while not self._ended.wait(0.01):
+                now_s = time.monotonic()
+                due = 0.0 if lag() > lag_max else due + (now_s - paid_at_s) * records_per_s
+                paid_at_s = now_s
+                for _ in range(int(due)):
+                    self._send(self._feed.next())
+                due -= int(due)
+                self._producer.poll(0)
+        except BaseException as error:
+            self._error = error
+
+    def _send(self, fed: Fed, partition: int | None = None) -> None:
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                place = Place(message.topic(), message.partition(), message.offset())
+                self._ledger.acknowledged(fed, place)
+
+        options = {"partition": 0} if fed.key is None else {} if partition is None else {"partition": partition}
+        self._ledger.sent(fed)
+        while True:
+            try:
+                self._producer.produce(INPUT, value_of(fed), fed.key, on_delivery=delivered, **options)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _flush(self) -> None:
+        left = self._producer.flush(60)
+        assert left == 0, f"{left} fed records were not acknowledged within 60 s"
+
+
+def sentinel(partition: int) -> str:
+    """The key of a partition's last record."""
+    return f"the-last-of-{partition}"
+
+
+class Watcher:
+    """Reads the outputs along, read_committed, through all faults."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.seen: dict[tuple[str, int], list[Seen]] = {partition: [] for partition in _OUTPUTS}
+        self.keys: set[bytes | None] = set()
+        self._consumer = Consumer(_reader_settings(bootstrap_servers))
+        self._consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in _OUTPUTS])
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self._thread.start()
+
+    def count(self) -> int:
+        """How many records were seen so far."""
+        return sum(len(records) for records in self.seen.values())
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._consumer.close()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for message in self._consumer.consume(1000, 0.1):
+                    _check(message)
+                    if message.error() is None:
+                        self.seen[message.topic(), message.partition()].append(_seen(message))
+                        self.keys.add(message.key())
+        except BaseException as error:
+            self._error = error
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a run did, for the record."""
+
+    seed: int
+    records: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    hit_open_transactions: int = 0
+    starts: int = 0
+    ended_by_itself: list[int] = field(default_factory=list)
+    runtime_s: float = 0.0
+
+
+class LedgerRun:
+    """One run: broker, job, feed, watcher. The job is started again whenever it has ended, as a supervisor does."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        environment: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.seed = seed
+        self.broker = DevBroker(directory / "broker")
+        self.broker.start()
+        self._make_topics()
+        self.ledger = Ledger()
+        self.feeder = Feeder(self.broker.bootstrap_servers, self.ledger, seed)
+        self.watcher = Watcher(self.broker.bootstrap_servers)
+        self.figures = Figures(seed)
+        self._begun_s = time.monotonic()
+        self._ends_in_a_row = 0
+        self._seen_at_last_end = 0
+        self._killed = False
+        self._overrides = dict(overrides or {})
+        self._environment = dict(environment or {})
+        self.job = self.another_job("job")
+
+    def another_job(self, log_dir: str) -> JobProcess:
+        """The same job in another set of processes, not started yet."""
+        return JobProcess(
+            JOB_FILE,
+            log_dir=self.directory / log_dir,
+            overrides={
+                "systems.kafka.bootstrap.servers": self.broker.bootstrap_servers,
+                "local.store.dir": str(self.directory / "state"),
+                **self._overrides,
+            },
+            environment={"SAMZAPY_TEST": "1", **self._environment},
+        )
+
+    def feed(self, records_per_s: float, lag_max: int = 12_000) -> None:
+        """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends."""
+        self.feeder.start(records_per_s, lambda: len(self.ledger.acked) - self.watcher.count(), lag_max)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.feeder.close()
+        self.job.kill_everything()
+        self.watcher.close()
+        self.broker.kill()
+
+    def compact_eagerly(self) -> None:
+        """Let the cleaner work on checkpoints and changelog within seconds, not within an hour."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+        eager = {"segment.ms": "3000", "min.cleanable.dirty.ratio": "0.01"}
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in eager.items()
+        ]
+        resources = [ConfigResource("topic", topic, incremental_configs=entries) for topic in (CHECKPOINT, CHANGELOG)]
+        for done in admin.incremental_alter_configs(resources).values():
+            done.result(30)
+
+    def keep_running(self) -> None:
+        """Start the job if it is not running; complain when it keeps ending by itself."""
+        if self.job.is_running():
+            return
+        code = self.job.exit_code()
+        if code is not None and not self._killed:
+            self.figures.ended_by_itself.append(code)
+            has_worked = self.watcher.count() > self._seen_at_last_end
+            self._ends_in_a_row = 1 if has_worked else self._ends_in_a_row + 1
+            self._seen_at_last_end = self.watcher.count()
+            assert self._ends_in_a_row < _ENDS_IN_A_ROW_MAX, (
+                f"the job ended by itself {self._ends_in_a_row} times in a row, at last with {code}:\n"
+                f"{self.job.log_text()[-4000:]}"
+            )
+        self._killed = False
+        self.job.start()
+
+    def fault(self, kind: str, hit_open_transaction: bool = False) -> None:
+        """Note a fault that was proven to have happened."""
+        self.figures.faults[kind] = self.figures.faults.get(kind, 0) + 1
+        self.figures.hit_open_transactions += hit_open_transaction
+
+    def was_killed(self) -> None:
+        """To be called when the next end of the job is the test's doing."""
+        self._killed = True
+
+    def wait(self, condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
+        """`wait_until`, with the job kept running meanwhile."""
+
+        def asked() -> T | None:
+            self.keep_running()
+            return condition()
+
+        try:
+            return wait_until(asked, deadline_s, what)
+        except Exception as error:
+            error.add_note(f"seed {self.seed}; the job's last words:\n{self.job.log_text()[-4000:]}")
+            raise
+
+    def finish(self, *, answers_within_s: float = 120.0) -> list[Violation]:
+        """End the feed, wait for its last records to come out, stop the job, and apply all rules."""
+        self.feeder.stop()
+        last = {sentinel(partition).encode() for partition in range(PARTITIONS)}
+        self.wait(
+            lambda: last <= self.watcher.keys, answers_within_s, "the last record of each partition to come out"
+        )
+        self.wait(lambda: self._is_level() or None, answers_within_s, "the job to have written all its positions")
+        violations = [*self._check_owners()]
+        self._stop()
+        violations += self._orphans()
+        self.watcher.close()
+        violations += self._check_outputs()
+        violations += self._check_positions()
+        violations += self._check_state()
+        violations += self._check_coordinator()
+        violations += self._open_transactions()
+        self.figures.records = len(self.ledger.acked)
+        self.figures.starts = self.job.starts
+        self.figures.runtime_s = round(time.monotonic() - self._begun_s, 1)
+        return violations
+
+    # --- the rules that ask the broker and the machine ---
+
+    def _check_outputs(self) -> Iterator[Violation]:
+        afterwards = {(topic, number): self._read(topic, number) for topic, number in _OUTPUTS}
+        yield from check_readers(self.watcher.seen, afterwards)
+        outputs: list[Output] = []
+        for (topic, number), records in sorted(afterwards.items()):
+            for record in records:
+                try:
+                    place = Place(topic, number, record.offset)
+                    outputs.append(output_of(place, record.key, record.value, record.headers))
+                except ValueError as error:
+                    yield Violation("B", str(error))
+        yield from check_outputs(self.ledger, outputs)
+
+    def _check_positions(self) -> Iterator[Violation]:
+        ends = {f"kafka.{INPUT}.{number}:0/1": self._end(INPUT, number) for number in range(PARTITIONS)}
+        yield from check_positions(self._positions(), ends)
+
+    def _positions(self) -> list[Position]:
+        schemas = audit.schemas()
+        found = []
+        for record in self._read(CHECKPOINT, 0):
+            assert record.key is not None and record.value is not None
+            value = audit.decode(record.value, schemas)
+            kind = record.key.decode().partition("/")[0]
+            found.append(Position(record.offset, kind, value["ssp_kb"], value["offset_next"], value["epoch"]))
+        return found
+
+    def _is_level(self) -> bool:
+        """Whether every input partition was committed up to its end."""
+        ends = {f"kafka.{INPUT}.{number}:0/1": self._end(INPUT, number) for number in range(PARTITIONS)}
+        reached = {position.ssp_kb: position.offset_next for position in self._positions()}
+        return reached == ends
+
+    def _check_state(self) -> Iterator[Violation]:
+        changelog: dict[str, int] = {}
+        for number in range(PARTITIONS):
+            for record in self._read(CHANGELOG, number):
+                assert record.key is not None and record.value is not None
+                changelog[_message_key(record.key)] = json.loads(record.value)
+        stores: dict[str, int] = {}
+        for directory in sorted((self.directory / "state" / JOB).iterdir()):
+            held = _dump(directory)
+            for key in sorted(held.keys() & stores.keys()):
+                yield Violation("H", f"{key} stands in the stores of two tasks, one of them {directory.name}")
+            stores |= held
+        # Without records in doubt the ledger is the whole truth.
+        fed = {*self.ledger.acked}
+        assert not self.ledger.maybe, f"{len(self.ledger.maybe)} records were never acknowledged"
+        yield from check_state(sums_of(fed), changelog, stores)
+
+    def _check_owners(self) -> Iterator[Violation]:
+        """Who runs what: the auditor's answer and that of samzapy's own fold."""
+        audited = self._audit().owners()
+        records = [
+            LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in self._read(COORDINATOR, 0)
+        ]
+        state = replay(records, topic=COORDINATOR).state
+        owners = {planned.task_name: owner_of(state, planned.task_name) for planned in state.plan}
+        folded = {name: grant.execution_id for name, grant in owners.items() if grant is not None}
+        if audited != folded or len(audited) != PARTITIONS:
+            yield Violation("I", f"the auditor finds the owners {audited}, samzapy {folded}")
+
+    def _check_coordinator(self) -> Iterator[Violation]:
+        for complaint in self._audit().finish():
+            yield Violation("I", complaint)
+
+    def _audit(self) -> audit.Audit:
+        records = [audit.Audited(r.offset, r.key or b"", r.value, r.headers) for r in self._read(COORDINATOR, 0)]
+        return audit.Audit().read(records)
+
+    def _open_transactions(self) -> Iterator[Violation]:
+        """Rule J: a plain record of each partition becomes readable; it would not, behind an open transaction."""
+        own = [(COORDINATOR, 0), (CHECKPOINT, 0), *((CHANGELOG, number) for number in range(PARTITIONS))]
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "logger": _Quiet()})
+        probes: dict[tuple[str, int], int] = {}
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            assert error is None, error
+            probes[message.topic(), message.partition()] = message.offset()
+
+        for topic, number in [*_OUTPUTS, *own]:
+            producer.produce(topic, b"probe", b"probe", number, on_delivery=delivered)
+        assert producer.flush(10) == 0
+        for (topic, number), offset in sorted(probes.items()):
+            if not self._becomes_readable(topic, number, offset, 5.0):
+                yield Violation("J", f"{topic}-{number}: a plain record at {offset} is hidden by an open transaction")
+
+    def _becomes_readable(self, topic: str, number: int, offset: int, within_s: float) -> bool:
+        with self._consumer([TopicPartition(topic, number, offset)]) as consumer:
+            give_up_at_s = time.monotonic() + within_s
+            while time.monotonic() < give_up_at_s:
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    return True
+        return False
+
+    def _stop(self) -> None:
+        self.was_killed()
+        begun_s = time.monotonic()
+        code = self.job.terminate(30)
+        took_s = time.monotonic() - begun_s
+        assert (0, True) == (code, took_s < 10), (
+            f"wanted SIGTERM to end the job within 10 s with 0, found {code} after {took_s:.1f} s:\n"
+            f"{self.job.log_text()[-4000:]}"
+        )
+
+    def _orphans(self) -> Iterator[Violation]:
+        """Rule K: no process of any start, and no scratch directory of any execution."""
+        try:
+            self.job.wait_gone(10)
+        except Exception as error:
+            yield Violation("K", str(error))
+        for execution in self._audit().phases:
+            if (scratch_root() / execution).exists():
+                yield Violation("K", f"the scratch directory of {execution} was left behind")
+
+    # --- reading ---
+
+    def _make_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+        topics = [NewTopic(INPUT, PARTITIONS, 1), NewTopic(OUTPUT, PARTITIONS, 1), NewTopic(OUTPUT_WITHOUT_KEY, 1, 1)]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+
+    def _end(self, topic: str, number: int) -> int:
+        with self._consumer([], {"isolation.level": "read_uncommitted"}) as consumer:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10, cached=False)[1])
+
+    def _read(self, topic: str, number: int) -> list[Seen]:
+        """All committed records of a partition. Nothing is open any more, so the end is the end."""
+        end, found = self._end(topic, number), []
+        with self._consumer([TopicPartition(topic, number, 0)], {"enable.partition.eof": True}) as consumer:
+            give_up_at_s = time.monotonic() + 60
+            while end > 0:
+                assert time.monotonic() < give_up_at_s, f"{topic}-{number} could not be read to {end}"
+                for message in consumer.consume(5000, 0.2):
+                    error = message.error()
+                    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                        if message.offset() >= end:
+                            return found
+                        continue
+                    _check(message)
+                    if error is None:
+                        found.append(_seen(message))
+        return found
+
+    @contextmanager
+    def _consumer(
+        self, at: Sequence[TopicPartition], settings: Mapping[str, Any] | None = None
+    ) -> Iterator[Consumer]:
+        consumer = Consumer({**_reader_settings(self.broker.bootstrap_servers), **(settings or {})})
+        try:
+            consumer.assign(list(at))
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def _reader_settings(bootstrap_servers: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "ledger-reader",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "reconnect.backoff.max.ms": 500,
+        "fetch.wait.max.ms": 100,
+        "logger": _Quiet(),
+    }
+
+
+def _seen(message: Any) -> Seen:
+    return Seen(message.offset(), message.key(), message.value(), tuple(message.headers() or ()))
+
+
+def _check(message: Any) -> None:
+    error = message.error()
+    if error is not None and error.code() not in _NOT_NOW and not error.retriable():
+        raise AssertionError(f"reading {message.topic()}-{message.partition()}: {error}")
+
+
+def _message_key(key: bytes) -> str:
+    """The message's key in a changelog key: a length of one byte and the key; the default entry has no name."""
+    assert key[0] < 0x80 and len(key) == 1 + key[0], key
+    return key[1:].decode()
+
+
+def _dump(task_dir: Path) -> dict[str, int]:
+    """A task's local store, read without samzapy."""
+    newest = max((path for path in task_dir.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    with (
+        lmdb.open(str(newest), max_dbs=4, readonly=True, lock=False) as environment,
+        environment.begin() as transaction,
+    ):
+        sums = environment.open_db(b"sums", transaction, create=False)
+        # One byte in front tells whole keys from digests.
+        return {_message_key(key[1:]): json.loads(value) for key, value in transaction.cursor(sums)}
+
+
+class _Quiet:
+    """Takes librdkafka's log lines: brokers come and go here."""
+
+    def log(self, *_: object) -> None:
+        pass

@@ -1,0 +1,220 @@
+"""The windows that kills at random seldom hit (design section 13): each is hit by name, and the ledger stays exact.
+
+And the other way round: with one safeguard of the runtime taken out (`jobs/mutants.py`), the same scenario under the
+same rules fails. So what the rules pass is due to the safeguard, not to luck.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from integration_tests.ledger_run import CHANGELOG, CHECKPOINT, PARTITIONS, LedgerRun
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.testing.job_process import kill
+from samzapy.testing.ledger import Violation, told
+from samzapy.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.ledger, pytest.mark.timeout(600)]
+
+RECORDS_PER_S = 400
+WORK_S = 0.0005
+_WITHIN_S = 180.0
+
+# Counted in each process for itself. Later ones come after more hits, so that batches end in between.
+OF_WORKERS = {
+    "before-init": 1,
+    "before-begin": 3,
+    "after-produce": 5,
+    "before-commit": 7,
+    "after-kafka-commit": 9,
+    "after-local-commit": 11,
+}
+OF_THE_DRIVER = {"after-fence": 2, "after-restore": 2}
+
+
+class Points:
+    """Crash points armed for a run, each with the flag file that proves it fired."""
+
+    def __init__(self, directory: Path, hits: Mapping[str, int]) -> None:
+        self._flags = {name: directory / f"{name}.flag" for name in hits}
+        self.environment = {
+            "SAMZAPY_CRASH_POINTS": ";".join(f"{name}@{hit}={self._flags[name]}" for name, hit in hits.items())
+        }
+
+    def missing(self) -> list[str]:
+        return [name for name, flag in self._flags.items() if not flag.exists()]
+
+
+def a_run(directory: Path, environment: Mapping[str, str], mutant: str | None, **overrides: str) -> LedgerRun:
+    chosen = {} if mutant is None else {"SAMZAPY_TEST_MUTANT": mutant}
+    return LedgerRun(
+        directory,
+        seed=1,
+        environment={"RUNNING_SUMS_WORK_S": str(WORK_S), **environment, **chosen},
+        overrides={name.replace("_", "."): value for name, value in overrides.items()},
+    )
+
+
+def die_at(run: LedgerRun, points: Points) -> None:
+    """The job is killed at each of the crash points, and started again when that was the driver."""
+    run.feed(RECORDS_PER_S)
+    run.wait(lambda: not points.missing() or None, 300.0, "every crash point to fire")
+
+
+def recover_behind_an_open_transaction(run: LedgerRun, patience_s: float) -> bool:
+    """Somebody's transaction stays open on the checkpoint topic and the changelog and hides what is committed behind
+    it; meanwhile a worker is killed. The transaction ends when its patience does, or a thousand outputs later.
+
+    Returns whether the job waited for it.
+    """
+    seen = run.watcher.count()
+    run.wait(lambda: run.watcher.count() > seen + 500, _WITHIN_S, "500 outputs")
+    somebody = Producer(
+        {
+            "bootstrap.servers": run.broker.bootstrap_servers,
+            "transactional.id": "somebody",
+            "transaction.timeout.ms": 120_000,
+        }
+    )
+    somebody.init_transactions(30)
+    somebody.begin_transaction()
+    for topic, partition in [(CHECKPOINT, 0), *((CHANGELOG, number) for number in range(PARTITIONS))]:
+        somebody.produce(topic, b"never seen", b"never seen", partition)
+    assert somebody.flush(30) == 0
+    hidden_from = run.watcher.count()
+    run.wait(lambda: run.watcher.count() > hidden_from + 2000, _WITHIN_S, "2000 outputs committed behind it")
+    failures = run.job.log_text().count("the query failed")
+    kill(run.wait(lambda: a_busy_worker(run), _WITHIN_S, "a worker in its slot"))
+    run.wait(lambda: run.job.log_text().count("the query failed") > failures, _WITHIN_S, "the query to fail")
+    # The runtime waits here. Without the safeguard it goes on, and the time is enough for that.
+    recovering_from, give_up_at_s = run.watcher.count(), time.monotonic() + patience_s
+    run.wait(
+        lambda: run.watcher.count() > recovering_from + 1000 or time.monotonic() > give_up_at_s,
+        patience_s + 60,
+        "outputs or the end of the patience",
+    )
+    has_waited = run.watcher.count() <= recovering_from + 1000
+    somebody.abort_transaction(30)
+    return has_waited
+
+
+def woke_up_after_its_task_was_given_away(directory: Path, mutant: str | None = None) -> list[Violation]:
+    """A worker stands still right before it commits, its execution is lost, and it goes on when another one has taken
+    over. With the mutant it stands still before it begins, and goes on while that one takes over: reading to the end
+    would wait for a transaction that is open already."""
+    gap, stopped = directory / "gap", directory / "stopped"
+    point = "before-commit" if mutant is None else "before-begin"
+    environment = {"SAMZAPY_TEST_GAP": str(gap), "SAMZAPY_TEST_STAND_STILL": f"{point}@10={stopped}"}
+    # Lease and time-out are safeguards too, and not the ones that are meant here.
+    patience = {
+        "job_container_lease_ms": "120000",
+        "job_container_lost_ms": "130000",
+        "task_transaction_timeout_ms": "120000",
+    }
+    with a_run(directory, environment, mutant, **patience) as run:
+        run.feed(RECORDS_PER_S)
+        run.wait(stopped.exists, _WITHIN_S, "a worker to stand still")
+        worker = ProcessIdentity.of(int(wait_until(stopped.read_text, 10.0, "its pid")))
+        wait_until(worker.is_stopped, 10.0, "the worker to stand still")
+        # Whoever of the others notices that the driver is gone ends the worker. So the JVM stands still too.
+        lost, run.job = run.job, run.another_job("job-after")
+        with lost:
+            jvm, driver = lost.jvm(), lost.driver()
+            assert jvm is not None and driver is not None
+            jvm.send(signal.SIGSTOP)
+            wait_until(jvm.is_stopped, 10.0, "the JVM to stand still")
+            kill(driver)
+            before = run.watcher.count()
+            if mutant is None:
+                # Whatever the other worker had in hand is among them; a thousand is more than that.
+                run.wait(lambda: run.watcher.count() > before + 1000, _WITHIN_S, "outputs of the next execution")
+            else:
+                run.wait(gap.exists, _WITHIN_S, "the take-over to come to the gap")
+            assert worker.is_stopped(), "no fault: the worker did not stand still until now"
+            worker.send(signal.SIGCONT)
+            outcome = Path(f"{stopped}.outcome")
+            run.wait(outcome.exists, _WITHIN_S, "the worker to try its commit")
+            assert ("committed" if mutant else "FencedError") == wait_until(outcome.read_text, 10.0, "its outcome")
+            gap.unlink(missing_ok=True)
+        return run.finish()
+
+
+def a_busy_worker(run: LedgerRun) -> ProcessIdentity | None:
+    holders = {slot.holder for slot in run.job.slots() if slot.is_open}
+    return next((worker for worker in run.job.workers() if worker.pid in holders), None) if holders else None
+
+
+def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = Points(tmp_path, {**OF_WORKERS, **OF_THE_DRIVER})
+    with a_run(tmp_path, points.environment, None) as run:
+        die_at(run, points)
+        has_waited = recover_behind_an_open_transaction(run, patience_s=8)
+        violations = run.finish()
+
+    with capsys.disabled():
+        print(f"\ncrash points: {run.figures}", flush=True)
+    assert not violations, told(violations)
+    assert has_waited
+    # The driver's two; and nothing else.
+    assert [137, 137] == run.figures.ended_by_itself
+
+
+def test_a_worker_that_wakes_up_after_its_task_was_given_away_commits_nothing(tmp_path: Path) -> None:
+    violations = woke_up_after_its_task_was_given_away(tmp_path)
+
+    assert not violations, told(violations)
+
+
+def without_catching_up(directory: Path) -> list[Violation]:
+    points = Points(directory, {"after-kafka-commit": 3})
+    with a_run(directory, points.environment, "without-catching-up") as run:
+        die_at(run, points)
+        return run.finish()
+
+
+def without_transactions(directory: Path) -> list[Violation]:
+    points = Points(directory, {"after-produce": 3})
+    with a_run(directory, points.environment, "without-transactions") as run:
+        die_at(run, points)
+        return run.finish()
+
+
+def without_reading_to_the_end(directory: Path) -> list[Violation]:
+    with a_run(directory, {}, "without-reading-to-the-end") as run:
+        run.feed(RECORDS_PER_S)
+        assert not recover_behind_an_open_transaction(run, patience_s=60), "not the mutant"
+        return run.finish()
+
+
+def replaying_before_fencing(directory: Path) -> list[Violation]:
+    return woke_up_after_its_task_was_given_away(directory, "replaying-before-fencing")
+
+
+@pytest.mark.parametrize(
+    ("mutant", "rules"),
+    [
+        # A store one transaction behind: sums go on from an old state.
+        (without_catching_up, {"D"}),
+        # What was sent before the crash stays, and is sent again.
+        (without_transactions, {"C"}),
+        # The recovery starts where the hidden commits began.
+        (without_reading_to_the_end, {"C"}),
+        # What the old owner committed in the gap is done again by the new one.
+        (replaying_before_fencing, {"C"}),
+    ],
+    ids=["catching-up", "transactions", "reading-to-the-end", "fencing-before-replaying"],
+)
+def test_the_ledger_shows_a_safeguard_that_was_taken_out(
+    tmp_path: Path, mutant: Callable[[Path], list[Violation]], rules: set[str]
+) -> None:
+    violations = mutant(tmp_path)
+
+    assert rules <= {violation.rule for violation in violations}, told(violations)

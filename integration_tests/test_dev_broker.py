@@ -1,0 +1,270 @@
+"""The development broker as people meet it: `samzapy dev`, and what can be wrong with a machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.maven.fetch import cache_root, jar_paths
+from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
+from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.waiting import wait_until
+
+SAMZAPY = Path(sys.executable).parent / "samzapy"
+
+
+def samzapy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as a user would, with some variables of the environment changed."""
+    return subprocess.run(
+        [SAMZAPY, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+
+
+def status(directory: Path) -> Mapping[str, object]:
+    facts: Mapping[str, object] = json.loads(samzapy("dev", "status", "--dir", str(directory), "-o", "json").stdout)
+    return facts
+
+
+def write(bootstrap_servers: str, topic: str, values: list[bytes]) -> None:
+    """Makes a topic of one partition and puts records into it, acknowledged."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=30)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert 0 == producer.flush(30)
+
+
+def read(bootstrap_servers: str, topic: str, count: int) -> list[bytes | None]:
+    """The first `count` records of a topic's only partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "reader"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes | None] = []
+
+    def enough() -> bool:
+        for message in consumer.consume(count - len(values), timeout=1):
+            error = message.error()
+            if error is None:
+                values.append(message.value())
+            else:
+                assert error.code() == KafkaError._ALL_BROKERS_DOWN or error.retriable(), error
+        return len(values) >= count
+
+    try:
+        wait_until(enough, 30.0, f"{count} records of {topic}")
+    finally:
+        consumer.close()
+    return values
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A directory for `samzapy dev`, whose broker is ended whatever happens."""
+    yield tmp_path / "broker"
+    DevBroker(tmp_path / "broker", detached=True).kill()
+
+
+def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory: Path) -> None:
+    port_number = str(free_port())
+    where = ["--dir", str(directory)]
+
+    started = samzapy("dev", "up", "--port", port_number, *where)
+    assert 0 == started.returncode, started.stderr
+    assert f"Kafka started: bootstrap.servers=127.0.0.1:{port_number}" in started.stdout
+    write(f"127.0.0.1:{port_number}", "lasting", [b"a", b"b"])
+
+    again = samzapy("dev", "up", "--port", port_number, *where)
+    assert 0 == again.returncode
+    assert "Kafka runs already" in again.stdout
+
+    first = status(directory)
+    assert "running" == first["state"]
+    pid = first["pid"]
+    assert isinstance(pid, int)
+    crashed = ProcessIdentity.of(pid)
+    crashed.send(signal.SIGKILL)
+    assert crashed.wait_gone(deadline_s=10)
+
+    assert {"not running", pid} == {status(directory)["state"], status(directory)["stale_pid"]}
+    assert 3 == samzapy("dev", "status", *where).returncode
+
+    recovered = samzapy("dev", "up", "--port", port_number, *where)
+    assert f"pid {pid}, is gone without a goodbye; its data is kept" in recovered.stdout
+    assert 0 == recovered.returncode, recovered.stderr
+    assert [b"a", b"b"] == read(f"127.0.0.1:{port_number}", "lasting", 2)
+
+    assert "Kafka stopped" in samzapy("dev", "down", *where).stdout
+    assert "not running" == status(directory)["state"]
+    assert "No broker runs in" in samzapy("dev", "down", *where).stdout
+
+
+def test_the_command_does_not_keep_the_pipes_of_its_caller_open(directory: Path) -> None:
+    """`subprocess.run` above would hang until its timeout: it reads to the end of both pipes."""
+    started = samzapy("dev", "up", "--port", str(free_port()), "--dir", str(directory))
+
+    assert 0 == started.returncode
+    process = DevBroker(directory, detached=True).process()
+    assert process is not None
+    open_files = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 1, 2)}
+    assert {"/dev/null", str(directory / "broker.log")} == open_files
+    assert process.pid == os.getsid(process.pid)
+
+
+def test_a_taken_port_is_named(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port_number = server.getsockname()[1]
+
+        refused = samzapy("dev", "up", "--port", str(port_number), "--dir", str(directory))
+
+    assert 2 == refused.returncode
+    assert refused.stderr.startswith(f"samzapy: Port {port_number} on 127.0.0.1 is wanted for the broker, but")
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_setting_that_kafka_refuses_is_named(directory: Path) -> None:
+    refused = samzapy("dev", "up", "--set", "num.io.threads=many", "--dir", str(directory))
+
+    assert 2 == refused.returncode
+    assert "Invalid value many for configuration num.io.threads" in refused.stderr
+
+
+def test_a_broker_that_ends_while_starting_tells_why(tmp_path: Path) -> None:
+    with DevBroker(tmp_path) as broker:
+        broker.kill()
+        meta = tmp_path / "data" / "meta.properties"
+        meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+
+        with pytest.raises(Exception, match=r"ended while starting: .*node.?id.*The whole story is in .*broker\.log"):
+            broker.start()
+
+
+def test_a_killed_broker_comes_back_with_its_data_within_a_session_timeout(own_broker: DevBroker) -> None:
+    write(own_broker.bootstrap_servers, "lasting", [b"a"])
+    address = own_broker.bootstrap_servers
+    own_broker.stop()
+    ordinary_s = _timed_start(own_broker)
+
+    own_broker.kill()
+    after_kill_s = _timed_start(own_broker)
+
+    assert address == own_broker.bootstrap_servers
+    assert [b"a"] == read(address, "lasting", 1)
+    # The session of 3 s has to pass first. With Kafka's default it is 9 s, and this fails.
+    assert after_kill_s < ordinary_s + 6
+
+
+def test_a_paused_broker_answers_nobody_until_it_goes_on(own_broker: DevBroker) -> None:
+    write(own_broker.bootstrap_servers, "lasting", [b"a"])
+
+    own_broker.pause()
+    producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers, "message.timeout.ms": 1000})
+    outcomes: list[KafkaError | None] = []
+    producer.produce("lasting", b"lost", on_delivery=lambda error, _message: outcomes.append(error))
+    producer.flush(10)
+    own_broker.resume()
+
+    assert [KafkaError._MSG_TIMED_OUT] == [error and error.code() for error in outcomes]
+    assert [b"a"] == read(own_broker.bootstrap_servers, "lasting", 1)
+
+
+def test_a_missing_java_is_named(directory: Path, tmp_path: Path) -> None:
+    refused = samzapy("dev", "up", "--dir", str(directory), PATH=str(tmp_path), JAVA_HOME="")
+
+    assert 2 == refused.returncode
+    assert "samzapy: Java is needed, but JAVA_HOME is not set and no java is on PATH" in refused.stderr
+
+
+def test_an_old_java_is_named_with_its_version(directory: Path, tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'java version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+
+    refused = samzapy("dev", "up", "--dir", str(directory), PATH=str(tmp_path), JAVA_HOME="")
+
+    assert 2 == refused.returncode
+    assert f"samzapy: Java 17 or newer is needed, found Java 8 at {java}." in refused.stderr
+
+
+class Mirror:
+    """A Maven repository in a directory, with the connector's four jars, and Ivy settings that lead to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.jars = {
+            jar.artifact: directory / jar.group / path.name
+            for jar, path in zip(read_lock(SPARK_KAFKA), jar_paths(SPARK_KAFKA, cache_root()), strict=True)
+        }
+        for jar, path in zip(self.jars.values(), jar_paths(SPARK_KAFKA, cache_root()), strict=True):
+            jar.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, jar)
+        self.settings = directory / "settings.xml"
+        pattern = f"{directory}/[organisation]/[artifact]-[revision].[ext]"
+        self._settings(f'<filesystem name="mirror"><artifact pattern="{pattern}"/></filesystem>')
+
+    def go_away(self) -> None:
+        """From now on nobody listens where the settings lead."""
+        nowhere = f"http://127.0.0.1:{free_port()}/"
+        self._settings(f'<ibiblio name="mirror" m2compatible="true" usepoms="false" root="{nowhere}"/>')
+
+    def _settings(self, resolver: str) -> None:
+        self.settings.write_text(
+            f'<ivysettings><settings defaultResolver="mirror"/><resolvers>{resolver}</resolvers></ivysettings>'
+        )
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    made = Mirror(tmp_path / "mirror")
+    monkeypatch.setenv("SAMZAPY_IVY_SETTINGS", str(made.settings))
+    return made
+
+
+def test_a_half_finished_download_is_done_again(mirror: Mirror, tmp_path: Path) -> None:
+    half = tmp_path / "cache" / "jars" / "staging" / "cache" / "commons-pool2-2.13.1.jar.part"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"PK")
+
+    paths = jar_paths(SPARK_KAFKA, tmp_path / "cache")
+
+    assert [jar.file_name for jar in read_lock(SPARK_KAFKA)] == [path.name for path in paths]
+    assert not half.exists()
+
+
+def test_a_jar_with_another_hash_is_refused_by_name(mirror: Mirror, directory: Path, tmp_path: Path) -> None:
+    mirror.jars["commons-pool2"].write_bytes(b"not what was locked")
+
+    with pytest.raises(Exception, match=r"org\.apache\.commons:commons-pool2:2\.13\.1 is not the jar"):
+        jar_paths(SPARK_KAFKA, tmp_path / "cache")
+
+    assert not (tmp_path / "cache" / "jars" / "staging").exists()
+
+
+def test_an_unreachable_repository_is_named_with_what_was_wanted(
+    mirror: Mirror, directory: Path, tmp_path: Path
+) -> None:
+    mirror.go_away()
+
+    refused = samzapy("dev", "up", "--dir", str(directory), SAMZAPY_CACHE_DIR=str(tmp_path / "cache"))
+
+    assert 2 == refused.returncode
+    assert "samzapy: No Maven repository could be reached to fetch: at.yawk.lz4:lz4-java:" in refused.stderr
+    assert "Only access to a package registry is needed" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def _timed_start(broker: DevBroker) -> float:
+    begun_s = time.monotonic()
+    broker.start()
+    return time.monotonic() - begun_s

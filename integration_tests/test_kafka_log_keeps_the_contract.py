@@ -1,0 +1,441 @@
+"""The contract of `stream/log.py` on a real broker, and what only a real broker can show of it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.reading import (
+    PartitionReader,
+    beginning_offsets,
+    end_offsets,
+    offsets_at,
+    read_to_end,
+)
+from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
+from samzapy.errors import (
+    BrokerUnavailableError,
+    FencedError,
+    LostRangeError,
+    MissingTopicError,
+    ProducerError,
+)
+from samzapy.stream.log import CompactedLog, Write
+from samzapy.testing.broker import DevBroker
+from unit_tests.conformance.log_contract import LogContract, LogWorld, OpenTransaction, pairs, put
+
+# Compacts within a second or two of the roll of a segment, which the next append after 100 ms causes.
+EAGER = {
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.0",
+    "min.compaction.lag.ms": "0",
+    "delete.retention.ms": "0",
+}
+COMPACTED_WITHIN_S = 60.0
+
+
+class KafkaWorld:
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self.connection = connection
+        self.topic = topic
+        self._open: list[KafkaLog | TransactionalProducer] = []
+
+    def log(self, transactional_id: str = "writer") -> CompactedLog:
+        log = KafkaLog(
+            self.connection,
+            self.topic,
+            f"{self.topic}/{transactional_id}",
+            take_over_deadline_s=20.0,
+            read_deadline_s=3.0,
+        )
+        self._open.append(log)
+        return log
+
+    def open_transaction(self, transactional_id: str, writes: Sequence[Write]) -> OpenTransaction:
+        producer = TransactionalProducer(self.connection, f"{self.topic}/{transactional_id}")
+        self._open.append(producer)
+        producer.take_over(20.0)
+        producer.begin()
+        for write in writes:
+            producer.produce(self.topic, write.key, write.value, 0, write.headers)
+        producer.flush()
+        return producer
+
+    def compact(self) -> None:
+        # Only now: an eager cleaner would also compact what the other tests want to read back.
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            self.topic,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in EAGER.items()
+            ],
+        )
+        admin = AdminClient({"bootstrap.servers": self.connection.bootstrap_servers})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result()
+        roller = TransactionalProducer(self.connection, f"{self.topic}/roller")
+        self._open.append(roller)
+        roller.take_over(20.0)
+        deadline = time.monotonic() + COMPACTED_WITHIN_S
+        while True:
+            time.sleep(0.3)
+            roller.begin()
+            roller.produce(self.topic, b"roller", b"", 0)
+            roller.flush()
+            roller.abort()
+            found = pairs(read_to_end(self.connection, self.topic))
+            if len({key for key, _ in found}) == len(found) and all(value is not None for _, value in found):
+                return
+            assert time.monotonic() < deadline, f"not compacted: {found}"
+
+    def close(self) -> None:
+        for opened in self._open:
+            opened.close()
+
+
+@pytest.fixture
+def connection(broker: DevBroker) -> KafkaConnection:
+    return KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+
+
+def create_topic(connection: KafkaConnection, partition_count: int = 1, **settings: str) -> str:
+    topic = f"log-{uuid.uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers})
+    new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=settings)
+    admin.create_topics([new])[topic].result()
+    return topic
+
+
+@pytest.fixture
+def topic(connection: KafkaConnection) -> str:
+    return create_topic(connection, **{"cleanup.policy": "compact"})
+
+
+class TestKafkaLogKeepsTheContract(LogContract):
+    @pytest.fixture
+    def world(self, connection: KafkaConnection, topic: str) -> Iterator[LogWorld]:
+        world = KafkaWorld(connection, topic)
+        yield world
+        world.close()
+
+
+@pytest.fixture
+def world(connection: KafkaConnection, topic: str) -> Iterator[KafkaWorld]:
+    world = KafkaWorld(connection, topic)
+    yield world
+    world.close()
+
+
+def test_a_read_that_waits_goes_on_when_the_open_transaction_ends(world: KafkaWorld) -> None:
+    log = KafkaLog(world.connection, world.topic, "w", read_deadline_s=20.0)
+    log.take_over()
+    log.append_atomically([put("a", "1")])
+    blocker = world.open_transaction("other", [put("b", "2")])
+    log.append_atomically([put("c", "3")])
+    timer = threading.Timer(1.0, blocker.commit)
+    started = time.monotonic()
+
+    timer.start()
+    found = pairs(log.read())
+
+    timer.join()
+    assert found == [("a", "1"), ("b", "2"), ("c", "3")]
+    assert time.monotonic() - started >= 0.9
+    log.close()
+
+
+def test_every_append_is_seen_by_a_read_that_starts_after_it(world: KafkaWorld) -> None:
+    """EndTxn is answered before the markers are written, so an EOF right after a commit concludes too early."""
+    log = world.log()
+    log.take_over()
+    with PartitionReader(world.connection, world.topic) as reader:
+        for number in range(50):
+            log.append_atomically([put("a", str(number))])
+            assert [value for _, value in pairs(reader.read_to_end())][-1] == str(number)
+
+
+def test_a_reader_follows_a_topic_from_where_it_stood(world: KafkaWorld) -> None:
+    log = world.log()
+    log.take_over()
+    seen: list[tuple[str, str | None]] = []
+    offset_next = 0
+    with PartitionReader(world.connection, world.topic) as reader:
+        for number in range(20):
+            log.append_atomically([put("a", str(number)), put("b", str(number))])
+            for record in reader.read_to_end(offset_next):
+                offset_next = record.offset + 1
+                seen.extend(pairs([record]))
+
+    assert seen == [(key, str(number)) for number in range(20) for key in "ab"]
+
+
+def test_an_iterator_that_is_left_half_way_does_not_disturb_the_next(world: KafkaWorld) -> None:
+    log = world.log()
+    log.take_over()
+    log.append_atomically([put("a", str(number)) for number in range(3000)])
+    with PartitionReader(world.connection, world.topic) as reader:
+        for _ in range(5):
+            assert len(list(itertools.islice(reader.read_to_end(), 10))) == 10
+            assert len(list(reader.read_to_end(1000))) == 2000
+
+
+def test_a_missing_topic_is_named(connection: KafkaConnection) -> None:
+    with pytest.raises(MissingTopicError, match="no-such-topic"):
+        list(read_to_end(connection, "no-such-topic", deadline_s=5.0))
+
+
+def test_a_start_that_was_deleted_is_a_lost_range_and_not_skipped(world: KafkaWorld) -> None:
+    topic = create_topic(world.connection)
+    log = KafkaLog(world.connection, topic, f"{topic}/w")
+    log.take_over()
+    for number in range(5):
+        log.append_atomically([put("a", str(number))])
+    admin = AdminClient({"bootstrap.servers": world.connection.bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
+        future.result()
+
+    with pytest.raises(LostRangeError, match=f"{topic}-0 from offset 2"):
+        list(log.read(2))
+
+    assert beginning_offsets(world.connection, [(topic, 0)]) == {(topic, 0): 4}
+    assert [value for _, value in pairs(log.read(4))] == ["2", "3", "4"]
+    log.close()
+
+
+def test_no_broker_at_all_is_named_with_addresses_and_time() -> None:
+    nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+
+    with pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1"):
+        KafkaLog(nowhere, "t", "w", read_deadline_s=1.0).end_offset()
+    with pytest.raises(BrokerUnavailableError, match=r"within \d s at 127\.0\.0\.1:1"):
+        KafkaLog(nowhere, "t", "w", take_over_deadline_s=1.0).take_over()
+
+
+def test_offsets_are_asked_for_many_partitions_at_once(connection: KafkaConnection) -> None:
+    # Retention would delete records with such timestamps.
+    topic = create_topic(connection, partition_count=3, **{"retention.ms": "-1"})
+    where = [(topic, partition) for partition in range(3)]
+    producer = TransactionalProducer(connection, f"{topic}/w")
+    producer.take_over()
+    producer.begin()
+    for partition, count in enumerate([0, 1, 2]):
+        for number in range(count):
+            producer.produce(topic, b"k", b"v", partition, timestamp_ms=1000 + number)
+    producer.flush()
+
+    ends_open = end_offsets(connection, where)
+    producer.commit()
+    producer.close()
+    for where_one in where:
+        list(read_to_end(connection, *where_one))
+
+    assert ends_open == {(topic, 0): 0, (topic, 1): 1, (topic, 2): 2}
+    assert end_offsets(connection, where) == {(topic, 0): 0, (topic, 1): 2, (topic, 2): 3}
+    assert beginning_offsets(connection, where) == dict.fromkeys(where, 0)
+    # The marker of partition 1 is of now, so it is the first thing there that is not older.
+    assert offsets_at(connection, where, 1001) == {(topic, 0): 0, (topic, 1): 1, (topic, 2): 1}
+
+
+def test_a_record_that_the_broker_refuses_lets_the_commit_fail_before_anything_is_committed(
+    connection: KafkaConnection,
+) -> None:
+    topic = create_topic(connection, **{"max.message.bytes": "1000"})
+    producer = TransactionalProducer(connection, f"{topic}/w", settings={"compression.type": "none"})
+    producer.take_over()
+    producer.begin()
+    producer.produce(topic, b"a", b"small", 0)
+    producer.flush()
+
+    producer.produce(topic, b"b", b"x" * 5000, 0)
+    with pytest.raises(ProducerError, match=r"MSG_SIZE_TOO_LARGE|larger than"):
+        producer.commit()
+
+    assert producer.must_be_renewed
+    producer.abort()
+    producer.close()
+    assert list(read_to_end(connection, topic)) == []
+
+
+def test_a_full_queue_is_waited_for(connection: KafkaConnection, topic: str) -> None:
+    producer = TransactionalProducer(
+        connection, f"{topic}/w", settings={"queue.buffering.max.messages": 10, "linger.ms": 0}
+    )
+    producer.take_over()
+    producer.begin()
+    offsets: list[int] = []
+
+    for number in range(500):
+        producer.produce(topic, b"k", str(number).encode(), 0, on_offset=offsets.append)
+    producer.commit()
+    producer.close()
+
+    assert offsets == list(range(500))
+    assert [value for _, value in pairs(read_to_end(connection, topic))] == [str(n) for n in range(500)]
+
+
+def test_a_transaction_that_timed_out_looks_like_being_fenced(connection: KafkaConnection, topic: str) -> None:
+    """The two cannot be told apart (reliability.md M5)."""
+    producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=1000)
+    producer.take_over()
+    producer.begin()
+    producer.produce(topic, b"a", b"1", 0)
+    producer.flush()
+    time.sleep(4)
+
+    with pytest.raises((FencedError, ProducerError)):
+        producer.commit()
+    assert producer.must_be_renewed
+    producer.close()
+    assert list(read_to_end(connection, topic)) == []
+
+
+def test_fencing_ids_ends_what_their_owners_left_open(world: KafkaWorld) -> None:
+    owners = {name: world.open_transaction(name, [put(name, "1")]) for name in ("x", "y", "z")}
+
+    fence_transactional_ids(world.connection, [f"{world.topic}/{name}" for name in [*owners, "never-used"]])
+
+    for owner in owners.values():
+        with pytest.raises((FencedError, ProducerError)):
+            owner.commit()
+    assert list(read_to_end(world.connection, world.topic)) == []
+
+
+def test_a_log_goes_on_with_a_new_producer_after_a_sign_of_trouble(world: KafkaWorld) -> None:
+    log = KafkaLog(world.connection, world.topic, "w")
+    log.take_over()
+    log.append_atomically([put("a", "1")])
+    first = log._producer
+    assert first is not None
+    first._end_duration_s = 1.0
+
+    log.append_atomically([put("a", "2")])
+
+    assert log._producer is not first
+    assert pairs(log.read()) == [("a", "1"), ("a", "2")]
+    log.close()
+
+
+def test_a_log_that_must_renew_finds_that_somebody_else_led_meanwhile(world: KafkaWorld) -> None:
+    """Otherwise the renewal would fence the rightful owner and go on with old state (laws L4 and L5)."""
+    log = KafkaLog(world.connection, world.topic, "w")
+    log.take_over()
+    log.append_atomically([put("a", "1")])
+    rightful = KafkaLog(world.connection, world.topic, "w")
+    rightful.take_over()
+    rightful.append_atomically([put("a", "2")])
+    assert log._producer is not None
+    log._producer._end_duration_s = 1.0
+
+    with pytest.raises(FencedError, match="somebody else led"):
+        log.append_atomically([put("a", "stale")])
+
+    assert pairs(log.read()) == [("a", "1"), ("a", "2")]
+    log.close()
+    rightful.close()
+
+
+def test_the_partitioner_is_the_one_of_jvm_producers(connection: KafkaConnection) -> None:
+    """Java's murmur2: `toPositive(murmur2("foobar")) % 8`, value from Kafka's own UtilsTest (-790332482)."""
+    topic = create_topic(connection, partition_count=8)
+    producer = TransactionalProducer(connection, f"{topic}/w")
+    producer.take_over()
+    producer.begin()
+    producer.produce(topic, b"foobar", b"v")
+    producer.commit()
+    producer.close()
+
+    ends = end_offsets(connection, [(topic, partition) for partition in range(8)])
+
+    assert [partition for (_, partition), end in ends.items() if end] == [(-790332482 & 0x7FFFFFFF) % 8]
+
+
+def test_a_plain_consumer_sees_the_same_records(world: KafkaWorld) -> None:
+    log = world.log()
+    log.take_over()
+    log.append_atomically([put("a", "1")])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": world.connection.bootstrap_servers,
+            "group.id": "g",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition(world.topic, 0, 0)])
+
+    message = consumer.poll(10)
+
+    assert message is not None
+    assert (message.key(), message.value(), message.offset()) == (b"a", b"1", 0)
+    consumer.close()
+
+
+@pytest.mark.parametrize("trouble", ["slow", "lost"])
+def test_after_trouble_at_a_commit_the_next_transaction_needs_a_new_producer(
+    own_broker: DevBroker, trouble: str
+) -> None:
+    """The plug of `stream.end_txn_plug`: an EndTxn that may have been sent twice is followed by a new epoch."""
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    topic = create_topic(connection)
+    producer = TransactionalProducer(connection, f"{topic}/w")
+    producer.take_over()
+    producer.begin()
+    producer.produce(topic, b"k", b"1", 0)
+    producer.commit()
+    assert not producer.must_be_renewed
+
+    producer.begin()
+    producer.produce(topic, b"k", b"2", 0)
+    producer.flush()
+    if trouble == "slow":
+        own_broker.pause()
+        resume = threading.Timer(0.6, own_broker.resume)
+        resume.start()
+        producer.commit()
+        resume.join()
+    else:
+        producer.commit()
+        own_broker.kill()
+        own_broker.start()
+
+    assert producer.must_be_renewed
+    with pytest.raises(ProducerError, match="must be renewed"):
+        producer.begin()
+    producer.close()
+    successor = TransactionalProducer(connection, f"{topic}/w")
+    successor.take_over()
+    successor.begin()
+    successor.produce(topic, b"k", b"3", 0)
+    successor.commit()
+    successor.close()
+    assert [value for _, value in pairs(read_to_end(connection, topic))] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_closing_takes_a_second_at_most_when_nobody_answers(own_broker: DevBroker, is_open: bool) -> None:
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    topic = create_topic(connection)
+    producer = TransactionalProducer(connection, f"{topic}/w")
+    producer.take_over()
+    producer.begin()
+    producer.produce(topic, b"k", b"1", 0)
+    if is_open:
+        producer.flush()
+    else:
+        producer.commit()
+    own_broker.kill()
+    started = time.monotonic()
+
+    producer.close()
+    producer.close()
+
+    assert time.monotonic() - started < 3.0
+    assert producer.must_be_renewed

@@ -1,0 +1,166 @@
+"""The ledger test: a stateful job, killed in every part at random moments, and every record accounted for.
+
+A seed decides what is fed and when which process is killed; it is printed, and SAMZAPY_LEDGER_SEED repeats it (the
+machine's own timing stays its own). Each fault is proven: the process is gone. How many of them met an open
+transaction is read off the slot files and printed: a run that met too few has proven too little, and fails.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from integration_tests.ledger_run import LedgerRun
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.errors import ExitCode
+from samzapy.testing.job_process import kill
+from samzapy.testing.ledger import told
+from samzapy.testing.waiting import wait_until
+
+RECORDS_MIN = 100_000
+CHAOS_MIN_S = 90.0
+RECORDS_PER_S = 900
+FAULTS = {"worker": 4, "worker in a transaction": 6, "driver": 2, "jvm": 1, "jvm and disk": 1, "broker": 3}
+HIT_OPEN_MIN = 6
+# Per message. It keeps the workers, not the processor, busy, so that most of a batch is an open transaction.
+WORK_S = 0.0005
+_APPEARS_WITHIN_S = 120.0
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(900)
+def test_no_record_is_lost_or_doubled_under_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = int(os.environ.get("SAMZAPY_LEDGER_SEED") or random.SystemRandom().randrange(10**6))
+    with capsys.disabled():
+        print(f"\nledger test: SAMZAPY_LEDGER_SEED={seed}", flush=True)
+    environment = {"RUNNING_SUMS_WORK_S": str(WORK_S)}
+    # A batch of a partition takes several transactions, so that a kill also finds it half committed.
+    overrides = {"task.transaction.max.ms": "100"}
+    with LedgerRun(tmp_path, seed=seed, environment=environment, overrides=overrides) as run:
+        run.feed(RECORDS_PER_S)
+        run.wait(lambda: run.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
+        run.compact_eagerly()
+
+        chaos_s = disturb(run, random.Random(seed))
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"ledger test: {chaos_s:.0f} s of chaos, {run.figures}", flush=True)
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert FAULTS == run.figures.faults
+        # A start may give up while the broker is away; nothing else ends the job but the test.
+        assert {*run.figures.ended_by_itself} <= {ExitCode.TIMED_OUT}, run.job.all_log_text()
+        assert run.figures.records >= RECORDS_MIN
+        assert chaos_s >= CHAOS_MIN_S
+        assert run.figures.hit_open_transactions >= HIT_OPEN_MIN, "kills missed the transactions: invalid, not green"
+
+
+def disturb(run: LedgerRun, chance: random.Random) -> float:
+    """Every fault of `FAULTS`, in an order and at moments of chance; returns how long it took.
+
+    The moments are drawn among the records that are fed, so the faults are spread over all of them, however fast the
+    machine is. One may come while the job is still recovering from the one before.
+    """
+    kinds = [kind for kind, count in FAULTS.items() for _ in range(count)]
+    chance.shuffle(kinds)
+    moments = sorted(chance.randrange(2_000, RECORDS_MIN) for _ in kinds)
+    begun_s = time.monotonic()
+    for kind, moment in zip(kinds, moments, strict=True):
+        run.wait(lambda m=moment: len(run.ledger.acked) >= m, 300.0, f"{moment} acknowledged records")  # type: ignore[misc]
+        KILLS[kind](run)
+    run.wait(
+        lambda: len(run.ledger.acked) >= RECORDS_MIN and time.monotonic() - begun_s >= CHAOS_MIN_S,
+        300.0,
+        f"{RECORDS_MIN} acknowledged records",
+    )
+    return time.monotonic() - begun_s
+
+
+def kill_worker(run: LedgerRun) -> None:
+    """Whoever works in a slot at this moment."""
+    worker, is_open = run.wait(lambda: stopped_worker(run), _APPEARS_WITHIN_S, "a worker in its slot")
+    kill(worker)
+    run.fault("worker", is_open)
+
+
+def kill_worker_in_a_transaction(run: LedgerRun) -> None:
+    """Whoever has a transaction open at this moment."""
+
+    def stopped() -> ProcessIdentity | None:
+        found = stopped_worker(run)
+        if found is not None and not found[1]:
+            found[0].send(signal.SIGCONT)
+        return found[0] if found is not None and found[1] else None
+
+    kill(run.wait(stopped, _APPEARS_WITHIN_S, "a worker with an open transaction"))
+    run.fault("worker in a transaction", True)
+
+
+def stopped_worker(run: LedgerRun) -> tuple[ProcessIdentity, bool] | None:
+    """A worker in a slot, and whether its transaction is open; held still, so that what the slot says is what it dies
+    with."""
+    for slot in run.job.slots():
+        # While it recovers, the driver holds all slots.
+        workers = () if slot.holder is None else run.job.workers()
+        worker = next((worker for worker in workers if worker.pid == slot.holder), None)
+        if worker is None or not worker.send(signal.SIGSTOP):
+            continue
+        wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stand still")  # type: ignore[misc]
+        if worker.is_alive():
+            return worker, any(seen.is_open and seen.holder == worker.pid for seen in run.job.slots())
+    return None
+
+
+def kill_driver(run: LedgerRun) -> None:
+    """The Python driver; spark-submit's JVM must end by itself then."""
+    driver = run.wait(run.job.driver, _APPEARS_WITHIN_S, "the driver")
+    is_open = any(slot.is_open for slot in run.job.slots())
+    run.was_killed()
+    kill(driver)
+    run.fault("driver", is_open)
+    assert run.job.wait_ended(30.0) == 137
+
+
+def kill_jvm(run: LedgerRun) -> None:
+    """spark-submit, the pid that people know; the driver must end by itself, and is not waited for."""
+    jvm = run.wait(run.job.jvm, _APPEARS_WITHIN_S, "spark-submit")
+    is_open = any(slot.is_open for slot in run.job.slots())
+    run.was_killed()
+    kill(jvm)
+    run.fault("jvm", is_open)
+
+
+def kill_jvm_and_disk(run: LedgerRun) -> None:
+    """The same, and the local stores with it, as when the next start is on another host."""
+    jvm = run.wait(run.job.jvm, _APPEARS_WITHIN_S, "spark-submit")
+    is_open = any(slot.is_open for slot in run.job.slots())
+    run.was_killed()
+    kill(jvm)
+    run.job.wait_gone()
+    shutil.rmtree(run.directory / "state")
+    run.fault("jvm and disk", is_open)
+
+
+def kill_broker(run: LedgerRun) -> None:
+    """The broker; it comes back on the same data."""
+    is_open = any(slot.is_open for slot in run.job.slots())
+    run.broker.kill()
+    assert run.broker.process() is None
+    run.fault("broker", is_open)
+    run.broker.start()
+
+
+KILLS = {
+    "worker": kill_worker,
+    "worker in a transaction": kill_worker_in_a_transaction,
+    "driver": kill_driver,
+    "jvm": kill_jvm,
+    "jvm and disk": kill_jvm_and_disk,
+    "broker": kill_broker,
+}

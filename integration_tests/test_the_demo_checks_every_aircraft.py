@@ -1,0 +1,226 @@
+"""`scripts/demo` as a newcomer meets it: without a terminal, kept running, stopped, interrupted.
+
+Started through its Python file: `scripts/setup`, which the shell file calls first, is what set this environment up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.waiting import wait_until
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SAMZAPY = Path(sys.executable).with_name("samzapy")
+flights = SimpleNamespace(**runpy.run_path(str(SCRIPTS / "demo_flights.py"), run_name="demo_flights"))
+
+
+def demo_command(directory: Path, *options: str) -> list[str]:
+    return [sys.executable, str(SCRIPTS / "demo.py"), "--dir", str(directory), *options]
+
+
+def run_demo(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(demo_command(directory, *options), capture_output=True, text=True, timeout=400)
+
+
+def job_of(directory: Path) -> ProcessIdentity:
+    return ProcessIdentity(**json.loads((directory / "demo.json").read_text())["job"])
+
+
+def processes_of(session: int) -> list[int]:
+    """The pids that live in a session; the job gets one of its own, so its workers are in it too."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, of_session = path.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(of_session) == session and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A demo's directory; what still runs out of it at the end is ended."""
+    yield tmp_path / "demo"
+    run_demo(tmp_path / "demo", "--stop")
+
+
+def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Path) -> None:
+    kept = run_demo(directory, "--keep")
+
+    assert (0, "") == (kept.returncode, kept.stderr)
+    assert "Right: flights, delayed, sum_min, worst_min and mean_min of all 4,043 aircraft" in kept.stdout
+    assert "Read 334,264 updates from delays-by-aircraft and 2,512 messages from flights-without" in kept.stdout
+    assert re.search(r"^  processing: .* in [\d,]+  out [\d,]+  lag [\d,]+  [\d,]+ rec/s$", kept.stdout, re.MULTILINE)
+    assert "\x1b" not in kept.stdout
+    job, broker = job_of(directory), DevBroker(directory / "broker", detached=True)
+    assert job.is_alive() and broker.process()
+    for line in re.findall(r"^  \S*samzapy (.*)$", kept.stdout, re.MULTILINE):
+        words = line.partition("#")[0].split()
+        shown = subprocess.run([SAMZAPY, *words], capture_output=True, text=True, timeout=60)
+        assert 0 == shown.returncode, f"samzapy {line}: {shown.stderr}"
+        assert "flights" in shown.stdout
+
+    refused = run_demo(directory)
+
+    assert 3 == refused.returncode
+    assert "--stop" in refused.stderr
+
+    stopped = run_demo(directory, "--stop")
+
+    assert 0 == stopped.returncode
+    assert broker.process() is None
+    wait_until(lambda: not processes_of(job.pid), 5, "the job's processes to be gone")
+
+    again = run_demo(directory)
+
+    assert (0, "") == (again.returncode, again.stderr)
+    assert "of all 4,043 aircraft" in again.stdout
+    assert "exit code 0" in again.stdout
+    assert broker.process() is None
+
+
+@pytest.mark.parametrize("moment", ["Spark starts", r"in [1-9]"])
+def test_an_interrupted_demo_leaves_nothing_running(directory: Path, moment: str) -> None:
+    demo = subprocess.Popen(
+        demo_command(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if re.search(moment, line):
+            break
+    job = job_of(directory)
+    assert job.is_alive()
+    assert 3 == run_demo(directory).returncode, "two at once in one directory"
+
+    os.kill(demo.pid, signal.SIGINT)
+    _, said = demo.communicate(timeout=60)
+
+    assert 130 == demo.returncode
+    assert "broker and job are stopped" in said
+    assert DevBroker(directory / "broker", detached=True).process() is None
+    wait_until(lambda: not processes_of(job.pid), 5, "the job's processes to be gone")
+
+
+def test_a_demo_that_nobody_reads_any_more_leaves_nothing_running(directory: Path) -> None:
+    demo = subprocess.Popen(demo_command(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert demo.stdout is not None and demo.stderr is not None
+    assert demo.stdout.readline().startswith("Apache Kafka runs on ")
+
+    demo.stdout.close()
+
+    assert 141 == demo.wait(60)
+    assert "" == demo.stderr.read()
+    demo.stderr.close()
+    assert DevBroker(directory / "broker", detached=True).process() is None
+
+
+def test_a_directory_with_somebody_elses_files_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+
+    refused = run_demo(tmp_path)
+
+    assert 2 == refused.returncode
+    assert f"found other files in {tmp_path}" in refused.stderr
+    assert (tmp_path / "state").is_dir()
+
+
+# --- the check itself ---
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    return flights.expected_from(flights.data_set())
+
+
+@pytest.fixture
+def right(expected: Any) -> Any:
+    """Outputs as a job without a fault leaves them."""
+    counts = flights.Outputs().counts
+    counts.update({tailnum: figures["flights"] for tailnum, figures in expected.figures.items()})
+    last = deepcopy(dict(expected.figures))
+    return flights.Outputs(last=last, counts=counts, aside=expected.aside)
+
+
+def test_what_is_expected_is_the_data_set_and_not_the_job(expected: Any) -> None:
+    without_delay = [figures for figures in expected.figures.values() if figures["mean_min"] is None]
+
+    assert (336_776, 4_043, 2_512) == (expected.flight_count, len(expected.figures), expected.aside)
+    assert 334_264 == expected.update_count
+    assert 6 == len(without_delay)
+    assert all((0, 0, None) == (item["delayed"], item["sum_min"], item["worst_min"]) for item in without_delay)
+
+
+def test_published_messages_say_what_pandas_reads(expected: Any) -> None:
+    keys: dict[str, int] = {}
+    without_key, delay_sum_min = 0, 0
+    for key, value in flights.messages(flights.data_set()):
+        if key is None:
+            without_key += 1
+        else:
+            keys[key] = keys.get(key, 0) + 1
+            delay_sum_min += json.loads(value)["dep_delay"] or 0
+
+    assert {tailnum: figures["flights"] for tailnum, figures in expected.figures.items()} == keys
+    assert expected.aside == without_key
+    assert sum(figures["sum_min"] for figures in expected.figures.values()) == delay_sum_min
+
+
+def test_right_figures_are_not_complained_about(expected: Any, right: Any) -> None:
+    assert [] == flights.differences(expected, right)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("flights", 58), ("delayed", 0), ("sum_min", 1889.0), ("worst_min", None), ("mean_min", 33.14), ("more", 1)],
+)
+def test_one_wrong_figure_of_one_aircraft_is_named(expected: Any, right: Any, name: str, value: object) -> None:
+    right.last["N8698A"] = {**right.last["N8698A"], name: value}
+
+    (wrong,) = flights.differences(expected, right)
+
+    assert wrong.startswith(f"N8698A: {name}: wanted ")
+    assert wrong.endswith(f"found {value!r}")
+
+
+def test_an_update_lost_or_done_twice_is_named(expected: Any) -> None:
+    found = flights.Outputs()
+    for tailnum, figures in sorted(expected.figures.items()):
+        for count in range(1, figures["flights"] + 1):
+            # Of one aircraft the third update came twice and the fifth never.
+            seen = 3 if (tailnum, count) == ("N8698A", 4) else count
+            found.add_update(tailnum.encode(), json.dumps({**figures, "flights": seen}).encode())
+    found.aside = expected.aside + 1
+
+    wrong = flights.differences(expected, found)
+
+    assert [
+        "flights-without-tailnum: wanted 2,512 messages, found 2,513",
+        "N8698A: wanted one update per flight in turn, but update 4 counts 3 flights",
+    ] == wrong
+
+
+def test_an_aircraft_too_few_or_too_many_is_named(expected: Any, right: Any) -> None:
+    del right.last["N8698A"], right.counts["N8698A"]
+    right.add_update(b"N0", json.dumps({"flights": 1}).encode())
+
+    wrong = flights.differences(expected, right)
+
+    assert "delays-by-aircraft: wanted 334,264 updates, found 334,208" == wrong[0]
+    assert ["N0", "N8698A"] == [text.partition(":")[0] for text in wrong[1:]]

@@ -1,0 +1,181 @@
+"""A topic of ours is made with explicit settings; one that is wrong is refused by name, with the remedy."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TopicPolicyError
+from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.waiting import wait_until
+
+
+@pytest.fixture
+def connection(broker: DevBroker) -> KafkaConnection:
+    return KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+
+
+@pytest.fixture
+def admin(connection: KafkaConnection) -> KafkaAdmin:
+    return KafkaAdmin(connection)
+
+
+@pytest.fixture
+def job() -> str:
+    return f"job{uuid.uuid4().hex[:8]}-1"
+
+
+def plain_client(connection: KafkaConnection) -> AdminClient:
+    return AdminClient({"bootstrap.servers": connection.bootstrap_servers})
+
+
+def create(connection: KafkaConnection, name: str, partition_count: int = 1, **settings: str) -> None:
+    client = plain_client(connection)
+    new = NewTopic(name, num_partitions=partition_count, replication_factor=1, config=settings)
+    client.create_topics([new])[name].result()
+
+
+def test_a_topic_of_ours_is_made_with_its_settings(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
+    for spec in (coordinator_spec(job), checkpoint_spec(job), changelog_spec(job, "counts", 3)):
+        found = admin.ensure_topic(spec)
+
+        assert (found.name, found.partition_count) == (spec.name, spec.partition_count)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, spec.name)
+        client = plain_client(connection)
+        settings = client.describe_configs([resource])[resource].result()
+        for name, value in spec.settings.items():
+            assert settings[name].value == value, name
+            assert not settings[name].is_default, f"{name} is only the broker's default"
+
+
+def test_a_topic_that_is_there_and_right_is_taken_as_it_is(admin: KafkaAdmin, job: str) -> None:
+    first = admin.ensure_topic(coordinator_spec(job))
+
+    assert admin.ensure_topic(coordinator_spec(job)) == first
+
+
+def test_a_topic_that_was_made_again_has_another_id(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
+    spec = coordinator_spec(job)
+    first = admin.ensure_topic(spec)
+    client = plain_client(connection)
+    client.delete_topics([spec.name])[spec.name].result()
+    # The controller has removed it; the broker that is asked hears of it a little later.
+    wait_until(lambda: not admin.find([spec.name]), 10.0, f"{spec.name} to be gone")
+
+    second = admin.ensure_topic(spec)
+
+    assert first.topic_id != second.topic_id
+    assert topic_id(connection, spec.name) == second.topic_id
+    described = client.describe_topics(TopicCollection([spec.name]))[spec.name].result()
+    assert str(described.topic_id).replace("+", "-").replace("/", "_") == second.topic_id
+    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", second.topic_id)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "remedy"),
+    [
+        ("cleanup.policy", "delete", "--add-config cleanup.policy=compact"),
+        ("cleanup.policy", "compact,delete", "--add-config cleanup.policy=compact"),
+        ("message.timestamp.type", "CreateTime", "--add-config message.timestamp.type=LogAppendTime"),
+        ("unclean.leader.election.enable", "true", "--add-config unclean.leader.election.enable=false"),
+        ("max.message.bytes", "1000", "--add-config max.message.bytes=1000000"),
+    ],
+)
+def test_a_setting_that_loses_data_is_refused_with_the_command_that_mends_it(
+    connection: KafkaConnection, admin: KafkaAdmin, job: str, setting: str, value: str, remedy: str
+) -> None:
+    spec = coordinator_spec(job)
+    create(connection, spec.name, **{**spec.settings, setting: value})
+
+    with pytest.raises(TopicPolicyError) as caught:
+        admin.ensure_topic(spec)
+
+    message = str(caught.value)
+    assert f"the topic {spec.name} with {setting}=" in message
+    assert f"found {value}" in message
+    assert f"--bootstrap-server {connection.bootstrap_servers} " in message
+    assert message.endswith(remedy)
+
+
+@pytest.mark.parametrize(("found", "remedy"), [(1, "--partitions 2"), (3, "--delete --topic")])
+def test_a_wrong_partition_count_is_refused(
+    connection: KafkaConnection, admin: KafkaAdmin, job: str, found: int, remedy: str
+) -> None:
+    spec = changelog_spec(job, "counts", 2)
+    create(connection, spec.name, found, **spec.settings)
+
+    with pytest.raises(TopicPolicyError, match=f"with 2 partitions, found {found}.*{remedy}"):
+        admin.ensure_topic(spec)
+
+
+def test_a_cluster_that_does_not_take_the_settings_is_named(admin: KafkaAdmin, job: str) -> None:
+    spec = coordinator_spec(job, replication_factor=7)
+
+    with pytest.raises(TopicPolicyError, match=f"creating the topic {spec.name} .* replication factor 7"):
+        admin.ensure_topic(spec)
+
+
+def test_a_missing_input_is_named_with_its_cluster(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
+    create(connection, f"{job}-there", 5)
+
+    assert admin.partition_count(f"{job}-there") == 5
+    assert list(admin.find([f"{job}-there", f"{job}-not"])) == [f"{job}-there"]
+    with pytest.raises(MissingTopicError, match=f"{job}-not at {connection.bootstrap_servers}"):
+        admin.describe([f"{job}-there", f"{job}-not"])
+
+
+def test_a_cluster_that_is_not_there_is_named_with_addresses_and_time() -> None:
+    admin = KafkaAdmin(KafkaConnection(bootstrap_servers="127.0.0.1:1"), deadline_s=1.0)
+
+    with pytest.raises(BrokerUnavailableError, match=r"within \d s at 127\.0\.0\.1:1; .*refused"):
+        admin.check_reachable()
+
+
+def test_a_reachable_cluster_is_fine(admin: KafkaAdmin) -> None:
+    admin.check_reachable()
+
+    assert admin.broker_count() == 1
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"security.protocol": "SSL"},
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "sasl.password": "hush-hush",
+        },
+    ],
+    ids=["tls", "sasl"],
+)
+def test_security_that_the_listener_does_not_speak_is_told_as_such(
+    connection: KafkaConnection, properties: dict[str, str]
+) -> None:
+    """Kafka itself only says "transport failure" (reliability.md M10)."""
+    wrong = KafkaConnection(bootstrap_servers=connection.bootstrap_servers, properties=properties)
+
+    with pytest.raises((ConfigError, BrokerUnavailableError), match="authentication or TLS") as caught:
+        KafkaAdmin(wrong, deadline_s=3.0).check_reachable()
+
+    assert "security.protocol" in str(caught.value)
+    assert "hush-hush" not in str(caught.value)
+    assert "hush-hush" not in repr(wrong)
+
+
+def test_fixed_settings_of_any_spec_are_checked(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:
+    create(connection, job, **{"retention.ms": "5"})
+    spec = TopicSpec(
+        name=job, partition_count=1, replication_factor=1, settings={"retention.ms": "-1"}, fixed=("retention.ms",)
+    )
+
+    with pytest.raises(TopicPolicyError, match="retention.ms=-1, found 5"):
+        admin.ensure_topic(spec)

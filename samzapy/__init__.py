@@ -1,0 +1,35 @@
+"""samzapy: a Kafka-native coordinator-stream runtime on Spark Structured Streaming.
+
+What a job file needs: `task` to mark the task, `run` to run it. Importing this loads neither Spark nor Kafka.
+"""
+
+from __future__ import annotations
+
+from samzapy.errors import SamzapyError
+from samzapy.model.serde import SerdeError
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.task import IncomingMessageEnvelope, KeyedStore, MessageCollector, StreamTask, TaskContext, task
+
+__all__ = [
+    "IncomingMessageEnvelope",
+    "KeyedStore",
+    "MessageCollector",
+    "SamzapyError",
+    "SerdeError",
+    "StreamTask",
+    "SystemStreamPartition",
+    "TaskContext",
+    "run",
+    "task",
+]
+
+
+def run() -> None:
+    """Run the job file this is called from, until it is stopped; ends the process with a documented exit code.
+
+    Stands under `if __name__ == "__main__":` of a file given to spark-submit. Reads `--config FILE` (default: the
+    file of the same name beside the script, ending in .properties) and `--set key=value` from the command line.
+    """
+    from samzapy.cli.run_job import run_job_file
+
+    run_job_file()

@@ -1,0 +1,114 @@
+"""Processes named so that they cannot be mistaken for others.
+
+A pid alone is a name that the kernel gives away again. With the time the process started, in ticks since
+boot, and the boot itself it means one process for ever, so a pid file left behind by a crash never gets
+somebody else's process killed. Signals go through a pidfd: between the check and the signal the pid cannot
+change hands. Linux only (`/proc`, pidfd).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """One process, for ever: pid, start time in clock ticks since boot, and which boot."""
+
+    pid: int
+    started_ticks: int
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessIdentity:
+        """The process that has `pid` now. Raises ProcessLookupError when none has."""
+        stat = _read_stat(pid)
+        if stat is None:
+            raise ProcessLookupError(f"no process has pid {pid}")
+        return cls(pid=pid, started_ticks=stat.started_ticks, boot_id=_boot_id())
+
+    def is_alive(self) -> bool:
+        """Whether anything of it still runs, or is stopped; a zombie does not."""
+        stat = self._stat()
+        return stat is not None and not stat.is_over
+
+    def is_stopped(self) -> bool:
+        """Whether SIGSTOP has taken effect."""
+        stat = self._stat()
+        return stat is not None and stat.state == "T"
+
+    def send(self, number: signal.Signals) -> bool:
+        """Sends a signal; False when the process is gone already. Nobody else ever gets it."""
+        with self._pidfd() as fd:
+            if fd is None:
+                return False
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, number)
+                return True
+            return False
+
+    def wait_gone(self, deadline_s: float) -> bool:
+        """Waits for the process to end, and reaps it when it is a child; whether it is gone."""
+        with self._pidfd() as fd:
+            if fd is not None:
+                poll = select.poll()
+                poll.register(fd, select.POLLIN)
+                poll.poll(deadline_s * 1000)
+        if not self.is_alive():
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
+            return True
+        return False
+
+    def _stat(self) -> _Stat | None:
+        stat = _read_stat(self.pid)
+        if stat is None or stat.started_ticks != self.started_ticks or _boot_id() != self.boot_id:
+            return None
+        return stat
+
+    @contextmanager
+    def _pidfd(self) -> Iterator[int | None]:
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            yield None
+            return
+        try:
+            # Opened first, asked after: if the answer is yes, then the descriptor means this very process.
+            yield fd if self.is_alive() else None
+        finally:
+            os.close(fd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stat:
+    state: str
+    threads: int
+    started_ticks: int
+
+    @property
+    def is_over(self) -> bool:
+        # A killed JVM's first thread is a zombie while the others still hold its ports, for 30 ms or so.
+        return self.state in "Xx" or (self.state == "Z" and self.threads <= 1)
+
+
+def _read_stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the name in parentheses, and may itself hold blanks and parentheses.
+    fields = text.rpartition(")")[2].split()
+    return _Stat(state=fields[0], threads=int(fields[17]), started_ticks=int(fields[19]))
+
+
+@cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,0 +1,62 @@
+"""The coordinator stream, followed by a container (`container.ports.CoordinatorStream`)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.errors import DeadlineError, TemporaryError
+from samzapy.stream.log import LogRecord
+
+_LOG = logging.getLogger(__name__)
+_ASK_EVERY_S = 0.2
+_POLL_DEADLINE_S = 2.0
+
+
+class KafkaFollower:
+    """Hands out the committed records of one partition, once each, in order."""
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self._reader = PartitionReader(connection, topic)
+        self._offset_next = 0
+        self._asked_at_s = 0.0
+
+    def offset_next(self) -> int:
+        return self._offset_next
+
+    def poll(self) -> Sequence[LogRecord]:
+        """What was committed since; empty also while the broker does not answer or a transaction is open.
+
+        Asks the broker five times a second at most, however often it is called.
+        """
+        if time.monotonic() - self._asked_at_s < _ASK_EVERY_S:
+            return ()
+        found: list[LogRecord] = []
+        try:
+            self._read(found, _POLL_DEADLINE_S)
+        except (TemporaryError, DeadlineError) as error:
+            _LOG.debug("following the coordinator stream: %s", error)
+        self._asked_at_s = time.monotonic()
+        return found
+
+    def to_the_end(self) -> Sequence[LogRecord]:
+        """Everything committed that was not handed out yet, up to the end.
+
+        Raises:
+            DeadlineError, BrokerUnavailableError: it could not be read to the end.
+        """
+        found: list[LogRecord] = []
+        self._read(found, None)
+        return found
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _read(self, found: list[LogRecord], deadline_s: float | None) -> None:
+        options = {} if deadline_s is None else {"deadline_s": deadline_s}
+        for record in self._reader.read_to_end(self._offset_next, **options):
+            found.append(record)
+            self._offset_next = record.offset + 1

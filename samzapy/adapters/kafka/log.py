@@ -1,0 +1,127 @@
+"""A `CompactedLog` on one partition of a Kafka topic. The transactional id is the lock (design section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, read_to_end
+from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
+from samzapy.errors import DeadlineError, FencedError, ProducerError, SamzapyError, TemporaryError
+from samzapy.stream.log import LogRecord, Write
+
+
+class KafkaLog:
+    """One partition of a compacted topic, as the writer `transactional_id`.
+
+    A writer whose producer must be renewed (`stream.end_txn_plug`) takes its own id again before the next
+    append, and goes on only if nothing was written since its last one. Otherwise somebody else led meanwhile,
+    and what this writer knows is out of date: that is a `FencedError` (law L4).
+
+    Args:
+        take_over_deadline_s: how long to wait for the brokers when taking over.
+        read_deadline_s: how long a read waits without a step forward, that is, for others' open transactions.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        topic: str,
+        transactional_id: str,
+        *,
+        partition: int = 0,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        take_over_deadline_s: float = 30.0,
+        read_deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.transactional_id = transactional_id
+        self._connection = connection
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._take_over_deadline_s = take_over_deadline_s
+        self._read_deadline_s = read_deadline_s
+        self._producer: TransactionalProducer | None = None
+        self._reader = PartitionReader(connection, topic, partition)
+        self._offset_after_last = 0
+
+    def take_over(self) -> None:
+        """See `CompactedLog.take_over`."""
+        self._drop_producer()
+        producer = TransactionalProducer(
+            self._connection, self.transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
+        )
+        try:
+            producer.take_over(self._take_over_deadline_s)
+        except SamzapyError:
+            producer.close()
+            raise
+        self._producer = producer
+
+    def append_atomically(self, writes: Sequence[Write]) -> int:
+        """See `CompactedLog.append_atomically`."""
+        assert writes, "an append of nothing"
+        producer = self._usable_producer()
+        offsets: list[int] = []
+        try:
+            producer.begin()
+            last = len(writes) - 1
+            for number, write in enumerate(writes):
+                producer.produce(
+                    self.topic,
+                    write.key,
+                    write.value,
+                    self.partition,
+                    write.headers or None,
+                    None,
+                    offsets.append if number == last else None,
+                )
+            producer.commit()
+        except SamzapyError:
+            self._drop_producer()
+            raise
+        assert offsets, "committed without a delivery report"
+        self._offset_after_last = offsets[-1] + 1
+        return self._offset_after_last
+
+    def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
+        """See `CompactedLog.read`."""
+        return read_to_end(self._connection, self.topic, self.partition, offset_from, self._read_deadline_s)
+
+    def end_offset(self) -> int:
+        """See `CompactedLog.end_offset`."""
+        return self._reader.end_offset(self._read_deadline_s)
+
+    def close(self) -> None:
+        """Let go of all connections; the transactional id stays as it is."""
+        self._drop_producer()
+        self._reader.close()
+
+    def _usable_producer(self) -> TransactionalProducer:
+        if self._producer is not None and self._producer.must_be_renewed:
+            self._renew()
+        if self._producer is None:
+            raise ProducerError(
+                f"wanted the owner of {self.transactional_id!r} on {self.topic}, found one that has not taken "
+                "over since its last error: take over and read before the next append"
+            )
+        return self._producer
+
+    def _renew(self) -> None:
+        try:
+            self.take_over()
+            news = [record.offset for record in self.read(self._offset_after_last)]
+        except (TemporaryError, DeadlineError) as error:
+            self._drop_producer()
+            raise ProducerError(f"{error}; nothing was appended: take over, read and decide again") from error
+        if news:
+            self._drop_producer()
+            raise FencedError(
+                f"wanted nothing on {self.topic} since our last append, found a record at offset {news[0]}: "
+                "somebody else led meanwhile; take over, read and decide again"
+            )
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()

@@ -1,0 +1,93 @@
+"""Positions of record and their writers: what the coordinator reads, what drivers fence and what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import IsolationLevel
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
+from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
+from samzapy.container.start import positions_of
+from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.errors import SamzapyError
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.topics import checkpoint_topic
+from samzapy.stream.codec import decode
+
+
+class KafkaPositions:
+    """What the coordinator reads before it grants (`coordinator.ports.Positions`). `job` is `<name>-<id>`."""
+
+    def __init__(self, connection: KafkaConnection, job: str) -> None:
+        self._connection = connection
+        self._topics = KafkaTopics(connection, job)
+        self._topic = checkpoint_topic(job)
+
+    def read(self, ssps: Sequence[SystemStreamPartition]) -> PositionsRead:
+        records = (decode(record, topic=self._topic) for record in self._topics.checkpoint_records())
+        found = positions_of(records)
+        places = [(ssp.stream, ssp.partition) for ssp in ssps]
+        firsts = beginning_offsets(self._connection, places)
+        ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
+        return PositionsRead(
+            checkpoints=found.checkpoints,
+            progress=found.progress,
+            bounds={ssp: Bounds(firsts[place], ends[place]) for ssp, place in zip(ssps, places, strict=True)},
+        )
+
+
+class KafkaFence:
+    """Initialises transactional ids, for the coordinator and for a driver that recovers."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        fence_transactional_ids(self._connection, transactional_ids)
+
+
+class KafkaProgressLog:
+    """Writes progress records in transactions of the driver's own id (`container.ports.ProgressLog`)."""
+
+    def __init__(self, connection: KafkaConnection, job: str, transactional_id: str, timeout_ms: int) -> None:
+        self._connection = connection
+        self._topic = checkpoint_topic(job)
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._producer: TransactionalProducer | None = None
+
+    def is_owned(self) -> bool:
+        """Whether the id is taken and usable; if not, `own` comes first, and a look at the coordinator stream."""
+        return self._producer is not None and not self._producer.must_be_renewed
+
+    def own(self) -> None:
+        """Initialise the id."""
+        self.close()
+        producer = TransactionalProducer(
+            self._connection, self._transactional_id, transaction_timeout_ms=self._timeout_ms
+        )
+        try:
+            producer.take_over()
+        except BaseException:
+            producer.close()
+            raise
+        self._producer = producer
+
+    def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        assert self._producer is not None, "own comes first"
+        try:
+            self._producer.begin()
+            for key, value in writes:
+                self._producer.produce(self._topic, key, value, 0)
+            self._producer.commit()
+        except SamzapyError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()

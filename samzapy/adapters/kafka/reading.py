@@ -1,0 +1,342 @@
+"""Reading one of our topics to the end (design section 2): what "everything" means when transactions are about.
+
+1. Every writer whose records are looked for has released or been fenced: the caller's part.
+2. Ask for the high watermark H, the `read_uncommitted` end.
+3. Read `read_committed` until a record, or an end of the partition, at an offset >= H is seen.
+
+An end of the partition below H is somebody's open transaction, or a commit whose marker is under way (EndTxn
+is answered before the markers are written): wait, do not conclude. Not a test are `H - 1` (a marker is no
+record, so it may never be seen) and the consumer's position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs forget to export it
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_consumer
+from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
+from samzapy.errors import DeadlineError, LostRangeError, MissingTopicError, SamzapyError, TemporaryError
+from samzapy.stream.log import LogRecord
+
+DEADLINE_S = 60.0
+"""Longer than Kafka's default transaction time-out takes to end the open transaction of a writer that died."""
+
+_ASK_S = 5.0
+_LOOK_S = 1.0
+_POLL_S = 0.1
+_NOT_THERE = (
+    KafkaError._NOENT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+_APPEARS_WITHIN_S = 3.0
+"""A topic that was just created is not known to every broker at once."""
+_RECORDS_PER_POLL = 2_000
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs lack it
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the same
+
+_READING: Mapping[str, Any] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    # An offset that is not there is an error, not a reason to start elsewhere (law L9).
+    "auto.offset.reset": "error",
+    # At the end of a partition the broker answers after this time; we come to see the end, so soon.
+    "fetch.wait.max.ms": 20,
+    "fetch.error.backoff.ms": 100,
+    "fetch.message.max.bytes": 4 * 1024 * 1024,
+    "queued.max.messages.kbytes": 32 * 1024,
+    "check.crcs": True,
+}
+
+
+class PartitionReader:
+    """Reads one partition to its end, again and again, over connections that it keeps.
+
+    For whoever follows a topic. `read_to_end` is the same for once.
+    """
+
+    def __init__(self, connection: KafkaConnection, topic: str, partition: int = 0) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._connection = connection
+        self._admin: Admin | None = None
+        self._consumer: Consumer | None = None
+        self._events = ErrorEvents()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def end_offset(self, deadline_s: float = DEADLINE_S) -> int:
+        """The high watermark, open transactions included."""
+        where = (self.topic, self.partition)
+        if self._admin is None:
+            self._admin = Admin(self._connection)
+        return _asked(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
+
+    def read_to_end(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
+        """All committed records from `offset_from` to the end, which is the high watermark at this call.
+
+        One iterator at a time: the next call takes the connection of the one before.
+
+        Args:
+            deadline_s: the longest time without a record or a step forward.
+
+        Raises:
+            DeadlineError: a transaction stayed open for that long.
+            BrokerUnavailableError: nobody answered for that long.
+            LostRangeError: the topic does not hold `offset_from` any more.
+            MissingTopicError: there is no such topic.
+        """
+        offset_end = self.end_offset(deadline_s)
+        return self._read(offset_from, offset_end, deadline_s)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = None
+        self._admin = None
+
+    def _read(self, offset_from: int, offset_end: int, deadline_s: float) -> Iterator[LogRecord]:
+        if offset_from >= offset_end:
+            return
+        if self._consumer is None:
+            self._consumer = make_consumer(self._connection, _READING, self._events)
+        consumer = self._consumer
+        consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
+        # The furthest end of the partition seen so far; below `offset_end` it means "not yet".
+        eof_seen = -1
+        events_before, progress_at = self._events.count, time.monotonic()
+        while True:
+            moved = False
+            for message in _available(consumer):
+                error = message.error()
+                if error is None:
+                    offset = message.offset()
+                    if offset >= offset_end:
+                        return
+                    yield _record(message, offset)
+                    moved = True
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    eof = message.offset()
+                    if eof >= offset_end:
+                        return
+                    moved = moved or eof > eof_seen
+                    eof_seen = max(eof, eof_seen)
+                else:
+                    self._check(error, offset_from)
+            # Taken after the caller's part, so that a slow caller is not a stalled topic.
+            now = time.monotonic()
+            if moved:
+                events_before, progress_at = self._events.count, now
+            elif now - progress_at > deadline_s:
+                has_lost_brokers = eof_seen < 0 or self._events.count > events_before
+                raise self._given_up(offset_end, eof_seen, deadline_s, has_lost_brokers)
+
+    def _check(self, error: KafkaError, offset_from: int) -> None:
+        """Raise, unless the error is of no importance or the client goes on by itself."""
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
+            return
+        found = translate(error, f"reading {self.topic}-{self.partition} from offset {offset_from}")
+        if isinstance(found, TemporaryError):
+            self._events.add(error)
+            return
+        if isinstance(found, LostRangeError):
+            raise LostRangeError(
+                f"wanted {self.topic}-{self.partition} from offset {offset_from}, found that the topic does not "
+                f"hold it ({error.str()}): records were deleted that must be kept; see `samzapy doctor`"
+            )
+        raise found
+
+    def _given_up(self, offset_end: int, eof_seen: int, deadline_s: float, has_lost_brokers: bool) -> SamzapyError:
+        where = f"{self.topic}-{self.partition}"
+        if has_lost_brokers:
+            return unavailable(
+                self._connection.bootstrap_servers,
+                deadline_s,
+                f"reading {where} up to offset {offset_end}",
+                self._events.latest,
+            )
+        return DeadlineError(
+            f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset {eof_seen} "
+            f"on for {deadline_s:.0f} s: its writer is slow, or died and is not fenced yet; "
+            f"`kafka-transactions.sh find-hanging` names it"
+        )
+
+
+def read_to_end(
+    connection: KafkaConnection,
+    topic: str,
+    partition: int = 0,
+    offset_from: int = 0,
+    deadline_s: float = DEADLINE_S,
+) -> Iterator[LogRecord]:
+    """`PartitionReader.read_to_end` for once: the connections are closed when the iterator is done or dropped."""
+    reader = PartitionReader(connection, topic, partition)
+    try:
+        records = reader.read_to_end(offset_from, deadline_s)
+    except BaseException:
+        reader.close()
+        raise
+
+    def closing() -> Iterator[LogRecord]:
+        with reader:
+            yield from records
+
+    return closing()
+
+
+def end_offsets(
+    cluster: KafkaConnection | Admin,
+    topic_partitions: Iterable[tuple[str, int]],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    deadline_s: float = DEADLINE_S,
+) -> dict[tuple[str, int], int]:
+    """The end of each `(topic, partition)`: the high watermark, or with READ_COMMITTED the last stable offset."""
+    return _asked(_admin(cluster), topic_partitions, _LATEST, isolation, deadline_s)
+
+
+def beginning_offsets(
+    cluster: KafkaConnection | Admin,
+    topic_partitions: Iterable[tuple[str, int]],
+    deadline_s: float = DEADLINE_S,
+) -> dict[tuple[str, int], int]:
+    """The first offset that each `(topic, partition)` still holds."""
+    return _asked(
+        _admin(cluster),
+        topic_partitions,
+        _EARLIEST,
+        IsolationLevel.READ_UNCOMMITTED,
+        deadline_s,
+    )
+
+
+def offsets_at(
+    connection: KafkaConnection,
+    topic_partitions: Iterable[tuple[str, int]],
+    timestamp_ms: int,
+    deadline_s: float = DEADLINE_S,
+) -> dict[tuple[str, int], int]:
+    """The first offset of each `(topic, partition)` with that timestamp or a later one; the end if there is none."""
+    wanted = list(topic_partitions)
+    admin = Admin(connection)
+    # Asked first: an end that grows meanwhile only means that a little more is read.
+    ends = _asked(admin, wanted, _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)
+    spec = OffsetSpec.for_timestamp(timestamp_ms)
+    found = _asked(admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED, deadline_s)
+    return {where: ends[where] if offset < 0 else offset for where, offset in found.items()}
+
+
+def _admin(cluster: KafkaConnection | Admin) -> Admin:
+    """Who asks often keeps an `Admin`; a new one costs threads and a connection."""
+    return cluster if isinstance(cluster, Admin) else Admin(cluster)
+
+
+def _asked(
+    admin: Admin,
+    topic_partitions: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    isolation: IsolationLevel,
+    deadline_s: float,
+) -> dict[tuple[str, int], int]:
+    wanted = sorted(set(topic_partitions))
+    if not wanted:
+        return {}
+    topics = ", ".join(sorted({topic for topic, _ in wanted}))
+    doing = f"asking for offsets of {topics}"
+
+    # The client now and then sits on a request about a new topic for more than 3 s (measured: 1 of 60); asked
+    # again it answers at once. So impatient first, and patient when it seems to be the cluster.
+    timeouts_s = chain((0.7, 1.5, 3.0), repeat(_ASK_S))
+
+    def ask() -> dict[tuple[str, int], int]:
+        try:
+            futures = admin.client.list_offsets(
+                {TopicPartition(topic, partition): spec for topic, partition in wanted},
+                isolation_level=isolation,
+                request_timeout=min(next(timeouts_s), deadline_s),
+            )
+            return {(at.topic, at.partition): future.result().offset for at, future in futures.items()}
+        except KafkaException as error:
+            found = kafka_error(error)
+            are_there = _look_again(admin, wanted)
+            if found.code() not in _NOT_THERE:
+                raise translate(found, doing) from error
+            # A broker that was killed knows its topics before it leads them again.
+            if are_there or time.monotonic() - started < min(_APPEARS_WITHIN_S, deadline_s / 2):
+                raise TemporaryError(doing) from error
+            raise MissingTopicError(
+                f"wanted the offsets of {topics} at {admin.connection.bootstrap_servers}, found that one of "
+                f"these topics or partitions is not there ({found.str()}); create it, or correct its name in the "
+                "configuration"
+            ) from error
+
+    started = time.monotonic()
+    try:
+        return Retrying(
+            retry=retry_if_exception_type(TemporaryError),
+            stop=stop_after_delay(deadline_s),
+            wait=wait_random(0.05, 0.2),
+            reraise=True,
+        )(ask)
+    except TemporaryError as error:
+        raise admin.unavailable(time.monotonic() - started, doing) from error
+
+
+def _look_again(admin: Admin, topic_partitions: Iterable[tuple[str, int]]) -> bool:
+    """Make the client read anew who leads what; whether the partitions are there, with a leader or without.
+
+    After an error it would ask on by what it knows: of a broker that was restarted it is refused for ever
+    (FENCED_LEADER_EPOCH), and a partition that once had no leader has none, until its metadata expire after minutes.
+    """
+    wanted: dict[str, set[int]] = {}
+    for topic, partition in topic_partitions:
+        wanted.setdefault(topic, set()).add(partition)
+    try:
+        return all(
+            partitions <= admin.client.list_topics(topic, timeout=_LOOK_S).topics[topic].partitions.keys()
+            for topic, partitions in wanted.items()
+        )
+    except KafkaException:
+        # Nobody answers: it cannot be told, so they may be there.
+        return True
+
+
+def _available(consumer: Consumer) -> list[Any]:
+    """What has arrived, without waiting for more; waits a little for the first."""
+    first = consumer.poll(_POLL_S)
+    return [] if first is None else [first, *consumer.consume(_RECORDS_PER_POLL, 0)]
+
+
+def _record(message: Any, offset: int) -> LogRecord:
+    return LogRecord(
+        offset=offset,
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )

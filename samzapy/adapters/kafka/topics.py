@@ -1,0 +1,58 @@
+"""What a container reads of Kafka to start, to restore and to know its lag (`container.ports.Topics`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from confluent_kafka import IsolationLevel
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import Admin, KafkaConnection
+from samzapy.adapters.kafka.reading import DEADLINE_S, beginning_offsets, end_offsets, read_to_end
+from samzapy.container.ports import TopicBounds
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.log import LogRecord
+
+
+class KafkaTopics:
+    """Reads the topics of one job. `job` is `<job.name>-<job.id>`."""
+
+    def __init__(self, connection: KafkaConnection, job: str) -> None:
+        self._connection = connection
+        self._job = job
+        self._admin = KafkaAdmin(connection)
+        self._offsets = Admin(connection)
+
+    def checkpoint_records(self) -> Sequence[LogRecord]:
+        """Every committed record of the checkpoint topic, read to the end."""
+        topic = checkpoint_topic(self._job)
+        first = beginning_offsets(self._offsets, [(topic, 0)])[topic, 0]
+        return list(read_to_end(self._connection, topic, 0, first))
+
+    def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
+        return read_to_end(self._connection, changelog_topic(self._job, store), partition, offset_from)
+
+    def changelog_bounds(self, store: str, partition: int) -> TopicBounds:
+        return self._bounds([(changelog_topic(self._job, store), partition)], IsolationLevel.READ_UNCOMMITTED)[0]
+
+    def changelog_topic_id(self, store: str) -> str:
+        return self._admin.topic_id(changelog_topic(self._job, store))
+
+    def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
+        found = self._admin.describe(stream.stream for stream in streams)
+        return {stream: found[stream.stream].topic_id for stream in streams}
+
+    def input_bounds(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        """Bounds of input partitions; the end is that of committed data, which is what can be read."""
+        places = [(ssp.stream, ssp.partition) for ssp in ssps]
+        return dict(zip(ssps, self._bounds(places, IsolationLevel.READ_COMMITTED, wait_ms / 1000), strict=True))
+
+    def _bounds(
+        self, places: Sequence[tuple[str, int]], isolation: IsolationLevel, deadline_s: float = DEADLINE_S
+    ) -> Sequence[TopicBounds]:
+        ends = end_offsets(self._offsets, places, isolation, deadline_s)
+        firsts = beginning_offsets(self._offsets, places, deadline_s)
+        return [TopicBounds(offset_first=firsts[place], offset_end=ends[place]) for place in places]

@@ -1,0 +1,426 @@
+"""Kafka transactions for whoever writes: the coordinator's log and the workers of the data path.
+
+A thin class around librdkafka's producer with three things added:
+
+- The plug of `stream.end_txn_plug`: it watches error events, statistics and the duration of each EndTxn
+  alone (everything is flushed before), and says when the next transaction needs a new producer. It never
+  makes one by itself: whoever initialises an id must then read whether it still may (design section 6).
+- Errors are few. After `begin` whatever goes wrong is a `FencedError` or a `ProducerError`: the outcome is
+  unknown or nothing, and this object is of no use any more, but for `abort` and `close`.
+- Back-pressure: a full queue is waited for, not reported.
+
+A record that was not delivered makes `commit` fail before anything is committed, also without a callback per
+record: librdkafka promises it, and a test holds it to that.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_client
+from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
+from samzapy.errors import ConfigError, FencedError, ProducerError, SamzapyError, TemporaryError
+from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
+
+TRANSACTION_TIMEOUT_MS = 60_000
+"""Kafka's own default. An owner that hangs longer is aborted by the broker, so it bounds how long it can hide
+the records of others."""
+
+RETRY_BACKOFF_MS = 250
+"""librdkafka's default is 100. Longer, because an EndTxn that takes as long as the shortest back-off counts
+as sent twice, and on a busy machine an honest one takes a while (1 to 3 ms when idle, measured)."""
+
+RETRY_BACKOFF_MIN_S = 0.8 * RETRY_BACKOFF_MS / 1000
+"""librdkafka varies each back-off by up to 20 %."""
+
+_INIT_SLICE_S = 5.0
+_CONNECT_S = 0.1
+_CLOSE_S = 1.0
+_APPEARS_WITHIN_S = 3.0
+"""A cluster that makes topics when they are first asked for answers that there is none, to begin with."""
+
+_ASK_AGAIN_S = 0.2
+_FENCE_THREADS = 4
+_log = logging.getLogger(__name__)
+_COUNTERS = re.compile(r'"(disconnects|req_timeouts|txretries)": ?(\d+)')
+
+Headers = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
+
+
+class TransactionalProducer:
+    """One owner of one transactional id, from `take_over` until `close`, error, or `must_be_renewed`.
+
+    Not for use by several threads at once.
+
+    Args:
+        transaction_timeout_ms: the broker aborts a transaction that is open for longer, and fences us.
+        settings: librdkafka's, for tests; ours win.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._connection = connection
+        self._timeout_s = transaction_timeout_ms / 1000
+        self._events = ErrorEvents()
+        self._counters = ConnectionCounters()
+        self._producer = make_client(
+            Producer,
+            connection.settings(
+                {
+                    # A batch per request of up to 1 MB (the broker's limit) at full speed, 5 ms when idle.
+                    "linger.ms": 5,
+                    "batch.size": 1_000_000,
+                    "batch.num.messages": 50_000,
+                    "compression.type": "lz4",
+                    # Bounds our memory; a full queue is back-pressure.
+                    "queue.buffering.max.messages": 100_000,
+                    "queue.buffering.max.kbytes": 64 * 1024,
+                    **(settings or {}),
+                    "transactional.id": transactional_id,
+                    "transaction.timeout.ms": transaction_timeout_ms,
+                    "enable.idempotence": True,
+                    "acks": "all",
+                    # Java's, so that outputs are co-partitioned with what JVM producers write.
+                    "partitioner": "murmur2_random",
+                    "retry.backoff.ms": RETRY_BACKOFF_MS,
+                    "statistics.interval.ms": 500,
+                    "stats_cb": self._on_statistics,
+                    "error_cb": self._events.add,
+                }
+            ),
+        )
+        # Bound once: looking them up costs as much as the rest of `produce`.
+        self._produce = self._producer.produce
+        self._poll = self._producer.poll
+        self._is_taken = False
+        self._is_open = False
+        self._is_broken = False
+        self._is_closed = False
+        self._ended_once = False
+        self._end_duration_s: float | None = None
+        self._events_before = 0
+        self._counters_before = self._counters
+
+    def take_over(self, deadline_s: float = 30.0) -> None:
+        """Become the owner: what the one before left open is aborted, and it is fenced.
+
+        Raises:
+            BrokerUnavailableError: no answer in time. Whether the one before is fenced is not known.
+            ConfigError: this user may not use the transactional id.
+        """
+        assert not self._is_taken, "one producer, one take-over: make a new one"
+        doing = f"taking over the transactional id {self.transactional_id!r}"
+        started = time.monotonic()
+        with suppress(KafkaException):
+            # Only to have a connection: without one the client asks for its coordinator half a second later
+            # (57 ms against 507 ms, measured).
+            self._producer.cluster_id(_CONNECT_S)
+
+        def initialise() -> None:
+            remaining_s = deadline_s - (time.monotonic() - started)
+            try:
+                self._producer.init_transactions(max(0.1, min(_INIT_SLICE_S, remaining_s)))
+            except KafkaException as error:
+                self._serve(0)
+                raise translate(error, doing) from error
+
+        try:
+            Retrying(
+                retry=retry_if_exception_type(TemporaryError),
+                stop=stop_after_delay(deadline_s),
+                wait=wait_random(0.05, 0.2),
+                reraise=True,
+            )(initialise)
+        except TemporaryError as error:
+            waited_s = time.monotonic() - started
+            raise unavailable(self._connection.bootstrap_servers, waited_s, doing, self._events.latest) from error
+        self._is_taken = True
+
+    @property
+    def must_be_renewed(self) -> bool:
+        """Whether the next transaction needs a new producer: `close` this one, make another and `take_over`.
+
+        To be asked between transactions, right before `begin`.
+        """
+        if self._is_closed:
+            return True
+        self._serve(0)
+        if self._is_broken:
+            return True
+        if not self._ended_once:
+            # Signs from before the first transaction of this epoch cannot be of an EndTxn of this epoch.
+            return False
+        signs = TransactionSigns(
+            error_events=self._events.count - self._events_before,
+            counters_before=self._counters_before,
+            counters_after=self._counters,
+            end_duration_s=self._end_duration_s,
+        )
+        return must_renew(signs, retry_backoff_min_s=RETRY_BACKOFF_MIN_S)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Between `begin` and its `commit` or `abort`."""
+        return self._is_open
+
+    def begin(self) -> None:
+        """Open a transaction.
+
+        Raises:
+            ProducerError: this producer must not begin another one (`must_be_renewed`).
+            FencedError: there is a newer owner.
+        """
+        if not self._is_taken or self.must_be_renewed:
+            raise ProducerError(
+                f"wanted a usable producer for {self.transactional_id!r}, found one that "
+                f"{'must be renewed' if self._is_taken else 'was never taken over'}: close it, make a new one, "
+                "take over, and read before the next transaction"
+            )
+        self._events_before = self._events.count
+        self._counters_before = self._counters
+        self._end_duration_s = None
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._broken(error, "beginning") from error
+        self._is_open = True
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        on_offset: Callable[[int], None] | None = None,
+    ) -> None:
+        """Hand a record over for sending; waits while the queue is full.
+
+        Args:
+            partition: None means by murmur2 of the key.
+            timestamp_ms: None means now.
+            on_offset: gets the record's offset once it is written, at the latest in `flush`. Costs a callback
+                per record, so give it only where the offset is needed.
+
+        Raises:
+            ProducerError, FencedError: the transaction cannot be committed any more.
+        """
+        try:
+            if partition is None and headers is None and timestamp_ms is None and on_offset is None:
+                self._produce(topic, value, key)
+                return
+            self._produce_with(topic, key, value, partition, headers, timestamp_ms, on_offset)
+            return
+        except BufferError:
+            pass
+        except KafkaException as error:
+            raise self._broken(error, f"producing to {topic}") from error
+        self._wait_for_room(topic)
+        self.produce(topic, key, value, partition, headers, timestamp_ms, on_offset)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions `topic` has; None when there is no such topic, after a wait for one that is being made.
+
+        A record to such a topic is neither written nor refused, and nobody says of which topic it was.
+
+        Raises:
+            ProducerError: nobody answered.
+        """
+        started = time.monotonic()
+        while True:
+            try:
+                found = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+            except KafkaException as error:
+                raise self._broken(error, f"asking for the partitions of {topic}") from error
+            if found.error is None and found.partitions:
+                return len(found.partitions)
+            if time.monotonic() - started > _APPEARS_WITHIN_S:
+                return None
+            time.sleep(_ASK_AGAIN_S)
+
+    def flush(self) -> None:
+        """Wait until all records are written (`on_offset` is called by then).
+
+        Raises:
+            ProducerError: they were not in time.
+        """
+        try:
+            left = self._producer.flush(self._timeout_s)
+        except KafkaException as error:
+            raise self._broken(error, "writing records") from error
+        if left:
+            self._is_broken = True
+            raise ProducerError(
+                f"wanted all records of {self.transactional_id!r} written within {self._timeout_s:.0f} s, found "
+                f"{left} unwritten: abort, make a new producer, read and decide again{self._reported()}"
+            )
+
+    def commit(self) -> None:
+        """Flush and commit.
+
+        Raises:
+            FencedError, ProducerError: nothing was committed if a record was not delivered; otherwise it is
+                unknown. Read before anything else.
+        """
+        self.flush()
+        self._end(self._producer.commit_transaction, "committing")
+
+    def abort(self) -> None:
+        """End the transaction so that nobody sees its records.
+
+        Raises:
+            FencedError, ProducerError: the broker or the next owner will do it.
+        """
+        self._end(self._producer.abort_transaction, "aborting")
+
+    def close(self) -> None:
+        """Let go of the connections. Aborts an open transaction if that can be done at once; never raises."""
+        if self._is_closed:
+            return
+        self._is_closed = self._is_broken = True
+        producer = self._producer
+        # Dropped here, so that the client is gone when the last of the two names below is.
+        del self._producer, self._produce, self._poll
+        try:
+            producer.purge()
+            if self._is_open:
+                producer.abort_transaction(_CLOSE_S)
+            # The client's own `close` aborts without a limit, so only when there is nothing (left) to abort.
+            producer.close()
+        except (KafkaException, SystemError) as error:
+            # It was fenced, or nobody answers. (The client reports some of that as a SystemError.)
+            _log.debug("Closing the producer of %s: %s", self.transactional_id, error)
+
+    def _end(self, end: Callable[[float], None], doing: str) -> None:
+        started = time.monotonic()
+        try:
+            end(self._timeout_s)
+        except KafkaException as error:
+            raise self._broken(error, doing) from error
+        self._end_duration_s = time.monotonic() - started
+        self._is_open = False
+        self._ended_once = True
+        # Serves events that came with the answer, so that the next question sees them.
+        self._serve(0)
+
+    def _produce_with(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        on_offset: Callable[[int], None] | None,
+    ) -> None:
+        options: dict[str, Any] = {}
+        if partition is not None:
+            options["partition"] = partition
+        if headers is not None:
+            options["headers"] = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        if timestamp_ms is not None:
+            options["timestamp"] = timestamp_ms
+        if on_offset is not None:
+            options["on_delivery"] = _offset_reporter(on_offset)
+        self._produce(topic, value, key, **options)
+
+    def _wait_for_room(self, topic: str) -> None:
+        """Until a record or two were written, at most the transaction's time-out."""
+        started = time.monotonic()
+        while self._serve(0.1) == 0:
+            if time.monotonic() - started > self._timeout_s:
+                self._is_broken = True
+                raise ProducerError(
+                    f"wanted room for a record to {topic}, found the queue of {self.transactional_id!r} full for "
+                    f"{self._timeout_s:.0f} s: abort, make a new producer, read and decide again{self._reported()}"
+                )
+
+    def _broken(self, error: KafkaException, doing: str) -> SamzapyError:
+        self._is_broken = True
+        self._serve(0)
+        where = f"{doing} for the transactional id {self.transactional_id!r}"
+        found = translate(error, where)
+        if isinstance(found, FencedError):
+            return found
+        if isinstance(found, ConfigError | ProducerError):
+            return ProducerError(f"{found}{self._reported()}")
+        # What would be temporary elsewhere is not tried again here: what is in memory may be out of date.
+        inner = kafka_error(error)
+        return ProducerError(
+            f"{where}: Kafka answered {inner.name()} ({inner.str()}); the outcome is in doubt: make a new "
+            f"producer, read and decide again{self._reported()}"
+        )
+
+    def _serve(self, wait_s: float) -> int:
+        """Let the client call back; how many events were served."""
+        try:
+            return self._poll(wait_s)
+        except KafkaException as error:
+            # The client raises a fatal error from here too. Whoever calls next gets it as the call's own.
+            self._events.add(kafka_error(error))
+            self._is_broken = True
+            return 1
+
+    def _reported(self) -> str:
+        texts = dict.fromkeys(event.str() for event in self._events.latest[-3:])
+        return f" (the client reported: {' | '.join(texts)})" if texts else ""
+
+    def _on_statistics(self, text: str) -> None:
+        self._counters = parse_counters(text)
+
+
+def parse_counters(statistics: str) -> ConnectionCounters:
+    """Sums over all brokers out of librdkafka's statistics. By pattern: they are 6 kB, twice a second."""
+    sums = {"disconnects": 0, "req_timeouts": 0, "txretries": 0}
+    for name, count in _COUNTERS.findall(statistics):
+        sums[name] += int(count)
+    return ConnectionCounters(
+        disconnects=sums["disconnects"], request_timeouts=sums["req_timeouts"], retries=sums["txretries"]
+    )
+
+
+def fence_transactional_ids(
+    connection: KafkaConnection, transactional_ids: Iterable[str], deadline_s: float = 30.0
+) -> None:
+    """Initialise each id, so that nothing its owner still does can be committed. Twice is harmless.
+
+    Raises:
+        BrokerUnavailableError: at least one may not be fenced: do it again.
+    """
+
+    def fence(transactional_id: str) -> None:
+        producer = TransactionalProducer(connection, transactional_id)
+        try:
+            producer.take_over(deadline_s)
+        finally:
+            producer.close()
+
+    with ThreadPoolExecutor(_FENCE_THREADS, thread_name_prefix="fence") as pool:
+        # `list` so that the first failure is raised here.
+        list(pool.map(fence, transactional_ids))
+
+
+def _offset_reporter(on_offset: Callable[[int], None]) -> Callable[[KafkaError | None, Any], None]:
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        # An undelivered record is the commit's business.
+        if error is None:
+            on_offset(message.offset())
+
+    return delivered

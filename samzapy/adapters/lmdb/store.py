@@ -1,0 +1,253 @@
+"""Local state in LMDB: one environment per task, stores as named databases, one writer at a time.
+
+Layout under a task's directory: numbered environments `1/`, `2/`, ... of which the highest is in use. A rebuild
+takes the next number and removes the older ones, so a process that still has an old one open can do no harm.
+
+Beside each environment stands a lock file of ours (`1.lock`, a POSIX record lock): LMDB's own writer lock has no
+time limit, and a stopped process may keep it for ever. Commits do not sync: after kill -9 the page cache still
+holds them, and after a reboot the boot id says that they are in doubt (`container.restore`).
+
+LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from samzapy.config import StoreConfig
+from samzapy.container.ports import LocalPosition
+from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError
+
+_LOG = logging.getLogger(__name__)
+LOCK_WAIT_S = 5.0
+_POSITION = b"position"
+_META = b"_samzapy"
+# One byte in front of each key tells whole keys from digests.
+_WHOLE, _DIGEST = b"\x00", b"\x01"
+_KEY_BYTES_MAX = 511 - len(_WHOLE)
+_NAME_BYTES_MAX = 200
+
+
+def task_directory(store_dir: Path, job: str, task_name: str) -> Path:
+    """Where a task's environments stand. A name too long for a file name is cut and made unique by its digest."""
+    name = task_name
+    if len(name) > _NAME_BYTES_MAX:
+        name = f"{name[:150]}-{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
+    return store_dir / job / name
+
+
+def current_environment(directory: Path) -> Path | None:
+    """The environment in use under a task's directory, or None."""
+    numbers = [int(path.name) for path in directory.glob("[0-9]*") if path.name.isdigit()]
+    return directory / str(max(numbers)) if numbers else None
+
+
+class LmdbEnvironment:
+    """One environment, open in this process. An environment must not be opened twice in one process."""
+
+    def __init__(self, path: Path, stores: Sequence[StoreConfig], lock_wait_s: float = LOCK_WAIT_S) -> None:
+        """Open it, or make it if it is not there.
+
+        Raises:
+            EnvironmentMissingError: the directory cannot be written.
+            lmdb.Error: what is there is no LMDB environment, or a damaged one.
+        """
+        self.path = path
+        self._lock_wait_s = lock_wait_s
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock_file = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+        except OSError as error:
+            raise EnvironmentMissingError(
+                f"local.store.dir: wanted to write {path}, found {error.strerror}; "
+                "the directory must be readable and writable by every processor of the job on this host"
+            ) from error
+        try:
+            self._environment = lmdb.open(
+                str(path),
+                map_size=max(1 << 20, sum(store.size_max_bytes for store in stores)),
+                max_dbs=len(stores) + 1,
+                sync=False,
+                metasync=False,
+                meminit=False,
+                readahead=False,
+                mode=0o664,
+            )
+            # Opening a named database needs the writer's lock the first time, so it is taken in our way.
+            self._lock()
+            try:
+                self._meta = self._environment.open_db(_META)
+                self._stores = {store.name: self._environment.open_db(store.name.encode()) for store in stores}
+            finally:
+                self._unlock()
+        except BaseException:
+            os.close(self._lock_file)
+            raise
+
+    def begin(self) -> LmdbTransaction:
+        """Begin the one write transaction there can be.
+
+        Raises:
+            DeadlineError: another process keeps the lock.
+        """
+        self._lock()
+        try:
+            transaction = self._environment.begin(write=True, buffers=False)
+        except BaseException:
+            self._unlock()
+            raise
+        return LmdbTransaction(transaction, self._meta, self._stores, self._unlock)
+
+    @property
+    def directory(self) -> str:
+        return str(self.path)
+
+    def sync(self) -> None:
+        """Force everything committed to disk."""
+        self._environment.sync(True)
+
+    def close(self) -> None:
+        self._environment.close()
+        os.close(self._lock_file)
+
+    def _lock(self) -> None:
+        deadline_s = time.monotonic() + self._lock_wait_s
+        while True:
+            try:
+                fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except (BlockingIOError, PermissionError):
+                if time.monotonic() >= deadline_s:
+                    raise DeadlineError(
+                        f"local state {self.path}: wanted its lock, another process kept it {self._lock_wait_s:.0f} s"
+                    ) from None
+                time.sleep(0.005)
+
+    def _unlock(self) -> None:
+        fcntl.lockf(self._lock_file, fcntl.LOCK_UN)
+
+
+class LmdbTransaction:
+    """A write transaction (`container.ports.LocalTransaction`). Ends, and lets the lock go, exactly once."""
+
+    def __init__(self, transaction: Any, meta: Any, stores: dict[str, Any], unlock: Any) -> None:
+        self._transaction = transaction
+        self._meta = meta
+        self._stores = stores
+        self._unlock = unlock
+
+    def position(self) -> LocalPosition | None:
+        raw = self._transaction.get(_POSITION, db=self._meta)
+        return None if raw is None else LocalPosition(**json.loads(raw))
+
+    def set_position(self, position: LocalPosition) -> None:
+        fields = {name: getattr(position, name) for name in LocalPosition.__dataclass_fields__}
+        with self._guarded():
+            self._transaction.put(_POSITION, json.dumps(fields).encode(), db=self._meta)
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        stored = _WHOLE + key if len(key) <= _KEY_BYTES_MAX else _digest(key)
+        try:
+            found: bytes | None = self._transaction.get(stored, db=self._stores[store])
+        except lmdb.Error as error:
+            raise LocalStateError(
+                f"local state: an entry cannot be read ({error}); it is rebuilt if removed"
+            ) from error
+        return found if found is None or len(key) <= _KEY_BYTES_MAX else found[len(key) :]
+
+    def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
+        """Set or, where the value is None, remove entries."""
+        # In the order of the tree, and in one call: a third of the time of one call each in any order.
+        puts, removed = [], []
+        for key, value in entries.items():
+            if len(key) > _KEY_BYTES_MAX:
+                stored, value = _digest(key), None if value is None else key + value
+            else:
+                stored = _WHOLE + key
+            if value is None:
+                removed.append(stored)
+            else:
+                puts.append((stored, value))
+        puts.sort()
+        with self._guarded(), self._transaction.cursor(db=self._stores[store]) as cursor:
+            cursor.putmulti(puts)
+            for stored in removed:
+                if cursor.set_key(stored):
+                    cursor.delete()
+
+    def commit(self) -> None:
+        try:
+            with self._guarded():
+                self._transaction.commit()
+        finally:
+            self._release()
+
+    def abort(self) -> None:
+        """Undo everything; harmless after the end."""
+        if self._unlock is not None:
+            self._transaction.abort()
+            self._release()
+
+    def _release(self) -> None:
+        unlock, self._unlock = self._unlock, None
+        if unlock is not None:
+            unlock()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.MapFullError as error:
+            raise LocalStateError(
+                "local state: the environment is full; raise stores.<name>.size.max.bytes and start the job again"
+            ) from error
+        except lmdb.Error as error:
+            raise LocalStateError(
+                f"local state: a write was refused ({error}); free space and start again"
+            ) from error
+
+
+def _digest(key: bytes) -> bytes:
+    # 32 bytes of BLAKE2b: a collision is not something that happens.
+    return _DIGEST + hashlib.blake2b(key, digest_size=32).digest()
+
+
+class LmdbStateDirectory:
+    """The local state of one task, from the driver's side: opened for a start, closed before workers open it."""
+
+    def __init__(self, directory: Path, stores: Sequence[StoreConfig], lock_wait_s: float = LOCK_WAIT_S) -> None:
+        self._directory = directory
+        self._stores = stores
+        self._lock_wait_s = lock_wait_s
+
+    def open(self) -> LmdbEnvironment:
+        """The environment in use; a fresh one if there is none, or if it is damaged or locked by somebody else."""
+        path = current_environment(self._directory)
+        if path is not None:
+            try:
+                return LmdbEnvironment(path, self._stores, self._lock_wait_s)
+            except (lmdb.Error, DeadlineError) as error:
+                _LOG.warning("local state %s is left behind and rebuilt from the changelog: %s", path, error)
+        return self.fresh()
+
+    def fresh(self) -> LmdbEnvironment:
+        """A new, empty environment; older ones are removed."""
+        before = current_environment(self._directory)
+        number = 1 if before is None else int(before.name) + 1
+        environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
+        for path in self._directory.iterdir():
+            if path.name.partition(".")[0] != str(number):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return environment

@@ -1,0 +1,242 @@
+"""Pinned jars, fetched once, verified at every use.
+
+`pip install` brings Java no jars, and `--packages` resolves anew on each machine and each start. So the sets
+are lock lists (`locks.py`), and a missing jar is fetched by the Ivy that pyspark ships: Java and access to a
+Maven repository are all that is needed.
+
+What makes it safe: a jar appears under its final name only by an atomic rename, after its hash was right. A
+download that was cut off leaves a staging directory, which the next fetch throws away. Two processes at once
+queue on a file lock. A jar that is there is hashed each time it is handed out (44 MB: 0.13 s), so a file that
+was damaged or exchanged later is refused too. When all are there, nothing touches the network.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from samzapy.adapters.maven.java import find_java
+from samzapy.adapters.maven.locks import LockedJar, read_lock
+from samzapy.errors import EnvironmentMissingError
+
+# The broker's 42 jars took 36 s on a slow line; more than this is a line that hangs.
+FETCH_DEADLINE_S = 900
+
+_log = logging.getLogger(__name__)
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers>
+    <ibiblio name="central" m2compatible="true" usepoms="false" root="https://repo1.maven.org/maven2/"/>
+  </resolvers>
+</ivysettings>
+"""
+
+
+def cache_root() -> Path:
+    """Where samzapy keeps what it can make again: SAMZAPY_CACHE_DIR, else the user's cache directory."""
+    own = os.environ.get("SAMZAPY_CACHE_DIR")
+    if own:
+        return Path(own).absolute()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared).absolute() if shared else Path.home() / ".cache") / "samzapy"
+
+
+def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
+    """The jars of a lock list as files on this machine, all verified; the missing ones are fetched first.
+
+    Args:
+        lock: the list's name, `spark-kafka` or `kafka-broker`.
+        cache_dir: where the jars are kept; `cache_root()` when not given.
+
+    Returns:
+        Absolute paths in the list's order.
+
+    Raises:
+        EnvironmentMissingError: no usable Java, a jar with another hash, no repository, or no place to write.
+    """
+    return verified_jars(read_lock(lock), cache_dir or cache_root())
+
+
+def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...]:
+    """`jar_paths` for jars that no list of ours names."""
+    jar_dir = cache_dir.absolute() / "jars"
+    if _missing(jars, jar_dir):
+        _fetch_missing(jars, jar_dir)
+    for jar in jars:
+        _refuse_other_bytes(jar, _home_of(jar, jar_dir))
+    return tuple(_home_of(jar, jar_dir) for jar in jars)
+
+
+def pyspark_jar(artifact: str) -> Path:
+    """The jar `<artifact>-<version>.jar` out of those that pyspark ships; pyspark is not imported."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvironmentMissingError("pyspark is not installed beside samzapy; install samzapy with pip again.")
+    jar_dir = Path(spec.submodule_search_locations[0]) / "jars"
+    found = sorted(jar_dir.glob(f"{artifact}-[0-9]*.jar"))
+    if not found:
+        raise EnvironmentMissingError(
+            f"pyspark's {artifact} jar is wanted, but {jar_dir} has none; reinstall pyspark with pip."
+        )
+    return found[0]
+
+
+def _home_of(jar: LockedJar, jar_dir: Path) -> Path:
+    # By hash first, so that two releases of samzapy can share a cache; the name stays for class paths.
+    return jar_dir / jar.sha256[:12] / jar.file_name
+
+
+def _missing(jars: Sequence[LockedJar], jar_dir: Path) -> tuple[LockedJar, ...]:
+    return tuple(jar for jar in jars if not _home_of(jar, jar_dir).exists())
+
+
+def _fetch_missing(jars: Sequence[LockedJar], jar_dir: Path) -> None:
+    with _exclusive(jar_dir):
+        missing = _missing(jars, jar_dir)  # Again: the process we waited for may have fetched them.
+        if not missing:
+            return
+        staging = jar_dir / "staging"
+        if staging.exists():
+            _log.info("an earlier download was cut off; starting it again")
+            shutil.rmtree(staging)
+        staging.mkdir()
+        try:
+            _log.info("fetching %d jars into %s", len(missing), jar_dir)
+            _download(missing, staging)
+            for jar in missing:
+                staged = staging / "out" / jar.group / jar.file_name
+                _refuse_other_bytes(jar, staged)
+                home = _home_of(jar, jar_dir)
+                home.parent.mkdir(exist_ok=True)
+                staged.replace(home)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _exclusive(jar_dir: Path) -> Iterator[None]:
+    """One fetching process per cache; the kernel frees the lock of a process that died."""
+    try:
+        jar_dir.mkdir(parents=True, exist_ok=True)
+        lock_file = (jar_dir / "lock").open("w")
+    except OSError as error:
+        raise EnvironmentMissingError(
+            f"The jar cache {jar_dir} cannot be written: {error}. Point SAMZAPY_CACHE_DIR at a directory of yours."
+        ) from error
+    with lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        yield
+
+
+def _refuse_other_bytes(jar: LockedJar, path: Path) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != jar.sha256:
+        raise EnvironmentMissingError(
+            f"{jar.coordinates} is not the jar that samzapy was locked to: wanted SHA-256 {jar.sha256}, found"
+            f" {found} in {path}. Delete that file to have it fetched again, or point SAMZAPY_CACHE_DIR at"
+            " another directory; if it comes back like this, your repository serves other bytes."
+        )
+
+
+def _download(jars: Sequence[LockedJar], staging: Path) -> None:
+    try:
+        ran = run_ivy(ivy_file(jars), staging)
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentMissingError(_no_repository(jars, f"no answer within {FETCH_DEADLINE_S} s")) from error
+    absent = [jar for jar in jars if not (staging / "out" / jar.group / jar.file_name).is_file()]
+    if absent or ran.returncode != 0:
+        raise EnvironmentMissingError(_why_ivy_failed(absent or jars, ran.stdout))
+
+
+def run_ivy(wishes: str, staging: Path) -> subprocess.CompletedProcess[str]:
+    """Runs pyspark's Ivy on an `ivy.xml`; the jars land in `<staging>/out/<group>/<file name>`.
+
+    Nothing outside `staging` is read or written, unless SAMZAPY_IVY_SETTINGS names a settings file, which
+    then takes the place of ours and may lean on files in the home directory.
+    """
+    settings_path = staging / "settings.xml"
+    settings_path.write_text(_SETTINGS, encoding="utf-8")
+    wishes_path = staging / "ivy.xml"
+    wishes_path.write_text(wishes, encoding="utf-8")
+    own_home = [f"-Duser.home={staging}"]
+    own_settings = os.environ.get("SAMZAPY_IVY_SETTINGS")
+    if own_settings:
+        settings_path, own_home = Path(own_settings), []
+        if not settings_path.is_file():
+            raise EnvironmentMissingError(
+                f"SAMZAPY_IVY_SETTINGS names {own_settings}, which is not a file."
+                " Correct it, or unset it to use Maven Central."
+            )
+    java: list[str | Path] = [find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", *own_home]
+    java += ["-cp", pyspark_jar("ivy"), "org.apache.ivy.Main", "-cache", staging / "cache"]
+    files: list[str | Path] = ["-settings", settings_path, "-ivy", wishes_path]
+    pattern = f"{staging}/out/[organisation]/[artifact]-[revision](-[classifier]).[ext]"
+    return subprocess.run(
+        [*java, *files, "-types", "jar", "-retrieve", pattern],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=FETCH_DEADLINE_S,
+    )
+
+
+def ivy_file(jars: Sequence[LockedJar]) -> str:
+    """Ivy's wish list: every jar by its full name, none of what their poms would drag in."""
+    wishes = "\n".join(_ivy_dependency(jar) for jar in jars)
+    return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="samzapy" module="jars"/>
+  <dependencies>
+{wishes}
+  </dependencies>
+</ivy-module>
+"""
+
+
+def _ivy_dependency(jar: LockedJar) -> str:
+    name, group = quoteattr(jar.artifact), quoteattr(jar.group)
+    classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+    return (
+        f"    <dependency org={group} name={name} rev={quoteattr(jar.version)}"
+        ' transitive="false" conf="default->default">\n'
+        f'      <artifact name={name} type="jar" ext="jar"{classifier}/>\n    </dependency>'
+    )
+
+
+def _why_ivy_failed(jars: Sequence[LockedJar], output: str) -> str:
+    lines = [line.strip() for line in output.splitlines()]
+    denied = next(
+        (line for line in lines if "Server access error" in line or ("Host" in line and "not found" in line)),
+        None,
+    )
+    if denied:
+        return _no_repository(jars, denied)
+    names = ", ".join(jar.coordinates for jar in jars)
+    said = [line.lstrip(": ") for line in lines if "#" in line and line.startswith((":: ", "[FAILED"))]
+    last_words = " | ".join(dict.fromkeys(said)) or " | ".join(lines[-5:])
+    return (
+        f"The Maven repository does not have: {names}. A mirror that lags behind Maven Central does that;"
+        f" name another with an Ivy settings file in SAMZAPY_IVY_SETTINGS. Ivy said: {last_words}"
+    )
+
+
+def _no_repository(jars: Sequence[LockedJar], reason: str) -> str:
+    names = ", ".join(jar.coordinates for jar in jars)
+    return (
+        f"No Maven repository could be reached to fetch: {names} ({reason}). Only access to a package"
+        " registry is needed: Maven Central, or a mirror of it named by an Ivy settings file in"
+        " SAMZAPY_IVY_SETTINGS. Java takes a proxy from JAVA_TOOL_OPTIONS"
+        " (-Dhttps.proxyHost=..., -Dhttps.proxyPort=...)."
+    )

@@ -1,0 +1,76 @@
+"""The lock lists: which jars samzapy runs with, by name, version and SHA-256.
+
+A list is data beside this module, one jar per line: `group:artifact:version[:classifier] sha256`, `#` opens
+a comment. It holds the whole set, dependencies included, so nothing is resolved at run time: the same bytes
+run everywhere or nothing runs. `scripts/lock_jars.py` writes a list anew.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+from samzapy.errors import ConfigError
+
+SPARK_KAFKA = "spark-kafka"
+KAFKA_BROKER = "kafka-broker"
+
+_LINE = re.compile(
+    r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:]+)(?::(?P<classifier>[^\s:]+))?"
+    r"\s+(?P<sha256>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedJar:
+    """One jar that may be used: what it is called in a Maven repository, and the only bytes it may have."""
+
+    group: str
+    artifact: str
+    version: str
+    classifier: str | None
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        """The text form of a lock line, without the hash."""
+        return ":".join(filter(None, (self.group, self.artifact, self.version, self.classifier)))
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in a Maven repository."""
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
+
+
+def read_lock(lock: str) -> tuple[LockedJar, ...]:
+    """The jars of a checked-in list, in its order.
+
+    Args:
+        lock: the list's name without `.lock`: `spark-kafka` or `kafka-broker`.
+    """
+    package = resources.files("samzapy.adapters.maven")
+    source = package / f"{lock}.lock"
+    if not source.is_file():
+        known = sorted(
+            entry.name.removesuffix(".lock") for entry in package.iterdir() if entry.name.endswith(".lock")
+        )
+        raise ConfigError(f"No lock list is called {lock!r}; there are: {', '.join(known)}.")
+    return parse_lock(source.read_text(encoding="utf-8"), origin=str(source))
+
+
+def parse_lock(text: str, origin: str) -> tuple[LockedJar, ...]:
+    """The jars that `text` lists; `origin` is what messages call it."""
+    jars: list[LockedJar] = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.partition("#")[0].strip()
+        if not line:
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ConfigError(
+                f"{origin}, line {number}: wanted `group:artifact:version[:classifier] sha256` with 64"
+                f" lower-case hex digits, found {line!r}. Write the list anew with scripts/lock_jars.py."
+            )
+        jars.append(LockedJar(**found.groupdict()))
+    return tuple(jars)

@@ -1,0 +1,233 @@
+"""The streaming query: Kafka source, route lookup, Python workers, reports; one Spark job per micro-batch.
+
+The direct path: one Spark partition per Kafka partition, so order per SSP is the order of the log. It serves while
+every task has one SSP and no SSP feeds several tasks here.
+
+Spark's checkpoint directory is scratch, fresh at each start (law L8): with an old one Spark would silently ignore
+our starting offsets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import queue
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from samzapy.adapters.spark.lookup import lookup_table, route_column
+from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
+from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
+from samzapy.container.work import ReportKind, WorkPlan
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+
+_LOG = logging.getLogger(__name__)
+# The last line of a Python traceback: not indented, an exception's name, a colon.
+_ERROR_LINE = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed)\b.*: ")
+# "Caused by: package.Class: words", or py4j's ": package.Class: words"; a cause without words says nothing.
+_JVM_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+\.)?([\w$]+: .+)$", re.MULTILINE)
+
+
+SOURCE_OPTIONS = {
+    # Spark's own consumers wait for a full fetch otherwise, which is latency and nothing else.
+    "kafka.fetch.max.wait.ms": "10",
+    # Per poll Spark asks for positions again; with the default of 500 records that was a quarter of the reading.
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+}
+
+
+class BatchFailedError(Exception):
+    """Ends the query; the service has been told why already."""
+
+
+class SparkQuery:
+    """The query of a container (`container.ports.Query`).
+
+    Args:
+        worker_entry: dotted name of `(plan, batches) -> batches`, called in Python workers; the composition root
+            of the workers, which this adapter does not know.
+        kafka_options: what Spark's source needs to reach the cluster, without the `kafka.` prefix.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        *,
+        worker_entry: str,
+        bootstrap_servers: str,
+        kafka_options: Mapping[str, str],
+        scratch_dir: Path,
+    ) -> None:
+        self._session = session
+        self._worker_entry = worker_entry
+        self._bootstrap_servers = bootstrap_servers
+        self._kafka_options = kafka_options
+        self._scratch_dir = scratch_dir
+        self._query: StreamingQuery | None = None
+        self._run: _Run | None = None
+
+    def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
+        """Start reading at `starts`; the query before, if any, must have ended."""
+        checkpoint_dir = self._scratch_dir / "checkpoint"
+        shutil.rmtree(checkpoint_dir, ignore_errors=True)
+        run = _Run(plan, starts, self._worker_entry, checkpoint_dir)
+        self._run = run
+        writer = self._source(plan, starts).writeStream.foreachBatch(run.on_batch)
+        if plan.config.batch_interval_ms:
+            writer = writer.trigger(processingTime=f"{plan.config.batch_interval_ms} milliseconds")
+        self._query = writer.option("checkpointLocation", str(checkpoint_dir)).start()
+
+    def next_event(self, timeout_ms: int) -> QueryEvent | None:
+        """What happened next: a batch that ran to its end, or the end of the query; None when nothing did in time."""
+        if self._run is None or self._query is None:
+            return None
+        try:
+            return self._run.events.get(timeout=timeout_ms / 1000)
+        except queue.Empty:
+            pass
+        if self._query.isActive or not self._run.events.empty():
+            return None
+        error = self._query.exception()
+        return QueryFailed(reason="the query ended" if error is None else reason_of(str(error)))
+
+    def drain(self, timeout_ms: int) -> bool:
+        """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
+        if self._run is None:
+            return True
+        self._run.draining.set()
+        finished = self._run.lock.acquire(timeout=timeout_ms / 1000)
+        if finished:
+            self._run.lock.release()
+        self.stop()
+        return finished
+
+    def stop(self) -> None:
+        """End the query now; a running batch is cancelled, not drained."""
+        if self._run is not None:
+            self._run.draining.set()
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Exception as error:  # Spark's stop may surface what the query failed of, whatever it was.
+                _LOG.debug("stopping the query: %s", error)
+
+    def _source(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
+        first: dict[SystemStreamPartition, int] = {}
+        for ssp_kb, offset in starts.items():
+            first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
+        assign: dict[str, list[int]] = {}
+        offsets: dict[str, dict[str, int]] = {}
+        for ssp in sorted(first):
+            assign.setdefault(ssp.stream, []).append(ssp.partition)
+            offsets.setdefault(ssp.stream, {})[str(ssp.partition)] = first[ssp]
+        reader = self._session.readStream.format("kafka").options(
+            **{f"kafka.{name}": value for name, value in sorted(self._kafka_options.items())}
+        )
+        return (
+            reader.option("kafka.bootstrap.servers", self._bootstrap_servers)
+            .option("kafka.isolation.level", "read_committed")
+            .options(**SOURCE_OPTIONS)
+            .option("assign", json.dumps(assign))
+            .option("startingOffsets", json.dumps(offsets))
+            .option("failOnDataLoss", "true")
+            .option("includeHeaders", "true")
+            .option("groupIdPrefix", f"samzapy-{plan.config.job}")
+            .option("maxOffsetsPerTrigger", str(plan.config.batch_offsets_max))
+            .load()
+        )
+
+
+class _Run:
+    """One start of the query: what its batch callback needs, apart from Spark's objects."""
+
+    def __init__(
+        self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int], worker_entry: str, checkpoint_dir: Path
+    ) -> None:
+        self.draining = threading.Event()
+        self.lock = threading.Lock()
+        self.events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
+        self._plan = plan
+        self._call_worker = worker_function(worker_entry, plan)
+        self._route = route_column(lookup_table([(route.ssp_kb, starts[route.ssp_kb]) for route in plan.routes]))
+        self._checkpoint_dir = checkpoint_dir
+
+    def on_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Run one micro-batch. A callback that finds the drain flag returns at once and counts as not run."""
+        with self.lock:
+            if self.draining.is_set():
+                return
+            rows = (
+                frame.select(
+                    self._route.alias("route"),
+                    F.col("offset"),
+                    F.col("key"),
+                    F.col("value"),
+                    F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
+                    headers_column(),
+                )
+                .where(F.col("route") >= 0)
+                .mapInArrow(self._call_worker, REPORT_DDL)
+            )
+            try:
+                reports = tuple(report_of(row) for row in rows.collect())
+            except Exception as error:
+                # Told from here, because what the query's own exception says is this one in three wrappers.
+                reason = reason_of(str(error))
+                self.events.put(QueryFailed(reason=reason))
+                # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
+                # worker's traceback inside it has overflowed the JVM's stack.
+                raise BatchFailedError(reason) from None
+            if any(report.kind is ReportKind.TASK_FAILED for report in reports):
+                self.draining.set()
+            self.events.put(BatchDone(reports=reports, offsets_end=self._offsets_end(batch_id)))
+
+    def _offsets_end(self, batch_id: int) -> Mapping[SystemStreamPartition, int]:
+        """Where the batch ends, from Spark's own write-ahead log: it is written before the batch runs."""
+        *_, source = (self._checkpoint_dir / "offsets" / str(batch_id)).read_text().splitlines()
+        by_topic: dict[str, dict[str, int]] = json.loads(source)
+        system = self._plan.routes[0].ssp_kb.ssp.system
+        return {
+            SystemStreamPartition(system, topic, int(partition)): offset
+            for topic, partitions in sorted(by_topic.items())
+            for partition, offset in sorted(partitions.items())
+        }
+
+
+def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that Spark ships to its workers: tiny, and it imports what it calls.
+
+    A function that is shipped by value takes a copy of its module's globals along, so everything that is kept
+    between batches must live in an imported module (spark.md section 6).
+    """
+    module, _, name = entry.partition(":")
+
+    def call(batches: Iterable[Any]) -> Iterator[Any]:
+        yield from getattr(importlib.import_module(module), name)(plan, batches)
+
+    return call
+
+
+def reason_of(text: str) -> str:
+    """The one line that says what a query failed of, out of Spark's text.
+
+    For an error in a Python worker that is the last line of its traceback; the JVM's own trace follows after it. For
+    one in the JVM it is the innermost cause that says something. The whole text goes to the log at debug level.
+    """
+    _LOG.debug("the query failed: %s", text)
+    python_part = re.split(r"\n\s+at [\w.$]+\(", text.strip(), maxsplit=1)[0]
+    lines = [line.strip() for line in python_part.splitlines() if _ERROR_LINE.match(line)]
+    if lines:
+        return lines[-1]
+    causes = _JVM_CAUSE.findall(text)
+    return causes[-1].strip() if causes else text.strip().partition("\n")[0]

@@ -1,0 +1,133 @@
+"""The Spark session of a container: its settings, and the refusal of settings that would break a promise.
+
+Containers run as `local[n]` inside their driver. Spark must not retry, speculate or re-arrange: a batch that fails
+in any way ends the query, and recovery is the start procedure (design section 6).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from samzapy.errors import ConfigError
+
+# Setting -> (wanted, why). Found otherwise on spark-submit's command line, the start is refused.
+_WANTED = {
+    "spark.speculation": ("false", "a second copy of a task would handle the same messages twice"),
+    "spark.task.maxFailures": ("1", "a failed batch is recovered by samzapy, never retried by Spark"),
+    "spark.stage.maxConsecutiveAttempts": ("1", "a stage that runs again would handle its messages again"),
+    "spark.sql.adaptive.enabled": ("false", "it may join or split partitions, and order per key is lost"),
+    "spark.task.cpus": ("1", "worker slots are counted by cores"),
+    "spark.dynamicAllocation.enabled": ("false", "a container has its cores for life"),
+}
+_REFUSED = {
+    "spark.sql.streaming.checkpointLocation": "positions are samzapy's own; Spark's checkpoint is scratch",
+    "spark.sql.streaming.minBatchesToRetain": "Spark's checkpoint is scratch",
+    "spark.streaming.stopGracefullyOnShutdown": "samzapy drains the job itself",
+}
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.codegen.wholeStage": "true",
+    # A batch sent to Python is bounded by bytes too, so that large records do not add up to gigabytes.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024 * 1024),
+    "spark.python.worker.reuse": "true",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+_TOLD_BY_US = (
+    "org.apache.spark.api.python",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.DAGScheduler",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.streaming",
+    "org.apache.spark.sql.execution.datasources.v2",
+)
+
+
+def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[SparkSession, int]:
+    """Make the session; returns it and its number of cores.
+
+    Settings given to spark-submit are kept unless they break a promise.
+
+    Raises:
+        ConfigError: a setting of the user's is contrary to what exactly-once rests on; names it and the reason.
+    """
+    given = _given_settings()
+    cores = _cores(given.get("spark.master", "local[*]"))
+    _check(given)
+    builder = SparkSession.builder.appName(given.get("spark.app.name", f"samzapy {job}"))
+    settings = {
+        **SETTINGS,
+        "spark.local.dir": str(scratch_dir / "spark"),
+        "spark.pyspark.python": sys.executable,
+    }
+    for name, value in sorted(settings.items()):
+        builder = builder.config(name, given.get(name, value))
+    for name, (wanted, _) in sorted(_WANTED.items()):
+        builder = builder.config(name, wanted)
+    # PYSPARK_PYTHON wins over the setting, and the first python3 on PATH over nothing.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = builder.master(f"local[{cores},1]").getOrCreate()
+    _quieten(session)
+    for jar in jars:
+        # Under spark-submit, spark.jars of the builder comes too late (spark.md, additions).
+        session.sql(f"ADD JAR '{jar}'")
+    return session, cores
+
+
+def _quieten(session: SparkSession) -> None:
+    """A failed batch is told once, by us: not by five of Spark's loggers with a stack trace each."""
+    session.sparkContext.setLogLevel("ERROR")
+    jvm = session.sparkContext._jvm
+    assert jvm is not None, "a running SparkContext has a JVM"
+    for name in _TOLD_BY_US:
+        jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, jvm.org.apache.logging.log4j.Level.OFF)
+
+
+def _given_settings() -> dict[str, str]:
+    """What spark-submit was told, read from its JVM before there is a session."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # There is no public way to ask before a session exists.
+    return dict(SparkConf().getAll())
+
+
+def _cores(master: str) -> int:
+    matched = re.fullmatch(r"local(?:\[([1-9]\d*|\*)(?:,\s*(\d+))?\])?", master)
+    if matched is None:
+        raise ConfigError(
+            f"--master: wanted local[n] (a container is one process with n cores on its host), found {master}; "
+            "start one container per host instead"
+        )
+    if matched.group(2) not in (None, "1"):
+        raise ConfigError(
+            f"--master {master}: wanted one attempt per task (local[n] or local[n,1]), found {matched.group(2)}; "
+            "a failed batch is recovered by samzapy, never retried by Spark"
+        )
+    cores = matched.group(1)
+    return (os.cpu_count() or 1) if cores == "*" else int(cores or 1)
+
+
+def _check(given: dict[str, str]) -> None:
+    for name, (wanted, reason) in sorted(_WANTED.items()):
+        if name in given and given[name].lower() != wanted:
+            raise ConfigError(f"--conf {name}: wanted {wanted}, found {given[name]}; {reason}. Remove the setting")
+    for name, reason in sorted(_REFUSED.items()):
+        if name in given:
+            raise ConfigError(f"--conf {name}: wanted it unset, found {given[name]}; {reason}. Remove the setting")

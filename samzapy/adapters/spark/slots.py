@@ -1,0 +1,266 @@
+"""Worker slots: who may work, shown by POSIX record locks that end with the process that holds them.
+
+One file per slot in the execution's scratch directory. A Python worker holds one slot's lock from before its first
+look at a store until after its local commit; the driver takes all of them to recover. The file says which query may
+work (`query`), whose producer is the slot's (`instance`), and whether a transaction may be open (`state`).
+
+A POSIX lock is dropped when its process closes *any* descriptor of the file, so each process opens each file once
+and reads and writes it through that descriptor only. (Not flock: children of user code would inherit it.)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from samzapy.errors import DeadlineError, LostContainerError, SamzapyError
+
+_LOG = logging.getLogger(__name__)
+_CONTENT_BYTES = 128
+_FLOCK = "@hhqqi"
+_KILL_WAIT_S = 10.0
+P = TypeVar("P")
+OPEN, CLEAN = "open", "clean"
+
+
+class StaleQueryError(SamzapyError):
+    """This worker belongs to a query that has ended; it must do nothing more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotContent:
+    """What a slot file says. `instance` 0: no producer was made yet."""
+
+    query: int
+    instance: int
+    state: str
+
+
+class _SlotFile:
+    """One slot file, open once in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def try_lock(self) -> bool:
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def unlock(self) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+    def holder(self) -> int | None:
+        """The pid of another process that holds the lock, or None (F_GETLK)."""
+        wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(self._descriptor, fcntl.F_GETLK, wanted))
+        if kind == fcntl.F_UNLCK:
+            return None
+        if pid <= 0:
+            # Of another pid namespace; to `os.kill` these numbers mean whole groups of processes.
+            raise SamzapyError(
+                f"{self.path} is held by a process that cannot be seen from here (pid {pid}); end it and start again"
+            )
+        return int(pid)
+
+    def read(self) -> SlotContent:
+        raw = os.pread(self._descriptor, _CONTENT_BYTES, 0)
+        return SlotContent(**json.loads(raw)) if raw.strip() else SlotContent(query=0, instance=0, state=CLEAN)
+
+    def write(self, content: SlotContent) -> None:
+        text = json.dumps({"query": content.query, "instance": content.instance, "state": content.state})
+        os.pwrite(self._descriptor, text.ljust(_CONTENT_BYTES).encode(), 0)
+
+
+def slot_path(scratch_dir: Path, slot: int) -> Path:
+    return scratch_dir / f"slot-{slot}"
+
+
+def lease_path(scratch_dir: Path) -> Path:
+    return scratch_dir / "lease"
+
+
+def boottime_ns() -> int:
+    """The clock of leases: the same in all processes of a host, and it goes on while the host sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class LeaseFile:
+    """The container's lease, written by the driver at each positive heartbeat and read by its workers."""
+
+    def __init__(self, scratch_dir: Path) -> None:
+        self._descriptor = os.open(lease_path(scratch_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def extend_to(self, deadline_ns: int) -> None:
+        os.pwrite(self._descriptor, struct.pack("<q", deadline_ns), 0)
+
+    def check(self) -> None:
+        """Raises LostContainerError when the lease has run out."""
+        raw = os.pread(self._descriptor, 8, 0)
+        deadline_ns = struct.unpack("<q", raw)[0] if len(raw) == 8 else 0
+        late_ns = boottime_ns() - deadline_ns
+        if late_ns > 0:
+            raise LostContainerError(
+                f"the container's lease ran out {late_ns // 1_000_000} ms ago: "
+                "no coordinator answered its heartbeats; nothing more is begun or committed until one does"
+            )
+
+
+class WorkerSlots(Generic[P]):
+    """A worker process's side. `P` is the producer's type; `make_producer(slot)` returns one ready to begin.
+
+    `must_renew` says of a kept producer that it may not be used again (the EndTxn plug, or a failure).
+    """
+
+    def __init__(
+        self,
+        scratch_dir: Path,
+        slot_count: int,
+        *,
+        make_producer: Callable[[int], P],
+        must_renew: Callable[[P], bool],
+        close: Callable[[P], None],
+    ) -> None:
+        self._files = [_SlotFile(slot_path(scratch_dir, slot)) for slot in range(slot_count)]
+        self._lease = LeaseFile(scratch_dir)
+        self._make_producer, self._must_renew, self._close = make_producer, must_renew, close
+        self._producers: dict[int, tuple[int, P]] = {}
+        self._slot_last = 0
+
+    def take(self, query_number: int, wait_s: float) -> HeldSlot[P]:
+        """Take a slot, the one held last if it is free.
+
+        Raises:
+            StaleQueryError: another query has been started meanwhile.
+            DeadlineError: every slot stayed taken.
+        """
+        deadline_s = time.monotonic() + wait_s
+        count = len(self._files)
+        while True:
+            for step in range(count):
+                slot = (self._slot_last + step) % count
+                if self._files[slot].try_lock():
+                    return self._entered(slot, query_number)
+            if time.monotonic() >= deadline_s:
+                raise DeadlineError(f"wanted one of {count} worker slots, all stayed taken for {wait_s:.0f} s")
+            time.sleep(0.002)
+
+    def _entered(self, slot: int, query_number: int) -> HeldSlot[P]:
+        content = self._files[slot].read()
+        if content.query != query_number:
+            self._files[slot].unlock()
+            raise StaleQueryError(f"query {query_number} has ended, query {content.query} is running")
+        self._slot_last = slot
+        return HeldSlot(self, slot, self._files[slot], content, self._lease)
+
+    def producer(self, held: HeldSlot[P]) -> P:
+        """The slot's producer: the one kept in this process if it is still the slot's own, else a new one."""
+        kept = self._producers.pop(held.slot, None)
+        if kept is not None:
+            instance, producer = kept
+            if instance == held.content.instance and not self._must_renew(producer):
+                self._producers[held.slot] = kept
+                return producer
+            self._close(producer)
+        made = self._make_producer(held.slot)
+        held.set_content(replace(held.content, instance=held.content.instance + 1))
+        self._producers[held.slot] = (held.content.instance, made)
+        return made
+
+
+class HeldSlot(Generic[P]):
+    """A slot while this process holds it (`container.ports.SlotGuard`)."""
+
+    def __init__(
+        self, slots: WorkerSlots[P], slot: int, file: _SlotFile, content: SlotContent, lease: LeaseFile
+    ) -> None:
+        self.slot = slot
+        self.content = content
+        self._slots, self._file, self._lease = slots, file, lease
+
+    def release(self) -> None:
+        """Let others in."""
+        self._file.unlock()
+
+    def producer(self) -> P:
+        return self._slots.producer(self)
+
+    def mark_open(self) -> None:
+        self.set_content(replace(self.content, state=OPEN))
+
+    def mark_clean(self) -> None:
+        self.set_content(replace(self.content, state=CLEAN))
+
+    def check_lease(self) -> None:
+        self._lease.check()
+
+    def set_content(self, content: SlotContent) -> None:
+        self._file.write(content)
+        self.content = content
+
+
+class DriverSlots:
+    """The driver's side: all slots of the execution (`container.ports.Slots`)."""
+
+    def __init__(self, scratch_dir: Path, slot_count: int) -> None:
+        self._files = [_SlotFile(slot_path(scratch_dir, slot)) for slot in range(slot_count)]
+        for file in self._files:
+            file.write(SlotContent(query=0, instance=0, state=CLEAN))
+
+    def take_all(self, wait_ms: int) -> Sequence[int]:
+        """Take every lock; a worker that keeps one for longer than `wait_ms` is killed. Returns the open slots."""
+        deadline_s = time.monotonic() + wait_ms / 1000
+        for file in self._files:
+            while not file.try_lock():
+                if time.monotonic() >= deadline_s:
+                    _kill_holder(file)
+                time.sleep(0.005)
+        return [slot for slot, file in enumerate(self._files) if file.read().state == OPEN]
+
+    def renew(self, slots: Sequence[int]) -> None:
+        """Note that these slots' producers are of no use any more and nothing is open under their ids."""
+        for slot in slots:
+            content = self._files[slot].read()
+            self._files[slot].write(replace(content, instance=content.instance + 1, state=CLEAN))
+
+    def admit(self, query_number: int) -> None:
+        """Let the workers of a query in, and nobody else."""
+        self.block(query_number)
+        for file in self._files:
+            file.unlock()
+
+    def block(self, query_number: int) -> None:
+        """Write the next query's number into every slot while all are held: older workers can begin nothing."""
+        for file in self._files:
+            file.write(replace(file.read(), query=query_number))
+
+    def kill_holders(self) -> None:
+        """End every worker that is in a slot."""
+        for file in self._files:
+            _kill_holder(file)
+
+
+def _kill_holder(file: _SlotFile) -> None:
+    """Kill whoever holds the slot, and wait until the kernel has let the lock go."""
+    deadline_s = time.monotonic() + _KILL_WAIT_S
+    while (pid := file.holder()) is not None:
+        _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        if time.monotonic() >= deadline_s:
+            raise DeadlineError(f"worker {pid} still holds {file.path} {_KILL_WAIT_S:.0f} s after it was killed")
+        time.sleep(0.01)

@@ -1,0 +1,100 @@
+"""Asking a coordinator. Whoever answers may be anybody: a port is used again, an old leader wakes up.
+
+An answer counts only if it is small, in time, of the right shape, and names the job (and for a heartbeat the
+execution) that was asked about. Everything else is no answer, which is what the caller is prepared for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
+
+_LOG = logging.getLogger(__name__)
+
+ANSWER_BYTES_MAX = 64 * 1024
+STATUS_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAnswer:
+    """What the coordinator of `term` says to a heartbeat. `alive: False` is final."""
+
+    alive: bool
+    term: int
+
+
+class HttpCoordinatorClient:
+    """Talks to whichever coordinator it is told to; keeps no connection."""
+
+    def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
+        """Send a heartbeat (`coordinator.heartbeats` has the shape); None when there is no valid answer.
+
+        Args:
+            body: its `job` and `executionId` must come back in the answer.
+            timeout_ms: for everything together.
+        """
+        found = _asked(url, "POST", "/containerHeartbeat", json.dumps(body).encode(), timeout_ms, ANSWER_BYTES_MAX)
+        if found is None:
+            return None
+        alive, term = found.get("alive"), found.get("term")
+        if found.get("job") != body["job"] or found.get("executionContainerId") != body["executionId"]:
+            _LOG.warning("%s answered for another job or execution: not a coordinator of %s", url, body["job"])
+            return None
+        if not isinstance(alive, bool) or not isinstance(term, int) or isinstance(term, bool):
+            return None
+        return HeartbeatAnswer(alive=alive, term=term)
+
+    def status(self, url: str, job: str, timeout_ms: int) -> Mapping[str, object] | None:
+        """`GET /status` of the leader of `job`; None when there is no valid answer."""
+        found = _asked(url, "GET", "/status", None, timeout_ms, STATUS_BYTES_MAX)
+        return found if found is not None and found.get("job") == job else None
+
+
+def _asked(
+    url: str, method: str, path: str, body: bytes | None, timeout_ms: int, bytes_max: int
+) -> Mapping[str, object] | None:
+    """The JSON object of a 200 answer. Redirects are not followed."""
+    target = urlsplit(url)
+    if target.scheme != "http" or target.hostname is None:
+        return None
+    connection = HTTPConnection(target.hostname, target.port, timeout=timeout_ms / 1000)
+    try:
+        connection.connect()
+        with _cut_after(connection.sock, timeout_ms):
+            headers = {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, path, body=body, headers=headers)
+            response = connection.getresponse()
+            text = response.read(bytes_max + 1)
+        if response.status != 200 or len(text) > bytes_max:
+            return None
+        found: object = json.loads(text)
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
+        _LOG.debug("no answer from %s%s: %s", url, path, error)
+        return None
+    finally:
+        connection.close()
+    return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def _cut_after(connected: socket.socket, timeout_ms: int) -> Iterator[None]:
+    """End the connection when the time is up: a socket's own time-out starts anew with each byte."""
+
+    def cut() -> None:
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(timeout_ms / 1000, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,109 @@
+"""Heartbeats in a thread of their own, so that they go on while the container restores or waits for a broker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.container.ports import HeartbeatContent
+
+_LOG = logging.getLogger(__name__)
+_ANSWER_WAIT_MS = 2000
+
+
+class HeartbeatThread:
+    """Sends the content published last every `interval_ms` (`container.ports.Heartbeats`).
+
+    Args:
+        identity: the part of the heartbeat that never changes, in its JSON form.
+        on_alive: called with the CLOCK_BOOTTIME nanoseconds at which a heartbeat was *sent* that was answered
+            `alive`; the lease counts from the sending, because the coordinator's clock starts no earlier.
+    """
+
+    def __init__(
+        self,
+        client: HttpCoordinatorClient,
+        *,
+        identity: Mapping[str, Any],
+        interval_ms: int,
+        lease_ms: int,
+        on_alive: Callable[[int], None],
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._interval_s = interval_ms / 1000
+        self._lease_s = lease_ms / 1000
+        self._on_alive = on_alive
+        self._content: HeartbeatContent | None = None
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._given_up: str | None = None
+        self._lease_until_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._wake.set()
+        self._thread.join(timeout=_ANSWER_WAIT_MS / 1000 + 1)
+
+    def publish(self, content: HeartbeatContent) -> None:
+        before, self._content = self._content, content
+        # What somebody waits for is told at once; figures can wait for their turn.
+        if before is None or (before.held, before.state, before.term) != (content.held, content.state, content.term):
+            self._wake.set()
+
+    def given_up(self) -> str | None:
+        return self._given_up
+
+    def lease_ran_out_at_ms(self) -> int | None:
+        until_s = self._lease_until_s
+        return int(until_s * 1000) if time.monotonic() > until_s else None
+
+    def send_now(self, timeout_ms: int) -> bool:
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        while not self._send(timeout_ms):
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._wake.clear()
+            self._send(_ANSWER_WAIT_MS)
+            self._wake.wait(self._interval_s)
+
+    def _send(self, timeout_ms: int) -> bool:
+        """One heartbeat; whether the leader answered it."""
+        with self._lock:
+            content = self._content
+            if content is None or content.coordinator_url is None:
+                return False
+            sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
+            answer = self._client.heartbeat(content.coordinator_url, self._body(content), timeout_ms)
+            if answer is None or answer.term < content.term:
+                return False
+            if answer.alive:
+                self._lease_until_s = sent_at_s + self._lease_s
+                self._on_alive(sent_at_ns)
+            elif self._given_up is None and content.state != "STOPPED":
+                self._given_up = f"term {answer.term} does not count it among the living"
+            return True
+
+    def _body(self, content: HeartbeatContent) -> Mapping[str, Any]:
+        return {
+            **self._identity,
+            "state": content.state,
+            "streamOffset": content.stream_offset,
+            "held": [{"task": task, "epoch": epoch} for task, epoch in content.held],
+            "figures": content.figures,
+            "reason": content.reason,
+        }

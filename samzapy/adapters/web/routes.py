@@ -1,0 +1,198 @@
+"""What the coordinator answers over HTTP. Answers come from a snapshot; only heartbeats are passed on.
+(The first route is seed 000's.)
+
+| route | answer |
+|---|---|
+| `GET /containerHeartbeat?executionContainerId=` | `{"alive": …, "job": …, "term": …, "executionContainerId": …}` |
+| `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.heartbeats`) |
+| `GET /jobModel` | the plan in force (`plan.job_model_json`) |
+| `GET /status` | `coordinator.status` |
+
+Whoever does not lead, or has not made sure of it for longer than a lease, answers 503 and names the leader it
+knows. `alive: false` is final, so a new execution is not told so while it is being registered: it waits for
+that, or gets a 503 and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from samzapy.coordinator.commands import Heartbeat
+from samzapy.coordinator.heartbeats import parse_heartbeat
+from samzapy.coordinator.liveness import is_alive, is_expected, may_register
+from samzapy.coordinator.ports import Clock
+from samzapy.coordinator.service import Snapshot
+from samzapy.coordinator.state import job_model
+from samzapy.coordinator.status import status_json
+from samzapy.model.job import ExecutionId
+from samzapy.plan.job_model_json import job_model_json
+
+BODY_BYTES_MAX = 64 * 1024
+BODY_WAIT_S = 10.0
+REGISTERING_WAIT_S = 2.0
+"""About ten times what a transaction takes; a container that was not registered by then asks again."""
+
+_LOOK_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """What the routes need.
+
+    Attributes:
+        snapshot: the coordinator's latest; None before there is one.
+        put: takes a heartbeat; False when there is no room.
+        url: this coordinator's own, which is not named as that of the leader.
+        lease_ms: a snapshot that was verified longer ago is not answered from.
+    """
+
+    snapshot: Callable[[], Snapshot | None]
+    put: Callable[[Heartbeat], bool]
+    clock: Clock
+    url: str
+    lease_ms: int
+
+    def leading(self) -> Snapshot | None:
+        """The snapshot if it may be answered from."""
+        found = self.snapshot()
+        now_ms = self.clock.monotonic_ms()
+        return found if found is not None and found.may_answer(now_ms, self.lease_ms) else None
+
+
+def make_app(answering: Answering, hosts: list[str]) -> Starlette:
+    """The application. `hosts` are the names under which it may be asked (against DNS rebinding)."""
+
+    def route(path: str, method: str, answer: Callable[[Answering, Request], Awaitable[Response]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await answer(answering, request)
+
+        return Route(path, endpoint, methods=[method])
+
+    return Starlette(
+        routes=[
+            route("/containerHeartbeat", "GET", _is_alive),
+            route("/containerHeartbeat", "POST", _heartbeat),
+            route("/jobModel", "GET", _job_model),
+            route("/status", "GET", _status),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+
+
+async def _is_alive(answering: Answering, request: Request) -> Response:
+    snapshot = answering.leading()
+    if snapshot is None:
+        return _not_leading(answering)
+    execution_id = request.query_params.get("executionContainerId")
+    if not execution_id:
+        return _wrong(400, "wanted ?executionContainerId=<execution id>, found nothing")
+    return _alive(snapshot, execution_id, alive=is_alive(snapshot.state, ExecutionId(execution_id)))
+
+
+async def _heartbeat(answering: Answering, request: Request) -> Response:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        return _wrong(415, "wanted Content-Type: application/json")
+    body = await _body(request)
+    try:
+        heartbeat = parse_heartbeat(body, received_ms=answering.clock.monotonic_ms())
+    except ValueError as error:
+        return _wrong(400, str(error))
+    snapshot = answering.leading()
+    if snapshot is None:
+        return _not_leading(answering)
+    if may_register(snapshot.state, heartbeat):
+        return await _register(answering, heartbeat)
+    expected = is_expected(snapshot.state, heartbeat)
+    if expected and not answering.put(heartbeat):
+        return _not_leading(answering)
+    return _alive(snapshot, heartbeat.execution_id, alive=expected)
+
+
+async def _register(answering: Answering, heartbeat: Heartbeat) -> Response:
+    if answering.put(heartbeat):
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + REGISTERING_WAIT_S
+        while loop.time() < deadline_s:
+            snapshot = answering.leading()
+            if snapshot is None:
+                break
+            if heartbeat.execution_id in snapshot.state.containers:
+                alive = is_expected(snapshot.state, heartbeat)
+                return _alive(snapshot, heartbeat.execution_id, alive=alive)
+            await asyncio.sleep(_LOOK_S)
+    return _not_leading(answering)
+
+
+async def _job_model(answering: Answering, request: Request) -> Response:
+    snapshot = answering.leading()
+    if snapshot is None:
+        return _not_leading(answering)
+    model = job_model(snapshot.state)
+    if model is None:
+        return _wrong(404, f"{snapshot.job} has no plan yet")
+    return JSONResponse(job_model_json(model))
+
+
+async def _status(answering: Answering, request: Request) -> Response:
+    snapshot = answering.leading()
+    if snapshot is None:
+        return _not_leading(answering)
+    now_ms = answering.clock.monotonic_ms()
+    return JSONResponse(status_json(snapshot.job, snapshot.state, snapshot.seen, now_ms, snapshot.trouble))
+
+
+async def _body(request: Request) -> bytes:
+    """The whole body, up to a limit in bytes and in time."""
+    found = bytearray()
+    try:
+        async with asyncio.timeout(BODY_WAIT_S):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > BODY_BYTES_MAX:
+                    raise HTTPException(413, f"wanted a body of at most {BODY_BYTES_MAX} bytes, found more")
+    except TimeoutError:
+        raise HTTPException(408, f"wanted the body within {BODY_WAIT_S:.0f} s") from None
+    return bytes(found)
+
+
+def _alive(snapshot: Snapshot, execution_id: str, *, alive: bool) -> Response:
+    return JSONResponse(
+        {
+            "alive": alive,
+            "job": snapshot.job,
+            "term": snapshot.state.term.term if snapshot.state.term is not None else 0,
+            "executionContainerId": execution_id,
+        }
+    )
+
+
+def _not_leading(answering: Answering) -> Response:
+    snapshot = answering.snapshot()
+    term = None if snapshot is None else snapshot.state.term
+    leader = None if term is None or term.url == answering.url else term.url
+    return JSONResponse({"leader": leader}, status_code=503)
+
+
+def _wrong(status_code: int, reason: str) -> Response:
+    return JSONResponse({"reason": reason}, status_code=status_code)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"reason": error.detail}, status_code=error.status_code, headers=error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A fault of ours; the log has the trace, the caller does not."""
+    return _wrong(500, "the coordinator failed to answer; see its log")

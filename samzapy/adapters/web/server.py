@@ -1,0 +1,125 @@
+"""The coordinator's HTTP server, in a thread of its own. Binds to loopback unless told otherwise.
+
+It starts before its coordinator does, because the coordinator's first record names the URL; until there is a
+snapshot it answers 503.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import uvicorn
+
+from samzapy.adapters.web.routes import Answering, make_app
+from samzapy.coordinator.commands import Heartbeat
+from samzapy.coordinator.ports import Clock
+from samzapy.coordinator.service import Snapshot
+from samzapy.errors import ConfigError, DeadlineError
+
+CONNECTIONS_MAX = 64
+HEADER_BYTES_MAX = 8 * 1024
+START_WAIT_S = 10.0
+STOP_WAIT_S = 3.0
+
+
+class CoordinatorServer:
+    """Serves `adapters.web.routes`.
+
+    Args:
+        host, port: to bind to; port 0 takes any free one.
+        snapshot, put, lease_ms: see `routes.Answering`.
+        advertised_host: the name that others reach `host` by, where it is another.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        snapshot: Callable[[], Snapshot | None],
+        put: Callable[[Heartbeat], bool],
+        clock: Clock,
+        lease_ms: int,
+        advertised_host: str | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._snapshot = snapshot
+        self._put = put
+        self._clock = clock
+        self._lease_ms = lease_ms
+        self._advertised_host = advertised_host if advertised_host is not None else host
+        self._socket: socket.socket | None = None
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> str:
+        """Begin to answer; return the URL, with the real port.
+
+        Raises:
+            ConfigError: the address cannot be bound, for instance because the port is taken.
+            DeadlineError: the server did not come up.
+        """
+        assert self._thread is None, "started already"
+        self._socket = _bound(self._host, self._port)
+        port = self._socket.getsockname()[1]
+        url = f"http://{self._advertised_host}:{port}"
+        app = make_app(
+            Answering(snapshot=self._snapshot, put=self._put, clock=self._clock, url=url, lease_ms=self._lease_ms),
+            sorted({self._host, self._advertised_host, "localhost", "127.0.0.1"}),
+        )
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                ws="none",
+                http="h11",
+                loop="asyncio",
+                limit_concurrency=CONNECTIONS_MAX,
+                h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+                timeout_keep_alive=10,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="samzapy-http", daemon=True
+        )
+        self._thread.start()
+        deadline_s = time.monotonic() + START_WAIT_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline_s:
+                raise DeadlineError(
+                    f"wanted the coordinator's HTTP server on {url} within {START_WAIT_S:.0f} s; it did not come up"
+                )
+            time.sleep(0.01)
+        return url
+
+    def stop(self) -> None:
+        """Stop answering. Idempotent."""
+        server, thread, bound = self._server, self._thread, self._socket
+        self._server = self._thread = self._socket = None
+        if server is not None and thread is not None:
+            server.should_exit = True
+            thread.join(STOP_WAIT_S)
+        if bound is not None:
+            bound.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise ConfigError(
+            f"job.coordinator.host, job.coordinator.port: wanted to listen on {host}:{port}, found {error.strerror}; "
+            "port 0 takes any free one"
+        ) from error
+    return found

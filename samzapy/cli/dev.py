@@ -1,0 +1,124 @@
+"""`samzapy dev`: a Kafka broker on this machine, for development.
+
+The same broker as in the tests (`testing/broker.py`), started so that it outlives the command. Everything
+about it is in one directory; the pid file there says which process it is, and `down` ends that one only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from samzapy.adapters.maven.fetch import cache_root
+from samzapy.errors import ExitCode
+from samzapy.testing.broker import DevBroker
+
+PORT_DEFAULT = 19092
+
+
+def _settings(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"wanted key=value, found {text!r}.")
+        settings[key] = value
+    return settings
+
+
+_directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the broker lives [default: dev-broker in samzapy's cache directory].",
+)
+
+
+@click.group()
+def dev() -> None:
+    """A Kafka broker on this machine, for development."""
+
+
+@dev.command()
+@click.option(
+    "--port",
+    "port_number",
+    type=click.IntRange(1, 65535),
+    default=PORT_DEFAULT,
+    show_default=True,
+    help="The loopback port that clients connect to.",
+)
+@_directory_option
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="A broker setting; may be given several times.",
+)
+def up(port_number: int, directory: Path | None, overrides: dict[str, str]) -> None:
+    """Starts the broker, and fetches it first if need be. Running already is fine."""
+    broker = DevBroker(directory or _default_directory(), port_number=port_number, overrides=overrides, detached=True)
+    before = broker.process()
+    stale_pid = broker.stale_pid()
+    if stale_pid is not None:
+        click.echo(f"The last broker here, pid {stale_pid}, is gone without a goodbye; its data is kept.")
+    broker.start()
+    process = broker.process()
+    said = "runs already" if before is not None and before == process else "started"
+    click.echo(f"Kafka {said}: bootstrap.servers={broker.bootstrap_servers}, directory {broker.directory}")
+
+
+@dev.command()
+@_directory_option
+def down(directory: Path | None) -> None:
+    """Stops the broker and keeps its data. Not running is fine."""
+    broker = DevBroker(directory or _default_directory(), detached=True)
+    process = broker.process()
+    broker.stop()
+    click.echo(
+        f"Kafka stopped (pid {process.pid}); its data is kept in {broker.directory}"
+        if process
+        else f"No broker runs in {broker.directory}"
+    )
+
+
+@dev.command()
+@_directory_option
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def status(context: click.Context, directory: Path | None, output: str) -> None:
+    """Whether the broker runs, and where. Exit code 3 when it does not."""
+    broker = DevBroker(directory or _default_directory(), detached=True)
+    facts = _facts(broker)
+    if output == "json":
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        table = Table("", "broker")
+        for name, value in facts.items():
+            table.add_row(name, "-" if value is None else str(value))
+        Console().print(table)
+    context.exit(ExitCode.OK if facts["state"] == "running" else ExitCode.REJECTED)
+
+
+def _facts(broker: DevBroker) -> dict[str, Any]:
+    process = broker.process()
+    return {
+        "state": "running" if process else "not running",
+        "bootstrap_servers": broker.bootstrap_servers if process else None,
+        "pid": process.pid if process else None,
+        "stale_pid": broker.stale_pid(),
+        "directory": str(broker.directory),
+        "log": str(broker.log_path),
+    }
+
+
+def _default_directory() -> Path:
+    return cache_root() / "dev-broker"

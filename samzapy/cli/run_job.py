@@ -1,0 +1,162 @@
+"""`samzapy.run()` and `samzapy run`: from a job file and a properties file to a running container.
+
+`samzapy run job.py ...` only builds the spark-submit command, prints it and becomes it. What spark-submit starts is
+the job file, whose last line calls `samzapy.run()`, and that is `run_job_file` here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from samzapy.adapters.maven.java import find_java
+from samzapy.config import JobConfig, merge, parse_config, read_properties
+from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
+from samzapy.task import is_loading_job_file, load_task_factory
+
+_QUIET_SPARK = ("spark.log.level=ERROR", "spark.ui.showConsoleProgress=false")
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("job_file", type=click.Path(path_type=Path))
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Properties file [default: beside JOB_FILE]."
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
+def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spark_options: Sequence[str]) -> None:
+    """Run JOB_FILE through spark-submit. Other options are spark-submit's own (--master, --conf, --jars).
+
+    \b
+    Example:
+      samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
+    """
+    # Told before ten seconds of JVM go by, and without a stack trace.
+    read_config(job_file, config_file, overrides, os.environ)
+    load_task_factory(job_file.resolve())
+    find_java()
+    command = submit_command(job_file, config_file, overrides, spark_options)
+    click.echo(shlex.join(command), err=True)
+    os.execve(command[0], command, _environment())  # noqa: S606  # becomes spark-submit, on purpose without a shell
+
+
+def submit_command(
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], spark_options: Sequence[str]
+) -> list[str]:
+    """The spark-submit command for a job.
+
+    Raises:
+        EnvironmentMissingError: spark-submit does not stand beside this Python.
+    """
+    program = Path(sys.executable).with_name("spark-submit")
+    if not program.exists():
+        raise EnvironmentMissingError(f"wanted spark-submit at {program}, found nothing; pip install pyspark there")
+    quiet = [part for setting in _QUIET_SPARK for part in ("--conf", setting)]
+    config = [] if config_file is None else ["--config", str(config_file)]
+    settings = [part for override in overrides for part in ("--set", override)]
+    return [str(program), *quiet, *spark_options, str(job_file), *config, *settings]
+
+
+def _environment() -> dict[str, str]:
+    """spark-submit starts the first `python3` of PATH, so ours must be that one."""
+    own = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{own}{os.pathsep}{os.environ.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable}
+
+
+def run_job_file() -> None:
+    """Run the script that is `__main__` as a job and end the process with its exit code."""
+    if is_loading_job_file():
+        raise TaskModuleError(
+            "samzapy.run() was called while the job file was being loaded; put it under\n"
+            '    if __name__ == "__main__":\n        samzapy.run()'
+        )
+    _log_to_stderr()
+    try:
+        job_file = _main_file()
+        options = _parse_arguments(sys.argv[1:])
+        config = read_config(job_file, options.config_file, options.overrides, os.environ)
+        load_task_factory(job_file)
+        from samzapy.cli.wiring import run_container
+
+        run_container(config, job_file)
+    except SamzapyError as error:
+        print(f"samzapy: {error}", file=sys.stderr, flush=True)
+        _end(error.exit_code)
+    _end(ExitCode.OK)
+
+
+def _end(code: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+class _Arguments:
+    def __init__(self, config_file: Path | None, overrides: Sequence[str]) -> None:
+        self.config_file = config_file
+        self.overrides = overrides
+
+
+def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
+    @click.command(add_help_option=False)
+    @click.option("--config", "config_file", type=click.Path(path_type=Path))
+    @click.option("--set", "overrides", multiple=True)
+    def parse(config_file: Path | None, overrides: Sequence[str]) -> _Arguments:
+        return _Arguments(config_file, overrides)
+
+    try:
+        found = parse.main(list(arguments), standalone_mode=False)
+    except click.ClickException as error:
+        raise ConfigError(
+            f"{error.format_message()} After the job file stand --config FILE and --set key=value; "
+            "spark-submit's own options stand before it"
+        ) from error
+    assert isinstance(found, _Arguments)
+    return found
+
+
+def read_config(
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
+) -> JobConfig:
+    """The job's configuration: the properties file beside `job_file` unless another is named, and what is on top.
+
+    Raises:
+        ConfigError: the file cannot be read, or says something that cannot be.
+    """
+    path = config_file or job_file.with_suffix(".properties")
+    try:
+        file = read_properties(path.read_text(), str(path))
+    except OSError as error:
+        raise ConfigError(
+            f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: wanted UTF-8 text, found {error.reason} at byte {error.start}") from error
+    return parse_config(merge(file=file, environment=environment, overrides=overrides))
+
+
+def _main_file() -> Path:
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None:
+        raise TaskModuleError("wanted samzapy.run() called from a job file given to spark-submit, found no file")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Without spark-submit pyspark starts a JVM itself, and of none or an old one it tells nothing readable.
+        find_java()
+    return Path(path).resolve()
+
+
+def _log_to_stderr() -> None:
+    """Our own lines go to stderr, unless the job has set logging up already."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("samzapy").setLevel(logging.INFO)
+    # py4j logs each callback that Spark cancels as an error with a stack trace; what failed reaches us otherwise.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

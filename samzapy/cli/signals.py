@@ -1,0 +1,75 @@
+"""SIGTERM and Ctrl-C as a request to drain.
+
+The pid that people know is that of spark-submit, which is the JVM: on SIGTERM it would be gone in a second, and
+Python with it. So the handler sits in the JVM (a `sun.misc.SignalHandler` that calls back into Python), and another
+in Python for signals that reach it directly. A second signal changes nothing: the drain is bounded anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+_LOG = logging.getLogger(__name__)
+_SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT}
+_PARENT_CHECK_S = 0.5
+
+
+class DrainRequest:
+    """Set once somebody asks this process to stop (`container.ports.StopRequest`)."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def is_set(self) -> bool:
+        return self._asked.is_set()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        return self._asked.wait(timeout_s)
+
+    def ask(self, reason: str) -> None:
+        if not self._asked.is_set():
+            _LOG.info("asked to stop (%s); the running micro-batch is finished first", reason)
+        self._asked.set()
+
+
+class _JvmHandler:
+    """Called by the JVM on a signal; py4j finds the method by its Java name."""
+
+    def __init__(self, request: DrainRequest) -> None:
+        self._request = request
+
+    def handle(self, java_signal: Any) -> None:
+        self._request.ask(f"SIG{java_signal.getName()} to spark-submit")
+
+    class Java:
+        implements = ("sun.misc.SignalHandler",)
+
+
+def install_handlers(context: SparkContext, request: DrainRequest) -> None:
+    """Set the handlers in JVM and Python. Called after the SparkContext is up, which sets a SIGINT handler itself."""
+    gateway, jvm = context._gateway, context._jvm
+    assert gateway is not None and jvm is not None, "a running SparkContext has a gateway"
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark types it not
+    handler = _JvmHandler(request)
+    for name, number in sorted(_SIGNALS.items()):
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
+        signal.signal(number, lambda number, _: request.ask(signal.Signals(number).name))
+
+
+def end_with_parent() -> None:
+    """End this process at once when spark-submit's JVM is killed: an execution lives and dies as a whole."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            threading.Event().wait(_PARENT_CHECK_S)
+        os._exit(137)
+
+    threading.Thread(target=watch, name="samzapy-parent-watch", daemon=True).start()

@@ -1,0 +1,161 @@
+"""The composition root of Spark's Python workers: plan and Arrow batches in, reports out.
+
+A worker process serves any task and lives over many batches and queries, so what it keeps is keyed: producers by
+slot and instance (`adapters.spark.slots`), environments and task instances by query. Nothing here outlives its query
+but connections.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import read_to_end
+from samzapy.adapters.kafka.transactions import TransactionalProducer
+from samzapy.adapters.lmdb.store import LmdbEnvironment
+from samzapy.adapters.spark.rows import reports_batch, rows_of, runs
+from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
+from samzapy.container.orders import Orders, follow
+from samzapy.container.work import Report, ReportKind, WorkPlan
+from samzapy.container.worker import TaskRunner, TransactionLimits
+from samzapy.errors import LostContainerError
+from samzapy.model.container import slot_transactional_id
+from samzapy.model.topics import coordinator_topic
+from samzapy.stream.codec import decode
+from samzapy.task import load_task_factory
+from samzapy.testing.crash_points import crash_points
+
+_LOG = logging.getLogger(__name__)
+_SLOT_WAIT_S = 30.0
+_process: _WorkerProcess | None = None
+
+
+def run(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
+    """Handle the rows of one Spark partition; yields one Arrow batch of reports, or nothing for no rows."""
+    global _process
+    if _process is None or _process.execution_id != plan.execution_id:
+        _process = _WorkerProcess(plan)
+    reports = _process.run(plan, batches)
+    if reports:
+        yield reports_batch(reports)
+
+
+class _WorkerProcess:
+    """What this process keeps for one execution."""
+
+    def __init__(self, plan: WorkPlan) -> None:
+        self.execution_id = plan.execution_id
+        self._job = plan.config.job
+        system = plan.config.default_system
+        self._connection = KafkaConnection(
+            bootstrap_servers=plan.config.bootstrap_servers(system), properties=plan.config.client_properties(system)
+        )
+        self._transaction_timeout_ms = plan.config.transaction_timeout_ms
+        self._stream_offset = plan.stream_offset
+        self._crash_points = crash_points(os.environ)
+        self._new_task = load_task_factory(Path(plan.job_file))
+        self._slots: WorkerSlots[TransactionalProducer] = WorkerSlots(
+            Path(plan.scratch_dir),
+            plan.slot_count,
+            make_producer=self._make_producer,
+            must_renew=lambda producer: producer.must_be_renewed,
+            close=lambda producer: producer.close(),
+        )
+        # pyspark's daemon collects garbage after every task, and walks all modules each time: half of a worker's time.
+        # What is loaded by now stays for good, so it is taken out of the collector's sight.
+        gc.collect()
+        gc.freeze()
+        self._query_number = -1
+        self._runners: dict[int, TaskRunner] = {}
+        self._environments: dict[str, LmdbEnvironment] = {}
+
+    def run(self, plan: WorkPlan, batches: Iterable[Any]) -> list[Report]:
+        reports: list[Report] = []
+        held: HeldSlot[TransactionalProducer] | None = None
+        try:
+            for route, group in groupby(runs(batches), key=itemgetter(0)):
+                if held is None:
+                    held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
+                    self._enter_query(plan)
+                chunks = (rows_of(route, batch) for _, batch in group)
+                reports.append(self._runner(plan, route).run(chunks, held))
+                if reports[-1].kind is ReportKind.TASK_FAILED:
+                    break
+        finally:
+            if held is not None:
+                held.release()
+        return reports
+
+    def _enter_query(self, plan: WorkPlan) -> None:
+        """Let go of what belongs to an older query: its environments may have been replaced since."""
+        self._stream_offset = plan.stream_offset
+        if plan.query_number == self._query_number:
+            return
+        for runner in self._runners.values():
+            runner.close()
+        for environment in self._environments.values():
+            environment.close()
+        self._runners, self._environments, self._query_number = {}, {}, plan.query_number
+
+    def _runner(self, plan: WorkPlan, route: int) -> TaskRunner:
+        if route not in self._runners:
+            config = plan.config
+            self._runners[route] = TaskRunner(
+                plan=plan,
+                route=route,
+                task=self._new_task(),
+                environment=self._environment(plan, plan.routes[route].environment_dir),
+                limits=TransactionLimits(
+                    duration_max_s=config.transaction_max_ms / 1000,
+                    bytes_max=config.transaction_max_bytes,
+                    now_s=time.monotonic,
+                    wall_ms=lambda: time.time_ns() // 1_000_000,
+                ),
+                crash_points=self._crash_points,
+            )
+        return self._runners[route]
+
+    def _environment(self, plan: WorkPlan, directory: str) -> LmdbEnvironment:
+        if directory not in self._environments:
+            self._environments[directory] = LmdbEnvironment(Path(directory), plan.config.stores)
+        return self._environments[directory]
+
+    def _make_producer(self, slot: int) -> TransactionalProducer:
+        """A producer that owns the slot's id, and an execution that was not given up when it took it.
+
+        Kafka lets the latest initialiser of an id win. So a worker of an execution that has been given up could take
+        its id back from the coordinator that fenced it; hence the question comes after the taking.
+        """
+        self._crash_points.hit("before-init")
+        producer = TransactionalProducer(
+            self._connection,
+            slot_transactional_id(self._job, self.execution_id, slot),
+            transaction_timeout_ms=self._transaction_timeout_ms,
+        )
+        try:
+            producer.take_over()
+            self._check_not_given_up()
+        except BaseException:
+            producer.close()
+            raise
+        return producer
+
+    def _check_not_given_up(self) -> None:
+        topic = coordinator_topic(self._job)
+        records = read_to_end(self._connection, topic, 0, self._stream_offset)
+        orders = follow(
+            Orders(execution_id=self.execution_id), (decode(record, topic=topic) for record in records), 0
+        )
+        if orders.is_given_up:
+            raise LostContainerError(
+                f"execution {self.execution_id} was given up by the coordinator ({orders.reason}); "
+                "this worker begins nothing more"
+            )

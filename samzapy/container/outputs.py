@@ -1,0 +1,84 @@
+"""What a message sends, held back until it has been handled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from samzapy.config import JobConfig
+from samzapy.container.record_size import record_bytes, too_large
+from samzapy.errors import TaskError
+from samzapy.model.serde import serde_of
+
+
+class Collector:
+    """Holds back what a message sends until it has been handled (`task.MessageCollector`)."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self.held: list[tuple[Any, ...]] = []
+        self.bytes_sent = 0
+        # Set by the first output to a stream, and by each one that names a partition.
+        self.must_be_checked = False
+        self._config = config
+        self._record_bytes_max = config.record_bytes_max
+        self._streams: dict[str, tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]] = {}
+
+    def send(
+        self,
+        stream: str,
+        value: Any,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        topic, key_encode, value_encode = self._streams.get(stream) or self._stream(stream)
+        raw_key, raw_value = key_encode(key), value_encode(value)
+        size = (0 if raw_key is None else len(raw_key)) + (0 if raw_value is None else len(raw_value))
+        if partition is not None or headers is not None or timestamp_ms is not None:
+            _check_sent(stream, partition, headers, timestamp_ms)
+            self.must_be_checked = self.must_be_checked or partition is not None
+        pairs = None if headers is None else tuple(headers.items())
+        if pairs:
+            size = record_bytes(raw_key, raw_value, pairs)
+        if size > self._record_bytes_max:
+            raise TaskError(too_large(f"an output to {stream}", size, self._record_bytes_max))
+        self.bytes_sent += size
+        self.held.append((topic, raw_key, raw_value, partition, pairs, timestamp_ms))
+
+    def forget(self) -> None:
+        self.held.clear()
+        self.bytes_sent = 0
+
+    def topics(self) -> set[str]:
+        """Every topic that was sent to so far."""
+        return {topic for topic, _, _ in self._streams.values()}
+
+    def _stream(self, stream: str) -> tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
+        qualified = self._config.qualified(stream)
+        system, _, topic = qualified.partition(".")
+        if not topic or system != self._config.inputs[0].partition(".")[0]:
+            raise TaskError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
+        found = (
+            topic,
+            serde_of(self._config.key_serde(qualified)).encode,
+            serde_of(self._config.msg_serde(qualified)).encode,
+        )
+        self._streams[stream] = found
+        self.must_be_checked = True
+        return found
+
+
+def _check_sent(
+    stream: str, partition: int | None, headers: Mapping[str, bytes] | None, timestamp_ms: int | None
+) -> None:
+    """Raise TaskError for what the producer would refuse later, when nobody knows any more which message it was."""
+    for name, number in (("partition", partition), ("timestamp_ms", timestamp_ms)):
+        if number is not None and (not isinstance(number, int) or number < 0):
+            raise TaskError(f"output to {stream}: wanted a {name} of 0 or more, found {number!r}")
+    for key, value in () if headers is None else headers.items():
+        if not isinstance(key, str) or not isinstance(value, bytes | None):
+            raise TaskError(
+                f"output to {stream}: wanted headers of text to bytes, found {key!r}: {type(value).__name__}"
+            )

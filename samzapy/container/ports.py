@@ -1,0 +1,310 @@
+"""What the container needs of the world. Each protocol holds the minimum; adapters implement them.
+
+The first half is used inside Spark's Python workers (`container.worker`), the second by the driver
+(`container.service`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from samzapy.container.work import Report, WorkPlan
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.stream.log import LogRecord
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Producer(Protocol):
+    """A transactional producer of one worker slot."""
+
+    def begin(self) -> None: ...
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        on_offset: Callable[[int], None] | None = None,
+    ) -> None: ...
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None when there is no such topic. Asks the cluster."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until everything produced is acknowledged; raises if anything was refused."""
+        ...
+
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class SlotGuard(Protocol):
+    """A worker slot while this process holds it (design section 6, slots)."""
+
+    def producer(self) -> Producer:
+        """The slot's producer; made anew when the slot's instance number is not this process's own."""
+        ...
+
+    def mark_open(self) -> None:
+        """Durably note that a transaction may be open. Comes before `begin`."""
+        ...
+
+    def mark_clean(self) -> None:
+        """Durably note that no transaction is open and the local store is level. Comes after the local commit."""
+        ...
+
+    def check_lease(self) -> None:
+        """Raises LostContainerError when the container's lease has run out: nothing may be begun or committed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPosition:
+    """What a task's local environment says of itself.
+
+    Attributes:
+        offsets_next: per SSP, the next input offset.
+        changelog_next: per store, the changelog offset from which on entries are not in it yet.
+    """
+
+    execution_id: str
+    epoch: int
+    offsets_next: Mapping[str, int]
+    changelog_next: Mapping[str, int]
+    caught_up_at_ms: int
+    boot_id: str
+    changelog_topic_ids: Mapping[str, str]
+
+
+class LocalTransaction(Protocol):
+    """One local transaction of a task's environment; it spans the Kafka transaction and commits after it."""
+
+    def position(self) -> LocalPosition | None:
+        """None in a fresh environment."""
+        ...
+
+    def get(self, store: str, key: bytes) -> bytes | None: ...
+    def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
+        """Set entries, or remove those whose value is None."""
+        ...
+
+    def set_position(self, position: LocalPosition) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class TaskEnvironment(Protocol):
+    """The local environment of one task: one file, one writer at a time over all processes."""
+
+    def begin(self) -> LocalTransaction:
+        """Raises DeadlineError when another process keeps the environment's lock."""
+        ...
+
+
+class CrashPoints(Protocol):
+    """Named places at which a test may end the process (design section 13). Does nothing unless armed."""
+
+    def hit(self, name: str) -> None: ...
+
+
+class Clock(Protocol):
+    def monotonic_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
+
+
+# --- the driver's side ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicBounds:
+    """First offset a partition still holds, and its end (of committed data)."""
+
+    offset_first: int
+    offset_end: int
+
+
+class Topics(Protocol):
+    """Reads of Kafka that a container needs to start and to know its lag."""
+
+    def checkpoint_records(self) -> Sequence[LogRecord]:
+        """Every committed record of the checkpoint topic, read to the end (design section 2)."""
+        ...
+
+    def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
+        """Committed changelog records from `offset_from`, read to the end."""
+        ...
+
+    def changelog_bounds(self, store: str, partition: int) -> TopicBounds: ...
+
+    def input_bounds(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        """Bounds of input partitions. Raises BrokerUnavailableError when nobody answers within `wait_ms`."""
+        ...
+
+    def changelog_topic_id(self, store: str) -> str: ...
+
+    def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
+        """The cluster's ids of inputs. Raises MissingTopicError for one that is not there."""
+        ...
+
+
+class CoordinatorStream(Protocol):
+    """The coordinator stream, followed from its beginning."""
+
+    def poll(self) -> Sequence[LogRecord]:
+        """What was committed since; may be empty. Never waits for long."""
+        ...
+
+    def to_the_end(self) -> Sequence[LogRecord]:
+        """Everything committed that was not polled yet, up to the end (design section 2)."""
+        ...
+
+    def offset_next(self) -> int:
+        """The offset up to which records were handed out."""
+        ...
+
+
+class Slots(Protocol):
+    """All worker slots of this execution, from the driver's side."""
+
+    def take_all(self, wait_ms: int) -> Sequence[int]:
+        """Take every slot; a worker that keeps one for longer than `wait_ms` is killed. Returns the open slots."""
+        ...
+
+    def block(self, query_number: int) -> None:
+        """Write the next query's number into every slot: workers of older queries can begin nothing."""
+        ...
+
+    def renew(self, slots: Sequence[int]) -> None:
+        """These slots' ids were initialised: nothing is open under them, and their producers are of no use."""
+        ...
+
+    def admit(self, query_number: int) -> None:
+        """Let the workers of a query in, and nobody else."""
+        ...
+
+    def kill_holders(self) -> None:
+        """End every worker that is in a slot."""
+        ...
+
+
+class Fence(Protocol):
+    """Initialises transactional ids, which aborts what is open under them and fences their producers."""
+
+    def fence(self, transactional_ids: Sequence[str]) -> None: ...
+
+
+class ProgressLog(Protocol):
+    """Writes progress records under the driver's own transactional id."""
+
+    def is_owned(self) -> bool:
+        """Whether the id is taken and usable."""
+        ...
+
+    def own(self) -> None:
+        """Initialise the id. Whoever does that then reads the coordinator stream to the end (design section 6)."""
+        ...
+
+    def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None: ...
+
+
+class StateEnvironment(TaskEnvironment, Protocol):
+    """A task's environment while the driver has it open."""
+
+    def sync(self) -> None:
+        """Force everything committed to disk."""
+        ...
+
+    def close(self) -> None: ...
+
+    @property
+    def directory(self) -> str: ...
+
+
+class StateDirectory(Protocol):
+    """The local state of one task on this host."""
+
+    def open(self) -> StateEnvironment:
+        """The environment in use; a fresh one if there is none, or it is damaged or locked by somebody else."""
+        ...
+
+    def fresh(self) -> StateEnvironment:
+        """A new, empty environment in place of the one in use."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchDone:
+    """A micro-batch ran to its end; `offsets_end` is where it ended, in each partition it read."""
+
+    reports: Sequence[Report]
+    offsets_end: Mapping[SystemStreamPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFailed:
+    """The query is dead; the reason is for the operator."""
+
+    reason: str
+
+
+QueryEvent = BatchDone | QueryFailed
+
+
+class Query(Protocol):
+    """The streaming query; at most one runs."""
+
+    def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None: ...
+
+    def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
+
+    def drain(self, timeout_ms: int) -> bool:
+        """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatContent:
+    """What the next heartbeat says; offset and list are of one moment (design section 5). `reason`: why it stopped."""
+
+    coordinator_url: str | None
+    term: int
+    state: str
+    stream_offset: int
+    held: tuple[tuple[str, int], ...]
+    figures: Mapping[str, Any]
+    reason: str = ""
+
+
+class Heartbeats(Protocol):
+    """Sends heartbeats by itself, with the content it was given last, and keeps the lease."""
+
+    def publish(self, content: HeartbeatContent) -> None: ...
+
+    def given_up(self) -> str | None:
+        """The coordinator's reason why this execution is to stop; None while it is alive."""
+        ...
+
+    def lease_ran_out_at_ms(self) -> int | None:
+        """Monotonic time at which the lease ran out; None while it holds."""
+        ...
+
+    def send_now(self, timeout_ms: int) -> bool:
+        """Send the content at once; whether it was answered."""
+        ...
+
+
+class StopRequest(Protocol):
+    """Whether somebody asked this process to drain (SIGTERM, Ctrl-C)."""
+
+    def is_set(self) -> bool: ...

@@ -1,0 +1,474 @@
+"""One container: follow the grants, start, run the query, recover, drain, stop.
+
+Theory. There is one way to start and it is also the one way to recover (design section 6): take all worker slots,
+shut older workers out, initialise the id of every slot that may have a transaction open, read checkpoints and
+changelogs *to the end*, bring the local state level, let the workers in, start a new query. A batch that fails in
+any way ends the query and leads here again; nothing is patched up while a query runs.
+
+The loop is driven by one thread. Heartbeats go out by themselves with the content published last, and a stop request
+is a flag; both are looked at between two events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from samzapy.config import JobConfig
+from samzapy.container.orders import Orders, follow
+from samzapy.container.ports import (
+    BatchDone,
+    Clock,
+    CoordinatorStream,
+    CrashPoints,
+    Fence,
+    HeartbeatContent,
+    Heartbeats,
+    ProgressLog,
+    Query,
+    QueryFailed,
+    Slots,
+    StateDirectory,
+    StopRequest,
+    TopicBounds,
+    Topics,
+)
+from samzapy.container.restore import bring_level, close_cleanly
+from samzapy.container.start import check_bounds, check_identity, positions_of, starts_of
+from samzapy.container.work import Report, ReportKind, Route, WorkPlan
+from samzapy.errors import DeadlineError, LostContainerError, SamzapyError, TaskError, TemporaryError
+from samzapy.model.checkpoint import Progress
+from samzapy.model.container import slot_transactional_id
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.stream.codec import decode, encode
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import ProgressPut
+
+_LOG = logging.getLogger(__name__)
+_POLL_MS = 200
+_PAUSE_MS = 50
+# Grants of one plan arrive together; a query restart for each would be waste.
+_GRANTS_SETTLE_MS = 300
+_FIGURES_EVERY_MS = 1000
+_FIGURES_WAIT_MS = 1000
+_START_WAIT_MS = 30_000
+_PROGRESS_EVERY_MS = 3000
+_YIELD_MS = 1000
+STARTS_WITHOUT_COMMIT_MAX = 3
+_BACK_OFF_MS = (200, 1000, 3000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPorts:
+    """Everything a container needs of the world."""
+
+    clock: Clock
+    stream: CoordinatorStream
+    topics: Topics
+    slots: Slots
+    fence: Fence
+    progress: ProgressLog
+    query: Query
+    heartbeats: Heartbeats
+    stop: StopRequest
+    crash_points: CrashPoints
+    state_of: Callable[[str], StateDirectory]
+    pause: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerIdentity:
+    """This execution; `boot_id` of the host, `slot_count` as recorded before the first grant."""
+
+    execution_id: ExecutionId
+    boot_id: str
+    slot_count: int
+    job_file: str
+    scratch_dir: str
+
+
+@dataclass(slots=True)
+class _Figures:
+    """Counters of this execution, for status and lag; nothing is decided by them."""
+
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+    commits: int = 0
+    batches: int = 0
+    recoveries: int = 0
+    positions: dict[SspKeyBucket, int] = field(default_factory=dict)
+    ends: Mapping[SystemStreamPartition, TopicBounds] = field(default_factory=dict)
+
+    def add(self, report: Report) -> None:
+        self.records_in += report.records_in
+        self.records_out += report.records_out
+        self.dead_letters += report.dead_letters
+        self.commits += report.commits
+
+    def as_json(self) -> dict[str, Any]:
+        positions = {
+            str(ssp_kb): {
+                "offsetNext": offset,
+                "offsetEnd": max(offset, self.ends[ssp_kb.ssp].offset_end) if ssp_kb.ssp in self.ends else offset,
+            }
+            for ssp_kb, offset in sorted(self.positions.items())
+        }
+        return {
+            "recordsIn": self.records_in,
+            "recordsOut": self.records_out,
+            "deadLetters": self.dead_letters,
+            "commits": self.commits,
+            "batches": self.batches,
+            "recoveries": self.recoveries,
+            "positions": positions if self.ends else {},
+        }
+
+
+class ContainerService:
+    """Runs one execution from its first heartbeat to its end."""
+
+    def __init__(self, config: JobConfig, identity: ContainerIdentity, ports: ContainerPorts) -> None:
+        self._config = config
+        self._identity = identity
+        self._ports = ports
+        self._orders = Orders(execution_id=identity.execution_id)
+        self._held: tuple[Grant, ...] = ()
+        self._state = "STARTED"
+        self._query_number = 0
+        self._routes: tuple[Route, ...] = ()
+        self._starts: Mapping[SspKeyBucket, int] = {}
+        self._starts_without_commit = 0
+        self._failure = ""
+        self._figures = _Figures()
+        self._figures_at_ms = 0
+        self._progress_at_ms = 0
+        self._committed_at_ms = ports.clock.monotonic_ms()
+        # What the next progress record may say: read to its end by batches that really ran, and not committed since.
+        self._idle: dict[SspKeyBucket, int] = {}
+
+    def run(self) -> None:
+        """Work until asked to stop; returns after a clean stop.
+
+        Raises:
+            LostContainerError: the coordinator gave this execution up, or nobody answered for too long.
+            TaskError: user code failed under policy `fail`, or three starts led to no commit.
+            LostRangeError, CorruptRecordError and others of their branch: data is not as it must be.
+        """
+        self._ports.slots.take_all(_YIELD_MS)
+        try:
+            while not self._ports.stop.is_set():
+                grants = self._await_grants()
+                if grants and self._recover_and_start(grants):
+                    self._watch(grants)
+        except BaseException:
+            self._ports.query.stop()
+            self._ports.slots.kill_holders()
+            raise
+        self._stop_cleanly()
+
+    # --- what is granted ---
+
+    def _await_grants(self) -> tuple[Grant, ...]:
+        """This execution's grants, once they have settled and the lease holds; empty when asked to stop first."""
+        settled_at_ms: int | None = None
+        seen: tuple[Grant, ...] = ()
+        while not self._ports.stop.is_set():
+            self._look_around()
+            grants, now_ms = self._orders.own_grants(), self._ports.clock.monotonic_ms()
+            if grants != seen or settled_at_ms is None:
+                seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
+            if seen and now_ms >= settled_at_ms and self._ports.heartbeats.lease_ran_out_at_ms() is None:
+                return seen
+            self._ports.pause(_PAUSE_MS)
+        return ()
+
+    def _look_around(self) -> None:
+        """Read the coordinator stream on, tell the heartbeats, and stop here if this execution was given up."""
+        self._follow(self._ports.stream.poll())
+        reason = self._ports.heartbeats.given_up()
+        if self._orders.is_given_up or reason is not None:
+            raise LostContainerError(
+                f"execution {self._identity.execution_id} was given up by the coordinator "
+                f"({self._orders.reason or reason}); its tasks belong to another one, so this one stops"
+            )
+        self._check_lease_grace()
+
+    def _check_lease_grace(self) -> None:
+        """Without a coordinator nothing is begun, and after the grace this container ends."""
+        ran_out_at_ms = self._ports.heartbeats.lease_ran_out_at_ms()
+        now_ms = self._ports.clock.monotonic_ms()
+        if ran_out_at_ms is not None and now_ms - ran_out_at_ms > self._config.grace_ms:
+            raise LostContainerError(
+                f"wanted a coordinator to answer heartbeats within job.container.grace.ms ({self._config.grace_ms}) "
+                f"after the lease ran out, found none for {now_ms - ran_out_at_ms} ms; this container stops"
+            )
+
+    def _follow(self, records: Sequence[LogRecord]) -> None:
+        topic = coordinator_topic(self._config.job)
+        decoded = [decode(record, topic=topic) for record in records]
+        self._orders = follow(self._orders, decoded, self._ports.stream.offset_next())
+        # A grant once read stands in the list until it is let go, and one that stands no more is gone.
+        self._held = self._orders.own_grants()
+        self._publish()
+
+    def _publish(self) -> None:
+        term = self._orders.term
+        self._ports.heartbeats.publish(
+            HeartbeatContent(
+                coordinator_url=None if term is None else term.url,
+                term=0 if term is None else term.term,
+                state=self._state,
+                stream_offset=self._orders.offset_next,
+                held=tuple((grant.task_name, grant.epoch) for grant in self._held),
+                figures=self._figures.as_json(),
+                reason="drained" if self._state == "STOPPED" else "",
+            )
+        )
+
+    # --- start, which is also recovery ---
+
+    def _recover_and_start(self, grants: Sequence[Grant]) -> bool:
+        """The start procedure. False when the world was not ready; the caller tries again."""
+        try:
+            self._start(grants)
+        except (TemporaryError, DeadlineError) as error:
+            # A deadline here is somebody's open transaction, which the broker ends by itself.
+            _LOG.warning("start put off: %s", error)
+            self._ports.pause(_BACK_OFF_MS[1])
+            return False
+        return True
+
+    def _start(self, grants: Sequence[Grant]) -> None:
+        ports = self._ports
+        open_slots = ports.slots.take_all(_YIELD_MS)
+        self._query_number += 1
+        ports.slots.block(self._query_number)
+        ids = [slot_transactional_id(self._config.job, self._identity.execution_id, slot) for slot in open_slots]
+        if ids:
+            ports.fence.fence(ids)
+            ports.slots.renew(open_slots)
+        # Kafka lets the latest initialiser win, so whoever initialises asks afterwards whether it still may.
+        self._follow(ports.stream.to_the_end())
+        self._look_around()
+        ports.crash_points.hit("after-fence")
+        topic = checkpoint_topic(self._config.job)
+        positions = positions_of(decode(record, topic=topic) for record in ports.topics.checkpoint_records())
+        starts = starts_of(grants, positions)
+        self._check_commits(starts)
+        self._check_identity()
+        ssps = sorted({ssp_kb.ssp for ssp_kb in starts})
+        check_bounds(starts, ports.topics.input_bounds(ssps, _START_WAIT_MS))
+        routes = tuple(route for grant in grants for route in self._restored(grant, starts))
+        plan = WorkPlan(
+            config=self._config,
+            execution_id=self._identity.execution_id,
+            query_number=self._query_number,
+            routes=routes,
+            job_file=self._identity.job_file,
+            scratch_dir=self._identity.scratch_dir,
+            slot_count=self._identity.slot_count,
+            stream_offset=self._orders.offset_next,
+        )
+        self._routes = routes
+        self._figures.positions = dict(starts)
+        self._idle.clear()
+        ports.crash_points.hit("after-restore")
+        ports.slots.admit(self._query_number)
+        ports.query.start(plan, starts)
+        self._state = "RUNNING"
+        self._committed_at_ms = ports.clock.monotonic_ms()
+        self._publish()
+
+    def _restored(self, grant: Grant, starts: Mapping[SspKeyBucket, int]) -> Sequence[Route]:
+        """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
+        environment = bring_level(
+            self._ports.state_of(grant.task_name),
+            topics=self._ports.topics,
+            grant=grant,
+            starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
+            config=self._config,
+            boot_id=self._identity.boot_id,
+            now_ms=self._ports.clock.wall_ms(),
+        )
+        environment.close()
+        return [
+            Route(
+                ssp_kb=start.ssp_kb,
+                task_name=grant.task_name,
+                partition_id=grant.partition_id,
+                epoch=grant.epoch,
+                changelog_partition=grant.changelog_partition,
+                environment_dir=environment.directory,
+            )
+            for start in grant.starts
+        ]
+
+    def _check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
+        """End the container when the starts before led to nothing. What a batch committed before it failed counts."""
+        if any(offset > self._starts.get(ssp_kb, offset) for ssp_kb, offset in starts.items()):
+            self._starts_without_commit = 0
+        self._starts = starts
+        if self._starts_without_commit >= STARTS_WITHOUT_COMMIT_MAX:
+            raise SamzapyError(
+                f"wanted a commit within {STARTS_WITHOUT_COMMIT_MAX} starts of the query, found none; "
+                f"last failure: {self._failure}. Unread are {self._unread()}"
+            )
+
+    def _unread(self, count_max: int = 5) -> str:
+        """Where the records stand that the query was to handle, in short."""
+        ends = self._figures.ends
+        found = [
+            f"{ssp_kb} from offset {offset}"
+            for ssp_kb, offset in sorted(self._starts.items())
+            if ssp_kb.ssp not in ends or offset < ends[ssp_kb.ssp].offset_end
+        ]
+        more = f" and {len(found) - count_max} more" if len(found) > count_max else ""
+        return ", ".join(found[:count_max]) + more
+
+    def _check_identity(self) -> None:
+        """Raise TopicIdentityError when an input is not the topic any more that the coordinator recorded."""
+        recorded = self._orders.input_topic_ids
+        check_identity(recorded, self._ports.topics.input_topic_ids(sorted(recorded)))
+
+    # --- while the query runs ---
+
+    def _watch(self, grants: Sequence[Grant]) -> None:
+        """Until the query ends, the grants change, or a stop is asked for."""
+        while not self._ports.stop.is_set():
+            match self._ports.query.next_event(_POLL_MS):
+                case BatchDone() as done:
+                    self._batch_done(done)
+                case QueryFailed(reason=reason):
+                    self._query_failed(reason)
+                    return
+                case None:
+                    pass
+            self._look_around()
+            self._refresh_figures()
+            self._write_progress(grants)
+            self._check_hang()
+            if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
+                _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
+                self._ports.query.drain(self._config.drain_ms)
+                return
+            if self._orders.own_grants() != tuple(grants):
+                _LOG.info("the grants changed; the query is started anew")
+                self._ports.query.drain(self._config.drain_ms)
+                return
+
+    def _batch_done(self, done: BatchDone) -> None:
+        self._figures.batches += 1
+        for report in done.reports:
+            self._figures.add(report)
+        if any(report.commits for report in done.reports):
+            self._starts_without_commit = 0
+        self._committed_at_ms = self._ports.clock.monotonic_ms()
+        failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
+        if failed:
+            raise TaskError("\n".join(failed))
+        committed = {report.route for report in done.reports if report.commits}
+        for index, route in enumerate(self._routes):
+            ssp_kb = route.ssp_kb
+            end = done.offsets_end.get(ssp_kb.ssp)
+            if end is None or end <= self._figures.positions[ssp_kb]:
+                continue
+            self._figures.positions[ssp_kb] = end
+            if index in committed:
+                self._idle.pop(ssp_kb, None)
+            else:
+                self._idle[ssp_kb] = end
+
+    def _query_failed(self, reason: str) -> None:
+        self._figures.recoveries += 1
+        attempt, self._starts_without_commit = self._starts_without_commit, self._starts_without_commit + 1
+        _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempt + 1, reason)
+        self._failure = reason
+        self._ports.query.stop()
+        self._ports.pause(_BACK_OFF_MS[min(attempt, len(_BACK_OFF_MS) - 1)])
+
+    def _refresh_figures(self) -> None:
+        """Where the inputs end now, for the lag; a broker that does not answer leaves the old figures."""
+        now_ms = self._ports.clock.monotonic_ms()
+        if now_ms - self._figures_at_ms < _FIGURES_EVERY_MS:
+            return
+        self._figures_at_ms = now_ms
+        ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
+        try:
+            self._figures.ends = self._ports.topics.input_bounds(ssps, _FIGURES_WAIT_MS)
+            # A topic made anew may be longer than the old one was, and then nothing else would tell.
+            self._check_identity()
+        except TemporaryError as error:
+            _LOG.debug("figures: %s", error)
+        self._publish()
+
+    def _write_progress(self, grants: Sequence[Grant]) -> None:
+        """Record how far idle buckets were read; never their checkpoints (design section 6, idle buckets)."""
+        now_ms = self._ports.clock.monotonic_ms()
+        if not self._idle or now_ms - self._progress_at_ms < _PROGRESS_EVERY_MS:
+            return
+        self._progress_at_ms = now_ms
+        epochs = {start.ssp_kb: grant.epoch for grant in grants for start in grant.starts}
+        records = [
+            ProgressPut(
+                progress=Progress(
+                    ssp_kb=ssp_kb,
+                    offset_next=offset,
+                    epoch=epochs[ssp_kb],
+                    execution_id=self._identity.execution_id,
+                )
+            )
+            for ssp_kb, offset in sorted(self._idle.items())
+        ]
+        try:
+            if not self._ports.progress.is_owned():
+                self._ports.progress.own()
+                self._follow(self._ports.stream.to_the_end())
+                self._look_around()
+            self._ports.progress.append([encode(record) for record in records])
+        except LostContainerError:
+            raise
+        except SamzapyError as error:
+            # Progress is a saving, not a position of record: without it the next start reads a little again.
+            _LOG.warning("progress of idle buckets was not recorded: %s", error)
+            return
+        self._idle.clear()
+
+    def _check_hang(self) -> None:
+        behind = any(
+            ssp_kb.ssp in self._figures.ends and self._figures.ends[ssp_kb.ssp].offset_end > offset
+            for ssp_kb, offset in self._figures.positions.items()
+        )
+        waited_ms = self._ports.clock.monotonic_ms() - self._committed_at_ms
+        if behind and waited_ms > self._config.hang_timeout_ms:
+            raise SamzapyError(
+                f"wanted a micro-batch to end within task.hang.timeout.ms ({self._config.hang_timeout_ms}), "
+                f"found one running for {waited_ms} ms; a message may hang in user code"
+            )
+
+    # --- the end ---
+
+    def _stop_cleanly(self) -> None:
+        """Drain; then, if nothing can commit any more, let go of everything and say so."""
+        ports = self._ports
+        if not ports.query.drain(self._config.drain_ms):
+            _LOG.warning("the micro-batch did not finish within %d ms and is cancelled", self._config.drain_ms)
+            ports.slots.kill_holders()
+            return
+        while isinstance(event := ports.query.next_event(0), BatchDone):
+            self._batch_done(event)
+        open_slots = ports.slots.take_all(_YIELD_MS)
+        ports.slots.block(self._query_number + 1)
+        if open_slots:
+            # A transaction may be open; the coordinator fences it when it sees that this process is gone.
+            return
+        for grant in self._held:
+            close_cleanly(self._ports.state_of(grant.task_name))
+        self._state, self._held = "STOPPED", ()
+        self._publish()
+        ports.heartbeats.send_now(_YIELD_MS)

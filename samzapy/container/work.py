@@ -1,0 +1,74 @@
+"""The values that pass between a container's driver and its workers: plan and rows one way, reports the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from samzapy.config import JobConfig
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.ssp import SspKeyBucket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where the rows of one SSPKb go: the task, the rights under which it works, and its local state."""
+
+    ssp_kb: SspKeyBucket
+    task_name: TaskName
+    partition_id: int
+    epoch: int
+    changelog_partition: int
+    environment_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPlan:
+    """Everything workers need to know of one query. Rows name their route by its index in `routes`.
+
+    Attributes:
+        query_number: counts the queries of an execution; a worker of an older one begins nothing.
+        scratch_dir: of this execution: slots, lease.
+        stream_offset: how far the driver had read the coordinator stream when the query started.
+    """
+
+    config: JobConfig
+    execution_id: ExecutionId
+    query_number: int
+    routes: tuple[Route, ...]
+    job_file: str
+    scratch_dir: str
+    slot_count: int
+    stream_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A run of rows of one route in offset order, column by column. `headers` is None when no row has any."""
+
+    route: int
+    offsets: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps_ms: Sequence[int]
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
+
+
+class ReportKind(IntEnum):
+    COMMITTED = 0
+    TASK_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of a route's rows in one batch. Counts cover what was committed; `error` is for the operator."""
+
+    kind: ReportKind
+    route: int
+    offset_next: int
+    records_in: int
+    records_out: int
+    dead_letters: int
+    commits: int
+    error: str = ""

@@ -1,0 +1,435 @@
+"""Runs user code over the messages of tasks, inside Spark's Python workers; knows neither Spark nor Kafka.
+
+Theory. A worker is called with the rows of one Spark partition and holds a *slot* meanwhile. Per task it opens a
+Kafka transaction and, inside it, a local one; messages are handled in offset order; then outputs, changelog and
+checkpoints are committed by Kafka, and after that the local store. So local state is equal to what Kafka
+committed or behind it, never ahead (design section 7), and whatever dies in between is caught up at the next start.
+
+A message is all or nothing: what it sends and writes is held back until `process` returns. A failed one leaves no
+trace, or, under policy `dead-letter`, its dead letter only.
+
+Nothing here recovers. Any error ends the batch, the driver ends the query, and the start procedure runs again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from samzapy.container.keyed_state import Store, TaskState
+from samzapy.container.outputs import Collector
+from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
+from samzapy.container.ports import TaskEnvironment as Environment
+from samzapy.container.record_size import record_bytes, too_large
+from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
+from samzapy.errors import LocalStateError, LostContainerError, MissingTopicError, ProducerError, TaskError
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.serde import serde_of
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.codec import encode
+from samzapy.stream.records import CheckpointPut
+from samzapy.task import IncomingMessageEnvelope, LoadedTask, MessageCollector, TaskContext
+
+TRACEBACK_CHARS_MAX = 16_000
+_NOT_THE_USERS = {__file__, *(ours.__code__.co_filename for ours in (serde_of, Store.put, Collector.send))}
+
+
+class MessageFailed(Exception):
+    """User code or a serde refused a message under policy `fail`; the text names task, SSP, offset and key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLimits:
+    """When a transaction is closed although rows remain.
+
+    `now_s` is any clock that only goes forward; `wall_ms` tells when a local store was last level with its changelog.
+    """
+
+    duration_max_s: float
+    bytes_max: int
+    now_s: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
+class TaskRunner:
+    """One task in one worker process, for one query: the user's instance and what it is handed."""
+
+    def __init__(
+        self,
+        *,
+        plan: WorkPlan,
+        route: int,
+        task: LoadedTask,
+        environment: Environment,
+        limits: TransactionLimits,
+        crash_points: CrashPoints,
+    ) -> None:
+        self._plan = plan
+        self._route = plan.routes[route]
+        self._route_index = route
+        self._task = task
+        self._environment = environment
+        self._limits = limits
+        self._crash_points = crash_points
+        config = plan.config
+        self._partition_counts: dict[str, int] = {}
+        self._state = TaskState(config.stores, config.record_bytes_max, undoes=config.error_policy != "fail")
+        self.collector = Collector(config)
+        self.context = Context(route=self._route, properties=config.properties, state=self._state)
+        stream = str(self._route.ssp_kb.ssp.system_stream)
+        self._key_decode = serde_of(config.key_serde(stream)).decode
+        self._value_decode = serde_of(config.msg_serde(stream)).decode
+        self._failed_at_init = self._init()
+
+    def _init(self) -> str:
+        """Tell the user's instance of its beginning; what became of it when it failed."""
+        if self._task.init is None:
+            return ""
+        try:
+            self._task.init(self.context)
+        except (Exception, SystemExit) as error:  # User code may raise anything, and no message is to blame.
+            what = _printable(f"{type(error).__name__}: {error}")
+            trace = _printable(_user_traceback(error))[-TRACEBACK_CHARS_MAX:]
+            return f"task {self._route.task_name} failed in init: {what}\n{trace}".rstrip()
+        return ""
+
+    def close(self) -> None:
+        """Let go of the user's instance."""
+        if self._task.close is not None:
+            self._task.close()
+
+    def run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Report:
+        """Handle all rows, in one transaction or several; everything handled is committed when this returns.
+
+        Raises:
+            LostContainerError: another execution or epoch works on this task, or the lease has run out.
+            SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
+        """
+        tally = _Tally()
+        if self._failed_at_init:
+            return tally.report(ReportKind.TASK_FAILED, self._route_index, self._failed_at_init)
+        transaction: _Transaction | None = None
+        try:
+            for rows in chunks:
+                position = 0
+                while position < len(rows.offsets):
+                    transaction = transaction or self._begin(slot)
+                    position = self._handle(rows, position, transaction)
+                    if position < len(rows.offsets) or transaction.is_full(self._limits, self._bytes_held()):
+                        self._commit(transaction, slot, tally)
+                        transaction = None
+            if transaction is not None:
+                self._commit(transaction, slot, tally)
+        except MessageFailed as failed:
+            assert transaction is not None
+            transaction.abort()
+            slot.mark_clean()
+            self._forget()
+            return tally.report(ReportKind.TASK_FAILED, self._route_index, str(failed))
+        except BaseException:
+            # Whatever it was, the local transaction must not keep the environment's lock; the slot stays open.
+            if transaction is not None:
+                transaction.local.abort()
+            self._forget()
+            raise
+        return tally.report(ReportKind.COMMITTED, self._route_index)
+
+    def _begin(self, slot: SlotGuard) -> _Transaction:
+        slot.check_lease()
+        producer = slot.producer()
+        slot.mark_open()
+        self._crash_points.hit("before-begin")
+        producer.begin()
+        local = self._environment.begin()
+        try:
+            position = local.position()
+            self._check_owner(position)
+        except BaseException:
+            local.abort()
+            raise
+        assert position is not None
+        self._state.local = local
+        return _Transaction(
+            producer=producer,
+            local=local,
+            position=position,
+            offset_next=position.offsets_next[str(self._route.ssp_kb)],
+            begun_at_s=self._limits.now_s(),
+        )
+
+    def _check_owner(self, position: LocalPosition | None) -> None:
+        route = self._route
+        found = None if position is None else (position.execution_id, position.epoch)
+        if found != (self._plan.execution_id, route.epoch):
+            raise LostContainerError(
+                f"task {route.task_name}: wanted local state of execution {self._plan.execution_id}, "
+                f"epoch {route.epoch}, found {found}: another execution works in this directory"
+            )
+
+    def _handle(self, rows: Rows, start: int, transaction: _Transaction) -> int:
+        """Handle rows from index `start` until the end or until the transaction is full; return the next index."""
+        state, collector, context, process = self._state, self.collector, self.context, self._task.process
+        key_decode, value_decode, outputs = self._key_decode, self._value_decode, collector.held
+        produce, now_s, journal = transaction.producer.produce, self._limits.now_s, state.journal
+        deadline_s = transaction.begun_at_s + self._limits.duration_max_s
+        bytes_max, ssp, skip_below = self._limits.bytes_max, self._route.ssp_kb.ssp, transaction.offset_next
+        offsets, keys, values, timestamps_ms = rows.offsets, rows.keys, rows.values, rows.timestamps_ms
+        index, records_in = start, 0
+        for index in range(start, len(offsets)):
+            offset = offsets[index]
+            if offset < skip_below:
+                continue
+            key, value = keys[index], values[index]
+            state.message_key, state.key_prefix = key, None
+            try:
+                headers = () if rows.headers is None else tuple(rows.headers[index] or ())
+                process(
+                    IncomingMessageEnvelope(
+                        ssp,
+                        offset,
+                        key_decode(key),
+                        value_decode(value),
+                        key,
+                        value,
+                        timestamps_ms[index],
+                        headers,
+                    ),
+                    collector,
+                    context,
+                )
+                if collector.must_be_checked:
+                    self._check_outputs(transaction.producer)
+            except (LocalStateError, ProducerError):
+                raise  # The disk's or the broker's fault, not the message's.
+            except MissingTopicError as error:
+                # The job's mistake, under every policy: as dead letters all messages would go there.
+                raise MessageFailed(f"{self._place(rows, index)}: {error}") from error
+            except (Exception, SystemExit) as error:  # User code may raise anything; the policy decides.
+                outputs.clear()
+                state.roll_back_message()
+                self._refuse(rows, index, error, transaction)
+            if outputs:
+                for output in outputs:
+                    produce(*output)
+                transaction.records_out += len(outputs)
+                outputs.clear()
+            if journal:
+                journal.clear()
+            records_in += 1
+            if now_s() >= deadline_s or collector.bytes_sent + state.bytes_held > bytes_max:
+                break
+        transaction.offset_next = max(transaction.offset_next, offsets[index] + 1)
+        transaction.records_in += records_in
+        return index + 1
+
+    def _check_outputs(self, producer: Producer) -> None:
+        """Whether there are the topics, and the partitions, that the message in hand sends to."""
+        collector, counts = self.collector, self._partition_counts
+        for topic, _, _, partition, *_ in collector.held:
+            count = counts.get(topic)
+            # Asked again before a partition is refused: topics grow.
+            if count is None or (partition is not None and partition >= count):
+                count = producer.partition_count(topic)
+                if count is None:
+                    raise MissingTopicError(
+                        f"wanted the topic {topic} for its outputs, found no such topic; create it, or correct the name"
+                    )
+                counts[topic] = count
+            if partition is not None and partition >= count:
+                raise TaskError(f"an output to {topic}: wanted a partition below {count}, found {partition}")
+        # A stream that only failed messages have sent to so far is still to be asked for.
+        collector.must_be_checked = not collector.topics() <= counts.keys()
+
+    def _place(self, rows: Rows, index: int) -> str:
+        route = self._route
+        return (
+            f"task {route.task_name} failed at {route.ssp_kb.ssp} offset {rows.offsets[index]}, "
+            f"key {rows.keys[index]!r}"
+        )
+
+    def _refuse(self, rows: Rows, index: int, error: BaseException, transaction: _Transaction) -> None:
+        """Apply the error policy to one message: raise MessageFailed, or produce its dead letter."""
+        route, config = self._route, self._plan.config
+        key, value, offset = rows.keys[index], rows.values[index], rows.offsets[index]
+        # Reports and headers are UTF-8, and an error may hold what is none.
+        what = _printable(f"{type(error).__name__}: {error}")
+        failed = f"{self._place(rows, index)}: {what}"
+        trace = _printable(_user_traceback(error))[-TRACEBACK_CHARS_MAX:]
+        if config.error_policy == "fail":
+            raise MessageFailed(f"{failed}\n{trace}".rstrip())
+        assert config.dead_letter_output is not None
+        headers = (
+            ("task", route.task_name.encode()),
+            ("ssp", str(route.ssp_kb.ssp).encode()),
+            ("offset", str(offset).encode()),
+            ("error", what.encode()),
+            ("traceback", (trace or what).encode()),
+            # The message's own come last: whoever looks one of ours up by name takes the first.
+            *((rows.headers[index] if rows.headers is not None else None) or ()),
+        )
+        topic = config.dead_letter_output.partition(".")[2]
+        size = record_bytes(key, value, headers)
+        if size > config.record_bytes_max:
+            raise MessageFailed(
+                f"{failed}\n{too_large(f'its dead letter to {topic}', size, config.record_bytes_max)}"
+            )
+        transaction.producer.produce(topic, key, value, None, headers, rows.timestamps_ms[index])
+        transaction.dead_letters += 1
+
+    def _commit(self, transaction: _Transaction, slot: SlotGuard, tally: _Tally) -> None:
+        """Outputs, changelog and checkpoint by Kafka; then the local store; then the slot is clean."""
+        producer, route = transaction.producer, self._route
+        changelog_next = dict(transaction.position.changelog_next)
+        self._produce_changelog(producer, changelog_next)
+        checkpoint = Checkpoint(
+            ssp_kb=route.ssp_kb,
+            offset_next=transaction.offset_next,
+            epoch=route.epoch,
+            task_name=route.task_name,
+            execution_id=self._plan.execution_id,
+        )
+        producer.produce(checkpoint_topic(self._plan.config.job), *encode(CheckpointPut(checkpoint=checkpoint)), 0)
+        self._crash_points.hit("after-produce")
+        producer.flush()
+        slot.check_lease()
+        self._crash_points.hit("before-commit")
+        producer.commit()
+        self._crash_points.hit("after-kafka-commit")
+        self._commit_locally(transaction, changelog_next)
+        self._crash_points.hit("after-local-commit")
+        slot.mark_clean()
+        self._forget()
+        tally.add(transaction)
+
+    def _produce_changelog(self, producer: Producer, changelog_next: dict[str, int]) -> None:
+        """One record per changed entry: of several writes to one key only the last matters."""
+        for store, entries in self._state.changes():
+            topic = changelog_topic(self._plan.config.job, store)
+            partition, last = self._route.changelog_partition, len(entries)
+            for number, (key, value) in enumerate(entries.items(), start=1):
+                # All go to one partition, and an idempotent producer keeps their order: the last one's offset is the
+                # highest, and a callback for each costs as much as sending it.
+                on_offset = _setter(changelog_next, store) if number == last else None
+                producer.produce(topic, key, value, partition, None, None, on_offset)
+
+    def _commit_locally(self, transaction: _Transaction, changelog_next: Mapping[str, int]) -> None:
+        local = transaction.local
+        for store, entries in self._state.changes():
+            local.write(store, entries)
+        offsets_next = {**transaction.position.offsets_next, str(self._route.ssp_kb): transaction.offset_next}
+        local.set_position(
+            replace(
+                transaction.position,
+                offsets_next=offsets_next,
+                changelog_next=dict(changelog_next),
+                caught_up_at_ms=self._limits.wall_ms(),
+            )
+        )
+        local.commit()
+
+    def _bytes_held(self) -> int:
+        return self.collector.bytes_sent + self._state.bytes_held
+
+    def _forget(self) -> None:
+        self._state.forget()
+        self.collector.forget()
+
+
+def _setter(changelog_next: dict[str, int], store: str) -> Callable[[int], None]:
+    def remember(offset: int) -> None:
+        changelog_next[store] = offset + 1
+
+    return remember
+
+
+@dataclass(slots=True, kw_only=True)
+class _Transaction:
+    producer: Producer
+    local: LocalTransaction
+    position: LocalPosition
+    offset_next: int
+    begun_at_s: float
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+
+    def is_full(self, limits: TransactionLimits, bytes_held: int) -> bool:
+        return bytes_held > limits.bytes_max or limits.now_s() >= self.begun_at_s + limits.duration_max_s
+
+    def abort(self) -> None:
+        self.local.abort()
+        self.producer.abort()
+
+
+@dataclass(slots=True)
+class _Tally:
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+    commits: int = 0
+    offset_next: int = -1
+
+    def add(self, transaction: _Transaction) -> None:
+        self.records_in += transaction.records_in
+        self.records_out += transaction.records_out
+        self.dead_letters += transaction.dead_letters
+        self.commits += 1
+        self.offset_next = transaction.offset_next
+
+    def report(self, kind: ReportKind, route: int, error: str = "") -> Report:
+        return Report(
+            kind=kind,
+            route=route,
+            offset_next=self.offset_next,
+            records_in=self.records_in,
+            records_out=self.records_out,
+            dead_letters=self.dead_letters,
+            commits=self.commits,
+            error=error,
+        )
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback without frames of ours; empty when no code of the user ran (a serde refused the message)."""
+    told = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in told.stack if frame.filename not in _NOT_THE_USERS]
+    told.stack = traceback.StackSummary.from_list(frames)
+    return "".join(told.format()) if frames else ""
+
+
+class Context:
+    """What a task may know of its surroundings (`task.TaskContext`)."""
+
+    def __init__(self, *, route: Route, properties: Mapping[str, str], state: TaskState) -> None:
+        self._route = route
+        self._properties = properties
+        self._state = state
+
+    @property
+    def task_name(self) -> str:
+        return self._route.task_name
+
+    @property
+    def partition_id(self) -> int:
+        return self._route.partition_id
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return self._properties
+
+    def store(self, name: str) -> Store:
+        found = self._state.stores.get(name)
+        if found is None:
+            declared = ", ".join(self._state.stores) or "none"
+            raise TaskError(f"wanted store {name!r}, found {declared}; declare it with stores.{name}.msg.serde=...")
+        return found
+
+
+def _kept_protocols(collector: Collector, context: Context) -> tuple[MessageCollector, TaskContext]:
+    """Checked by mypy alone: what user code is handed is what `samzapy.task` promises."""
+    return collector, context

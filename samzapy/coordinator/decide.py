@@ -1,0 +1,75 @@
+"""Commands become records: one row for each kind of command, and the rule itself in the module of its concept.
+
+Pure. A repeated command decides nothing (law L2); equal state and equal sightings decide equally (law L7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from samzapy.coordinator.commands import (
+    Command,
+    ContainerGone,
+    ExecutionFenced,
+    Heartbeat,
+    StartsResolved,
+    StartTerm,
+    SubmitJob,
+    Tick,
+)
+from samzapy.coordinator.grants import grant_task
+from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.submission import start_term, submit_job
+from samzapy.stream.records import CoordinatorRecord
+
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Records to append in one transaction, and for the audit what led to them and who asked.
+
+    In this order, and such that every beginning of it is harmless by itself (reliability.md M1).
+    """
+
+    records: tuple[CoordinatorRecord, ...]
+    cause: str
+    actor: str
+
+
+def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decision:
+    """What `command` changes.
+
+    Raises:
+        ConfigError, DataError: `StartTerm` or `SubmitJob` asks for what the log does not allow. Other commands
+            never raise: news that does not fit is late or repeated, and changes nothing.
+    """
+    match command:
+        case StartTerm():
+            cause = f"take-over by {command.coordinator_id}"
+            return Decision(records=start_term(command, state), cause=cause, actor=COORDINATOR)
+        case SubmitJob():
+            return Decision(records=submit_job(command, state), cause=command.cause, actor=command.actor)
+        case Heartbeat():
+            actor = f"container {command.execution_id}"
+            return Decision(records=hear(command, state), cause="heartbeat", actor=actor)
+        case Tick():
+            return Decision(records=expire(command, state, seen), cause="heartbeat expired", actor=COORDINATOR)
+        case ContainerGone():
+            return Decision(records=give_up(command, state), cause=command.reason, actor=COORDINATOR)
+        case ExecutionFenced():
+            return Decision(
+                records=mark_fenced(command, state),
+                cause=f"fence {command.execution_id} attempt {command.attempt}",
+                actor=COORDINATOR,
+            )
+        case StartsResolved():
+            return Decision(
+                records=grant_task(command, state, seen),
+                cause=f"plan {command.generation}",
+                actor=COORDINATOR,
+            )
+        case _:
+            assert_never(command)

@@ -1,0 +1,156 @@
+"""The JSON of a heartbeat, read strictly: it comes from outside, and what it says ends up in records.
+
+Documented shape (design section 5; fields that are not named here are ignored, so that a newer container may
+say more than this release understands):
+
+```json
+{"job": "flights-1", "executionId": "0-8f3a…", "processorId": "0", "host": "host-a", "bootId": "…", "pid": 4711,
+ "processStartedMs": 123456, "slotCount": 2, "formatLevel": 1, "state": "RUNNING", "streamOffset": 42,
+ "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}], "reason": "",
+ "figures": {"recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
+             "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}}}
+```
+
+`state` is STARTED, RUNNING or STOPPED; `reason` and `figures`, and everything in `figures`, may be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.ssp import SspKeyBucket
+
+# Part of transactional ids and keys, so no slash and nothing that needs escaping.
+_ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+_NAME = re.compile(r"[\x21-\x7e]{1,400}")
+_SAID = {phase.value: phase for phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED)}
+_LONG_MAX: Final = 2**63 - 1
+SLOT_COUNT_MAX: Final = 512
+"""Each slot is a transactional id that is initialised when the execution is given up."""
+REASON_LENGTH_MAX: Final = 2000
+
+
+def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
+    """Read the body of `POST /containerHeartbeat`.
+
+    Raises:
+        ValueError: anything is missing, of another type or out of range; says which field.
+    """
+    found = _object(_json(body), "the body")
+    return Heartbeat(
+        job=_text(found, "job", _NAME),
+        execution_id=ExecutionId(_text(found, "executionId", _ID)),
+        processor_id=ProcessorId(_text(found, "processorId", _ID)),
+        host=_text(found, "host", _NAME),
+        boot_id=_text(found, "bootId", _ID),
+        pid=_number(found, "pid", least=1, most=2**31 - 1),
+        process_started_ms=_number(found, "processStartedMs"),
+        slot_count=_number(found, "slotCount", least=1, most=SLOT_COUNT_MAX),
+        format_level=_number(found, "formatLevel", least=1),
+        state=_state(found),
+        stream_offset=_number(found, "streamOffset"),
+        held=frozenset(_held(item) for item in _list(found, "held")),
+        reason=_reason(found),
+        figures=_figures(_object(found.get("figures", {}), "figures")),
+        received_ms=received_ms,
+    )
+
+
+def _json(body: bytes) -> object:
+    try:
+        found: object = json.loads(
+            body.decode(), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        # RecursionError: brackets nested thousands deep. ValueError includes bad UTF-8 and numbers too long.
+        raise ValueError(f"wanted a heartbeat as JSON, found {str(error) or 'something else'}") from None
+    return found
+
+
+def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key that stands twice in one object")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"the number {name}")
+
+
+def _object(value: object, what: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise _wrong(what, "an object", value)
+    return value
+
+
+def _list(found: Mapping[str, object], name: str) -> list[object]:
+    value = found.get(name)
+    if not isinstance(value, list):
+        raise _wrong(name, "a list", value)
+    return value
+
+
+def _text(found: Mapping[str, object], name: str, pattern: re.Pattern[str]) -> str:
+    value = found.get(name)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise _wrong(name, f"a text like {pattern.pattern}", value)
+    return value
+
+
+def _number(found: Mapping[str, object], name: str, *, least: int = 0, most: int = _LONG_MAX) -> int:
+    value = found.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise _wrong(name, f"a whole number from {least} to {most}", value)
+    return value
+
+
+def _count(found: Mapping[str, object], name: str) -> int:
+    return _number(found, name) if name in found else 0
+
+
+def _state(found: Mapping[str, object]) -> ContainerPhase:
+    value = found.get("state")
+    if not isinstance(value, str) or value not in _SAID:
+        raise _wrong("state", f"one of {', '.join(_SAID)}", value)
+    return _SAID[value]
+
+
+def _reason(found: Mapping[str, object]) -> str:
+    value = found.get("reason", "")
+    if not isinstance(value, str):
+        raise _wrong("reason", "a text", value)
+    # Lone surrogates are legal in JSON and cannot be written to a record.
+    return value[:REASON_LENGTH_MAX].encode(errors="replace").decode()
+
+
+def _held(item: object) -> HeldGrant:
+    found = _object(item, "each of held")
+    return HeldGrant(TaskName(_text(found, "task", _NAME)), _number(found, "epoch"))
+
+
+def _figures(found: Mapping[str, object]) -> Figures:
+    positions = _object(found.get("positions", {}), "figures.positions")
+    return Figures(
+        records_in=_count(found, "recordsIn"),
+        records_out=_count(found, "recordsOut"),
+        dead_letters=_count(found, "deadLetters"),
+        commits=_count(found, "commits"),
+        batches=_count(found, "batches"),
+        positions={SspKeyBucket.parse(name): _position(value) for name, value in positions.items()},
+    )
+
+
+def _position(value: object) -> Position:
+    found = _object(value, "each of figures.positions")
+    return Position(_number(found, "offsetNext"), _number(found, "offsetEnd"))
+
+
+def _wrong(what: str, wanted: str, value: object) -> ValueError:
+    return ValueError(f"{what}: wanted {wanted}, found {'nothing' if value is None else repr(value)[:100]}")

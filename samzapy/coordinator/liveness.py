@@ -1,0 +1,194 @@
+"""Which executions live: registering, stopping, giving up.
+
+Theory. A heartbeat is a statement of what is, never of what changed, so any of them may be lost, doubled or
+late. What the log must remember (that an execution exists, on which process; that it runs, stopped, was given
+up, was fenced) is recorded when it differs from what the log says. What only this term needs (when it was
+last heard of, what it holds, its counters) stays in `Sightings` and is learned anew by the next coordinator.
+
+An execution is given up when its process is known to be gone, when it stops while it still holds something,
+or when it was silent for too long. Silence is measured from the later of its last heartbeat and the begin of
+this term: a coordinator that was itself away must not blame the containers for it. Giving up is safe at any
+moment, because nothing is granted to others before all its transactional ids are initialised (FENCED);
+the waiting only avoids needless moves. There is no way back: an execution that returns is told to stop, and
+its processor comes back as a new execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Figures, Heartbeat, HeldGrant, Tick
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.job import ExecutionId
+from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut
+
+
+class News(Enum):
+    """What can be learned about an execution."""
+
+    SAID_RUNNING = "said that it runs"
+    SAID_STOPPED = "said that it stopped, holding nothing"
+    GIVEN_UP = "was given up"
+    FENCED = "was fenced"
+
+
+P, N = ContainerPhase, News
+TRANSITIONS: Final[Mapping[ContainerPhase, Mapping[News, ContainerPhase]]] = {
+    P.STARTED: {N.SAID_RUNNING: P.RUNNING, N.SAID_STOPPED: P.STOPPED, N.GIVEN_UP: P.LOST},
+    P.RUNNING: {N.SAID_STOPPED: P.STOPPED, N.GIVEN_UP: P.LOST},
+    P.STOPPED: {},
+    P.LOST: {N.FENCED: P.FENCED},
+    P.FENCED: {},
+}
+"""News that has no row changes nothing: it is late, or repeated."""
+
+LIVING: Final = frozenset({P.STARTED, P.RUNNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """The last heartbeat of a living execution."""
+
+    at_ms: int
+    stream_offset: int
+    held: frozenset[HeldGrant]
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sightings:
+    """What this term has heard. Times are monotonic, in milliseconds.
+
+    Attributes:
+        term_began_ms: when this coordinator's term record was committed.
+        last: of each living execution that was heard of in this term.
+    """
+
+    term_began_ms: int = 0
+    last: Mapping[ExecutionId, Sighting] = field(default_factory=dict)
+
+
+def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:
+    """`seen` with `heartbeat` in it; unchanged when `state` does not expect it."""
+    if not is_expected(state, heartbeat):
+        return seen
+    sighting = Sighting(
+        at_ms=heartbeat.received_ms,
+        stream_offset=heartbeat.stream_offset,
+        held=heartbeat.held,
+        figures=heartbeat.figures,
+    )
+    living = {found: seen.last[found] for found in seen.last if is_alive(state, found)}
+    return replace(seen, last=living | {heartbeat.execution_id: sighting})
+
+
+def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
+    """Whether the execution is one that may work (seed 000's question)."""
+    container = state.containers.get(execution_id)
+    return container is not None and container.phase in LIVING
+
+
+def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
+    """Whether `heartbeat` comes from a living execution, and from the very process that is recorded for it.
+
+    Another process under the same id (a copied environment) is not: fencing the one would not fence the other.
+    """
+    container = state.containers.get(heartbeat.execution_id)
+    return (
+        container is not None
+        and container.phase in LIVING
+        and replace(_container(heartbeat), phase=container.phase, reason=container.reason) == container
+    )
+
+
+def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
+    """Whether `heartbeat` introduces an execution that may be given work.
+
+    One that already holds grants was given them by another log (ours was deleted and made again), and one
+    that cannot read what this stream is written in would misunderstand its grants.
+    """
+    return (
+        state.job is not None
+        and heartbeat.job == f"{state.job.job_name}-{state.job.job_id}"
+        and heartbeat.execution_id not in state.containers
+        and heartbeat.state in LIVING
+        and not heartbeat.held
+        and heartbeat.format_level >= (state.format_level or 0)
+    )
+
+
+def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """What a heartbeat tells the log that it does not say yet."""
+    if may_register(state, heartbeat):
+        registered = _container(heartbeat)
+        return (ContainerPut(container=registered), *_locality(registered, state))
+    if not is_expected(state, heartbeat):
+        return ()
+    container = state.containers[heartbeat.execution_id]
+    if heartbeat.state is P.STOPPED and heartbeat.held:
+        count = len(heartbeat.held)
+        return _after(News.GIVEN_UP, container, f"stopped while it held {count} grants: {heartbeat.reason}")
+    if heartbeat.state is P.STOPPED:
+        return _after(News.SAID_STOPPED, container, heartbeat.reason)
+    if heartbeat.state is P.RUNNING:
+        changed = _after(News.SAID_RUNNING, container, "")
+        return (*changed, *_locality(replace(container, phase=P.RUNNING), state))
+    return ()
+
+
+def expire(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+    """Give up whoever was silent for too long."""
+    found: list[CoordinatorRecord] = []
+    for container in state.containers_sorted:
+        sighting = seen.last.get(container.execution_id)
+        since_ms = seen.term_began_ms if sighting is None else max(sighting.at_ms, seen.term_began_ms)
+        silent_ms = tick.now_ms - since_ms
+        if silent_ms >= tick.lost_ms:
+            reason = f"no heartbeat for {silent_ms} ms (job.container.lost.ms is {tick.lost_ms})"
+            found.extend(_after(News.GIVEN_UP, container, reason))
+    return tuple(found)
+
+
+def give_up(command: ContainerGone, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Give up an execution whose process is known to be gone."""
+    container = state.containers.get(command.execution_id)
+    return () if container is None else _after(News.GIVEN_UP, container, command.reason)
+
+
+def mark_fenced(command: ExecutionFenced, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Nothing that a lost execution still does can be committed: its tasks are free."""
+    container = state.containers.get(command.execution_id)
+    return () if container is None else _after(News.FENCED, container, container.reason)
+
+
+def _after(news: News, container: Container, reason: str) -> tuple[CoordinatorRecord, ...]:
+    phase = TRANSITIONS[container.phase].get(news)
+    if phase is None:
+        return ()
+    return (ContainerPut(container=replace(container, phase=phase, reason=reason)),)
+
+
+def _locality(container: Container, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Where the processor's state is being built up, once it runs."""
+    wanted = ProcessorLocality(processor_id=container.processor_id, host=container.host)
+    if container.phase is not P.RUNNING or state.localities.get(container.processor_id) == wanted:
+        return ()
+    return (LocalityPut(locality=wanted),)
+
+
+def _container(heartbeat: Heartbeat) -> Container:
+    return Container(
+        execution_id=heartbeat.execution_id,
+        processor_id=heartbeat.processor_id,
+        host=heartbeat.host,
+        boot_id=heartbeat.boot_id,
+        pid=heartbeat.pid,
+        process_started_ms=heartbeat.process_started_ms,
+        slot_count=heartbeat.slot_count,
+        phase=heartbeat.state,
+        format_level=heartbeat.format_level,
+    )

@@ -1,0 +1,61 @@
+"""What the coordinator needs of the world; each port is as small as its use (`coordinator.service`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from samzapy.coordinator.commands import Command
+from samzapy.coordinator.grants import PositionsRead
+from samzapy.model.ssp import SystemStreamPartition
+
+
+class Clock(Protocol):
+    """Monotonic time decides; wall time is only shown."""
+
+    def monotonic_ms(self) -> int: ...
+
+    def wall_ms(self) -> int: ...
+
+
+class CommandSource(Protocol):
+    """Where commands from outside wait: heartbeats and whatever operators ask for."""
+
+    def take(self, timeout_ms: int) -> Sequence[Command]:
+        """Everything that waits, in the order of arrival; blocks for at most `timeout_ms` while nothing does."""
+        ...
+
+
+class Fencing(Protocol):
+    """Takes the transactional ids of lost executions away from them."""
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        """Initialise each id, which aborts what it had open and fences its owner. Repeating it does no harm.
+
+        Raises:
+            TemporaryError, DeadlineError: not all of them, as far as is known; it is asked for again.
+        """
+        ...
+
+
+class Positions(Protocol):
+    """What is of record about positions."""
+
+    def read(self, ssps: Sequence[SystemStreamPartition]) -> PositionsRead:
+        """Checkpoints and progress, the checkpoint topic read to the end (design section 2); bounds of `ssps`.
+
+        An SSP that does not exist is left out of `bounds`.
+
+        Raises:
+            TemporaryError, DeadlineError: not now; it is asked for again.
+            CorruptRecordError: a position of record cannot be read.
+        """
+        ...
+
+
+class Processes(Protocol):
+    """Looks at processes of the host that the coordinator runs on."""
+
+    def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
+        """Whether that very process runs; None when `boot_id` is not of this host as it is up now."""
+        ...

@@ -1,0 +1,405 @@
+"""The loop: take commands, decide, append, evolve, act. The only file here that touches a port.
+
+Order is all there is to it:
+
+- Office is taken by fencing the predecessor, then reading to the end, then writing the term, and only then
+  deciding (law L4). Reading first would miss what the predecessor committed in between.
+- State changes only by records that are committed. A batch of commands is decided on a copy that is thrown
+  away; what was appended is folded into the real one.
+- Actions are read off the state after that, and their results come back as commands.
+- An append that fails for any reason ends the term (law L5): its outcome is unknown, so what is in memory is
+  worth nothing. The log is read again and the same commands are decided on what it says; records are never
+  sent a second time.
+
+One thread calls `take_office`, `submit` and `run_once`. Any thread may read `status()`: a snapshot is one
+immutable value, replaced whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from samzapy.config import JobConfig
+from samzapy.coordinator.actions import Action, FenceExecution, ResolveStarts, actions
+from samzapy.coordinator.commands import (
+    Command,
+    ContainerGone,
+    ExecutionFenced,
+    Heartbeat,
+    StartsResolved,
+    StartTerm,
+    SubmitJob,
+    Tick,
+)
+from samzapy.coordinator.decide import Decision, decide
+from samzapy.coordinator.grants import starts_of
+from samzapy.coordinator.liveness import LIVING, Sightings, sighted
+from samzapy.coordinator.ports import Clock, CommandSource, Fencing, Positions, Processes
+from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
+from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
+from samzapy.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    FencedError,
+    ProducerError,
+    SamzapyError,
+    TemporaryError,
+)
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.topics import coordinator_topic
+from samzapy.stream.audit import event_name
+from samzapy.stream.codec import encode, headers, schema_records
+from samzapy.stream.log import CompactedLog, Write
+from samzapy.stream.records import CoordinatorRecord, PlannedTaskPut, TermPut
+
+LOOK_ROUND_MS = 1000
+"""Longest time between two looks at the log's tail and at this host's processes (a quarter of a lease where that
+is shorter, so that answers do not stop), and the time before a failed action is repeated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorIdentity:
+    """This coordinator, as its term records name it."""
+
+    coordinator_id: str
+    host: str
+    boot_id: str
+    pid: int
+    process_started_ms: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What a coordinator can be asked about, as of one moment.
+
+    Attributes:
+        state: of the log; what was read last when it does not lead.
+        verified_ms: monotonic time at which the last read of the log to its end began that showed no newer
+            term; None: does not lead. The lease of an answer counts from it, because a coordinator that was
+            stopped for a minute does not know what it missed.
+        trouble: what the last attempt at an action failed with, empty when all is well.
+    """
+
+    job: str
+    state: CoordinatorState
+    seen: Sightings
+    verified_ms: int | None
+    trouble: str
+
+    def may_answer(self, now_ms: int, limit_ms: int) -> bool:
+        """Whether this is the leader's answer, and fresh enough to be given."""
+        return self.verified_ms is not None and now_ms - self.verified_ms <= limit_ms
+
+
+class CoordinatorService:
+    """One candidate's coordinator: leads after `take_office`, until an error says that it does not.
+
+    Args:
+        log: the coordinator stream.
+        config: of the job; replaced by that of each `SubmitJob`.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: CompactedLog,
+        config: JobConfig,
+        identity: CoordinatorIdentity,
+        clock: Clock,
+        commands: CommandSource,
+        fencing: Fencing,
+        positions: Positions,
+        processes: Processes,
+    ) -> None:
+        self._log = log
+        self._config = config
+        self._identity = identity
+        self._clock = clock
+        self._commands = commands
+        self._fencing = fencing
+        self._positions = positions
+        self._processes = processes
+        self._topic = coordinator_topic(config.job)
+        self._known = NOTHING
+        self._seen = Sightings()
+        self._term: int | None = None
+        self._term_last: int | None = None
+        self._verified_ms: int | None = None
+        self._look_next_ms = 0
+        self._act_next_ms = 0
+        self._trouble = ""
+        self._snapshot = self._publish()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it holds office, as far as it knows."""
+        return self._term is not None
+
+    def status(self) -> Snapshot:
+        """The latest snapshot; may be called from any thread."""
+        return self._snapshot
+
+    def take_office(self) -> None:
+        """Fence, replay, begin a term. Everything that was in memory before is dropped.
+
+        Raises:
+            FencedError: another candidate took over meanwhile, or has begun a term since ours and lives.
+            ProducerError, TemporaryError, DeadlineError: not now; the caller waits a little and calls again.
+            DataError: the stream cannot be read, or is another job's. It does not lead.
+        """
+        self._leave_office()
+        self._log.take_over()
+        self._known = replay(self._log.read(), topic=self._topic)
+        self._refuse_if_another_leads()
+        check_whole(self._known.state, self._topic)
+        term_before = self._known.state.term.term if self._known.state.term is not None else 0
+        began_ms = self._clock.monotonic_ms()
+        self._begin_term(term_before)
+        self._term = self._term_last = term_before + 1
+        # Its own term record is committed, so nobody had taken over when that began.
+        self._verified_ms = began_ms
+        # Silence counts from here: before its own term record it could not have heard anybody.
+        self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
+        self._look_next_ms = self._act_next_ms = 0
+        self._snapshot = self._publish()
+
+    def submit(self, command: SubmitJob) -> None:
+        """Hand in a job, and do what follows from it.
+
+        Raises:
+            ConfigError, DataError: the job is refused; nothing was written.
+            FencedError, ProducerError, TemporaryError: as `run_once`.
+        """
+        before, self._config = self._config, command.config
+        try:
+            self._settle((command,))
+        except (ConfigError, DataError):
+            self._config = before
+            raise
+
+    def run_once(self, timeout_ms: int) -> None:
+        """One round of the loop; waits at most `timeout_ms` for commands.
+
+        Raises:
+            FencedError: another coordinator leads; become a candidate again.
+            ProducerError, TemporaryError: the term ended and a new one could not be begun; `take_office` again.
+            DataError: something is not as it must be, and going on would hide it.
+        """
+        # Looked at before commands are taken: a process that is seen to be gone has sent all it had to say.
+        gone = self._look_round()
+        taken = self._commands.take(timeout_ms)
+        tick = Tick(now_ms=self._clock.monotonic_ms(), lost_ms=self._config.lost_ms)
+        self._settle((*taken, *gone, tick))
+
+    def _settle(self, commands: Sequence[Command]) -> None:
+        try:
+            self._append_decisions(commands)
+            self._act()
+        except (FencedError, ProducerError) as error:
+            self._rejoin(error)
+            self._append_decisions(commands)
+            self._act()
+
+    def _append_decisions(self, commands: Sequence[Command]) -> None:
+        assert self._term is not None, "decides without office: take_office comes first"
+        state, seen = self._known.state, self._seen
+        records: list[CoordinatorRecord] = []
+        writes: list[Write] = []
+        for command in commands:
+            decision = decide(command, state, seen)
+            records.extend(decision.records)
+            writes.extend(self._writes(decision, state, self._term, self._known.seq_next + len(writes)))
+            # Later commands of the batch are decided on what the earlier ones will have changed.
+            state = evolve(state, uncommitted(decision.records))
+            if isinstance(command, Heartbeat):
+                seen = sighted(seen, command, state)
+        self._append(records, writes)
+        self._seen = seen
+        self._snapshot = self._publish()
+
+    def _writes(self, decision: Decision, before: CoordinatorState, term: int, seq_first: int) -> Sequence[Write]:
+        found = []
+        for seq, record in enumerate(decision.records, start=seq_first):
+            key, value = encode(record)
+            event = event_name(record, latest(before, record))
+            said = headers(term=term, seq=seq, event=event, cause=decision.cause, actor=decision.actor)
+            found.append(Write(key=key, value=value, headers=said))
+        return found
+
+    def _append(self, records: Sequence[CoordinatorRecord], writes: Sequence[Write]) -> None:
+        if not records:
+            return
+        offset_after = self._log.append_atomically(writes)
+        self._known = Replayed(
+            state=evolve(self._known.state, committed(records, offset_after - len(records))),
+            seq_next=self._known.seq_next + len(writes),
+        )
+
+    def _begin_term(self, term_before: int) -> None:
+        identity = self._identity
+        command = StartTerm(
+            term_before=term_before,
+            job_name=self._config.job_name,
+            job_id=self._config.job_id,
+            coordinator_id=identity.coordinator_id,
+            host=identity.host,
+            boot_id=identity.boot_id,
+            pid=identity.pid,
+            process_started_ms=identity.process_started_ms,
+            url=identity.url,
+            started_at_ms=self._clock.wall_ms(),
+            schemas=schema_records(),
+        )
+        state = self._known.state
+        decision = decide(command, state, self._seen)
+        self._append(decision.records, self._writes(decision, state, term_before + 1, self._known.seq_next))
+
+    def _rejoin(self, error: Exception) -> None:
+        """Begin a new term, unless somebody else has: `_FENCED` may be one's own time-out."""
+        self._leave_office()
+        if isinstance(error, FencedError):
+            # A look before taking over, which would fence the newer leader in its turn.
+            self._known = replay(self._log.read(), topic=self._topic)
+            self._refuse_if_another_leads()
+        self.take_office()
+
+    def _leave_office(self) -> None:
+        self._term = None
+        self._verified_ms = None
+        self._seen = Sightings()
+        self._snapshot = self._publish()
+
+    def _refuse_if_another_leads(self) -> None:
+        """After our own term: a later one means that somebody took over. Before it: taking over is the wish."""
+        newest = self._known.state.term
+        if self._term_last is None or newest is None or newest.term <= self._term_last:
+            return
+        term_last, self._term_last = self._term_last, None
+        if self._is_running(newest):
+            raise FencedError(
+                f"wanted to lead {self._config.job} after term {term_last}, found term {newest.term} of "
+                f"{newest.coordinator_id} on {newest.host} ({newest.url}), which lives; become a candidate again"
+            )
+
+    def _is_running(self, term: TermPut) -> bool:
+        if term.coordinator_id == self._identity.coordinator_id:
+            return False
+        return self._processes.is_alive(term.boot_id, term.pid, term.process_started_ms) is not False
+
+    def _look_round(self) -> tuple[ContainerGone, ...]:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._look_next_ms:
+            return ()
+        self._look_next_ms = now_ms + min(LOOK_ROUND_MS, self._config.lease_ms // 4)
+        try:
+            self._look_at_tail()
+        except (TemporaryError, DeadlineError) as error:
+            # The lease runs on; if this lasts, nobody is answered any more.
+            self._trouble = str(error)
+        except FencedError as error:
+            self._rejoin(error)
+        return tuple(
+            ContainerGone(container.execution_id, f"process {container.pid} on {container.host} has ended")
+            for container in self._known.state.containers_sorted
+            if container.phase in LIVING
+            and self._processes.is_alive(container.boot_id, container.pid, container.process_started_ms) is False
+        )
+
+    def _look_at_tail(self) -> None:
+        """Read what we did not write ourselves; normally nothing. Renews the lease."""
+        began_ms = self._clock.monotonic_ms()
+        offset_end = self._log.end_offset()
+        if offset_end > self._known.state.offset_next:
+            self._known = replay(self._log.read(self._known.state.offset_next), topic=self._topic, before=self._known)
+            # Markers of transactions take offsets too; do not read them again.
+            offset_next = max(self._known.state.offset_next, offset_end)
+            self._known = replace(self._known, state=replace(self._known.state, offset_next=offset_next))
+        newest = self._known.state.term
+        if newest is None or newest.term != self._term:
+            raise FencedError(
+                f"wanted term {self._term} in office on {self._topic}, found "
+                f"{'none' if newest is None else f'term {newest.term} of {newest.coordinator_id}'}"
+            )
+        self._verified_ms = began_ms
+        self._snapshot = self._publish()
+
+    def _act(self) -> None:
+        """Perform what the state asks for until it asks for nothing new; what fails is asked for again later."""
+        if self._clock.monotonic_ms() < self._act_next_ms:
+            return
+        self._trouble = ""
+        asked: set[Action] = set()
+        while wanted := [found for found in actions(self._known.state, self._seen) if found not in asked]:
+            # Fences alone: the tasks of the fenced are not free before the log says so.
+            fences = [action for action in wanted if isinstance(action, FenceExecution)]
+            resolves = [action for action in wanted if isinstance(action, ResolveStarts)]
+            asked.update(fences or resolves)
+            self._append_decisions(self._fenced(fences) if fences else self._resolved(resolves))
+
+    def _fenced(self, wanted: Sequence[FenceExecution]) -> Sequence[Command]:
+        found = []
+        for action in wanted:
+            try:
+                self._fencing.fence(action.transactional_ids)
+            except (TemporaryError, DeadlineError) as error:
+                # Only its own tasks wait for it.
+                self._put_off(error)
+                continue
+            found.append(ExecutionFenced(action.execution_id, action.attempt))
+        return found
+
+    def _resolved(self, wanted: Sequence[ResolveStarts]) -> Sequence[Command]:
+        state = self._known.state
+        planned_of = {planned.task_name: planned for planned in state.plan}
+        tasks = [planned_of[action.task_name] for action in wanted]
+        try:
+            read = self._positions.read(sorted({ssp_kb.ssp for planned in tasks for ssp_kb in planned.ssp_kbs}))
+        except (TemporaryError, DeadlineError) as error:
+            self._put_off(error)
+            return ()
+        found = []
+        for action, planned in zip(wanted, tasks, strict=True):
+            starts, losses = starts_of(
+                planned,
+                state.grants_sorted,
+                read,
+                offset_default_of=self._offset_defaults(planned),
+                accepted_losses=self._config.accepted_losses,
+            )
+            found.append(
+                StartsResolved(
+                    task_name=action.task_name,
+                    generation=action.generation,
+                    execution_id=action.execution_id,
+                    epoch_before=state.epoch,
+                    starts=starts,
+                    losses=losses,
+                )
+            )
+        return found
+
+    def _put_off(self, error: SamzapyError) -> None:
+        self._trouble = str(error)
+        self._act_next_ms = self._clock.monotonic_ms() + LOOK_ROUND_MS
+
+    def _offset_defaults(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, str]:
+        return {ssp_kb.ssp: self._offset_default(ssp_kb.ssp) for ssp_kb in planned.ssp_kbs}
+
+    def _offset_default(self, ssp: SystemStreamPartition) -> str:
+        """A partition that was added while the job ran is read from its beginning, whatever the default."""
+        known = self._known.state.inputs.get(ssp.system_stream)
+        if known is not None and ssp.partition >= known.partition_count_first:
+            return "oldest"
+        return self._config.offset_default(str(ssp.system_stream))
+
+    def _publish(self) -> Snapshot:
+        return Snapshot(
+            job=self._config.job,
+            state=self._known.state,
+            seen=self._seen,
+            verified_ms=self._verified_ms if self.leads else None,
+            trouble=self._trouble,
+        )

@@ -1,0 +1,276 @@
+"""What the coordinator knows: the fold of the coordinator stream, and nothing else.
+
+Immutable. `evolve` is the only thing that makes a newer one, only from committed records, and never fails on
+a record of ours: refusing is `decide`'s. Each record is the whole latest value of its key, so it does not
+matter which of the older ones compaction took (law L1); a tombstone takes the key's value away, whatever it
+was. A batch is folded into private copies of the tables it touches: one copy per batch, not per record.
+
+Nothing may depend on the order of these mappings. It differs between a coordinator that lived through the
+history and one that replayed what compaction left of it (law L7); whoever walks one sorts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, assert_never
+
+from samzapy.model.container import Container, ProcessorLocality
+from samzapy.model.grant import Grant
+from samzapy.model.job import (
+    ContainerModel,
+    ExecutionId,
+    JobModel,
+    ProcessorId,
+    TaskMode,
+    TaskModel,
+    TaskName,
+)
+from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    ConfigPut,
+    ContainerPut,
+    CoordinatorRecord,
+    EpochPut,
+    FormatLevelPut,
+    GenerationPut,
+    GrantPut,
+    InputPut,
+    JobIdentityPut,
+    LocalityPut,
+    LossAcceptedPut,
+    OwnTopicPut,
+    PlannedTaskPut,
+    Removed,
+    SchemaPut,
+    TermPut,
+)
+
+OFFSET_UNKNOWN: Final = 2**63 - 1
+"""Stands for the offset of a record that is not appended yet: nobody can have read past it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A record with the offset at which it stands on the coordinator stream."""
+
+    offset: int
+    record: CoordinatorRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorState:
+    """Everything the log says.
+
+    Attributes:
+        offset_next: the offset after the last record folded in. Where the state comes from, not what it says,
+            so it takes no part in equality.
+        planned_tasks: of every generation that has records, by (generation, task).
+        generation_offset: where the `generation` record in force stands; who has read past it knows the plan.
+        grants: by (task, epoch).
+    """
+
+    offset_next: int = field(default=0, compare=False)
+    schemas: Mapping[str, SchemaPut] = field(default_factory=dict)
+    format_level: int | None = None
+    job: JobIdentityPut | None = None
+    term: TermPut | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[SystemStream, InputPut] = field(default_factory=dict)
+    own_topics: Mapping[str, OwnTopicPut] = field(default_factory=dict)
+    changelog_partitions: Mapping[TaskName, int] = field(default_factory=dict)
+    planned_tasks: Mapping[tuple[int, TaskName], PlannedTaskPut] = field(default_factory=dict)
+    generation: GenerationPut | None = None
+    generation_offset: int = 0
+    containers: Mapping[ExecutionId, Container] = field(default_factory=dict)
+    localities: Mapping[ProcessorId, ProcessorLocality] = field(default_factory=dict)
+    epoch: int = 0
+    grants: Mapping[tuple[TaskName, int], Grant] = field(default_factory=dict)
+    accepted_losses: Mapping[SspKeyBucket, LossAcceptedPut] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> tuple[PlannedTaskPut, ...]:
+        """The tasks of the generation in force, in the order of their numbers; empty before the first."""
+        if self.generation is None:
+            return ()
+        in_force = [
+            planned
+            for (generation, _), planned in self.planned_tasks.items()
+            if generation == self.generation.generation
+        ]
+        return tuple(sorted(in_force, key=lambda planned: (planned.partition_id, planned.task_name)))
+
+    @property
+    def containers_sorted(self) -> tuple[Container, ...]:
+        return tuple(self.containers[execution_id] for execution_id in sorted(self.containers))
+
+    @property
+    def grants_sorted(self) -> tuple[Grant, ...]:
+        """By epoch, the oldest first."""
+        return tuple(sorted(self.grants.values(), key=lambda grant: (grant.epoch, grant.task_name)))
+
+
+INITIAL: Final = CoordinatorState()
+
+
+def committed(records: Sequence[CoordinatorRecord], offset_first: int) -> tuple[Committed, ...]:
+    """`records` as they stand one after the other from `offset_first` on."""
+    return tuple(Committed(offset_first + index, record) for index, record in enumerate(records))
+
+
+def uncommitted(records: Sequence[CoordinatorRecord]) -> tuple[Committed, ...]:
+    """`records` as they may be looked at before they are appended: at no offset that anybody has read."""
+    return tuple(Committed(OFFSET_UNKNOWN - 1, record) for record in records)
+
+
+def evolve(state: CoordinatorState, batch: Iterable[Committed]) -> CoordinatorState:
+    """The state after `batch`."""
+    changed: dict[str, Any] = {}
+    for item in batch:
+        changed["offset_next"] = item.offset + 1
+        _fold(state, changed, item)
+    return replace(state, **changed) if changed else state
+
+
+def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> None:
+    record = item.record
+    match record:
+        case TermPut():
+            changed["term"] = record
+        case JobIdentityPut():
+            changed["job"] = record
+        case FormatLevelPut():
+            changed["format_level"] = record.level
+        case GenerationPut():
+            changed["generation"], changed["generation_offset"] = record, item.offset
+        case EpochPut():
+            changed["epoch"] = record.epoch
+        case SchemaPut():
+            _table(state, changed, "schemas")[record.fingerprint] = record
+        case ConfigPut():
+            _table(state, changed, "config")[record.config_key] = record.value
+        case InputPut():
+            _table(state, changed, "inputs")[record.system_stream] = record
+        case OwnTopicPut():
+            _table(state, changed, "own_topics")[record.name] = record
+        case ChangelogPartitionPut():
+            _table(state, changed, "changelog_partitions")[record.task_name] = record.partition
+        case PlannedTaskPut():
+            _table(state, changed, "planned_tasks")[record.generation, record.task_name] = record
+        case ContainerPut():
+            _table(state, changed, "containers")[record.container.execution_id] = record.container
+        case LocalityPut():
+            _table(state, changed, "localities")[record.locality.processor_id] = record.locality
+        case GrantPut():
+            _table(state, changed, "grants")[record.grant.task_name, record.grant.epoch] = record.grant
+        case LossAcceptedPut():
+            _table(state, changed, "accepted_losses")[record.ssp_kb] = record
+        case Removed():
+            _remove(state, changed, record.key)
+        case _:
+            assert_never(record)
+
+
+def _table(state: CoordinatorState, changed: dict[str, Any], name: str) -> dict[Any, Any]:
+    """This batch's private copy of a table."""
+    if name not in changed:
+        changed[name] = dict(getattr(state, name))
+    found: dict[Any, Any] = changed[name]
+    return found
+
+
+def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
+    parsed = parse_key(key)
+    match parsed.namespace:
+        case Namespace.TERM:
+            changed["term"] = None
+        case Namespace.JOB:
+            changed["job"] = None
+        case Namespace.FORMAT:
+            changed["format_level"] = None
+        case Namespace.GENERATION:
+            changed["generation"], changed["generation_offset"] = None, 0
+        case Namespace.EPOCH:
+            changed["epoch"] = 0
+        case Namespace.SCHEMA:
+            _table(state, changed, "schemas").pop(parsed.parts[0], None)
+        case Namespace.CONFIG:
+            _table(state, changed, "config").pop(parsed.parts[0], None)
+        case Namespace.INPUT:
+            _table(state, changed, "inputs").pop(SystemStream.parse(parsed.parts[0]), None)
+        case Namespace.TOPIC:
+            _table(state, changed, "own_topics").pop(parsed.parts[0], None)
+        case Namespace.CHANGELOG:
+            _table(state, changed, "changelog_partitions").pop(parsed.parts[0], None)
+        case Namespace.PLAN:
+            _table(state, changed, "planned_tasks").pop((int(parsed.parts[0]), parsed.parts[1]), None)
+        case Namespace.CONTAINER:
+            _table(state, changed, "containers").pop(parsed.parts[0], None)
+        case Namespace.LOCALITY:
+            _table(state, changed, "localities").pop(parsed.parts[0], None)
+        case Namespace.GRANT:
+            _table(state, changed, "grants").pop((parsed.parts[0], int(parsed.parts[1])), None)
+        case Namespace.ACCEPTED_LOSS:
+            _table(state, changed, "accepted_losses").pop(SspKeyBucket.parse(parsed.parts[0]), None)
+        case Namespace.CHECKPOINT | Namespace.PROGRESS:
+            # Keys of the checkpoint topic: nothing under them is ever folded here.
+            pass
+        case _:
+            assert_never(parsed.namespace)
+
+
+def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRecord | None:
+    """What stands under `record`'s key, for the kinds of which it is told what became of what; else None."""
+    match record:
+        case FormatLevelPut():
+            return None if state.format_level is None else FormatLevelPut(level=state.format_level)
+        case ConfigPut(config_key=key):
+            return ConfigPut(config_key=key, value=state.config[key]) if key in state.config else None
+        case InputPut():
+            return state.inputs.get(record.system_stream)
+        case OwnTopicPut():
+            return state.own_topics.get(record.name)
+        case ContainerPut():
+            container = state.containers.get(record.container.execution_id)
+            return None if container is None else ContainerPut(container=container)
+        case LocalityPut():
+            locality = state.localities.get(record.locality.processor_id)
+            return None if locality is None else LocalityPut(locality=locality)
+        case _:
+            return None
+
+
+def job_model(state: CoordinatorState) -> JobModel | None:
+    """The plan in force as a value; None before the first."""
+    if state.generation is None:
+        return None
+    tasks_of: dict[ProcessorId, list[TaskModel]] = {}
+    for planned in state.plan:
+        tasks_of.setdefault(planned.processor_id, []).append(
+            TaskModel(
+                name=planned.task_name,
+                partition_id=planned.partition_id,
+                ssp_kbs=planned.ssp_kbs,
+                changelog_partition=planned.changelog_partition,
+                mode=TaskMode(planned.mode),
+            )
+        )
+    return JobModel(
+        generation=state.generation.generation,
+        config={key: state.config[key] for key in sorted(state.config)},
+        containers=tuple(
+            ContainerModel(
+                processor_id=processor_id,
+                location_id=state.localities[processor_id].host if processor_id in state.localities else None,
+                tasks=tuple(tasks_of[processor_id]),
+            )
+            for processor_id in sorted(tasks_of, key=lambda found: (len(found), found))
+        ),
+    )
+
+
+def tombstone(record: CoordinatorRecord) -> Removed:
+    """The tombstone of `record`'s key."""
+    return Removed(key=key_of(record))

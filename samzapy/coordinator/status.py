@@ -1,0 +1,142 @@
+"""A job as people look at it: who runs, who owns what, how far they are. For `GET /status` and `job status`.
+
+```json
+{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3, "trouble": "",
+ "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
+                 "heartbeatAgeMs": 312, "reason": "", "figures": {"recordsIn": 10, …}}],
+ "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
+            "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20}]}],
+ "totals": {"recordsIn": 10, "recordsOut": 10, "deadLetters": 0, "commits": 2, "batches": 2, "lag": 20}}
+```
+
+Positions and counters are what containers said last, in this term; where nothing was said, `offsetNext` is the
+grant's start and `offsetEnd` and lag are null. Rates are left to who asks twice. Containers that are gone are
+listed only while a task still waits for their successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.grants import PositionsRead, newest_grants, owner_of, reached
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.container import Container
+from samzapy.model.grant import BucketStart, Grant
+from samzapy.stream.records import PlannedTaskPut
+
+Json = Mapping[str, object]
+Told = Callable[[Grant, BucketStart], Position | None]
+"""How far a bucket is and where its topic ends, as far as anybody knows."""
+
+
+def status_json(job: str, state: CoordinatorState, seen: Sightings, now_ms: int, trouble: str = "") -> Json:
+    """The shape above, as the leader tells it. `now_ms` is monotonic, as the sightings are."""
+
+    def said(grant: Grant, start: BucketStart) -> Position | None:
+        sighting = seen.last.get(grant.execution_id)
+        return None if sighting is None else sighting.figures.positions.get(start.ssp_kb)
+
+    counters = _counters(sighting.figures for sighting in seen.last.values())
+    return _status(job, state, said, lambda container: _heard(container, seen, now_ms), counters, trouble)
+
+
+def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None) -> Json:
+    """The same shape when no leader answers: what the topics say. Heartbeats and counters are not known.
+
+    Args:
+        read: None where positions could not be read.
+    """
+
+    def recorded(grant: Grant, start: BucketStart) -> Position | None:
+        bounds = None if read is None else read.bounds.get(start.ssp_kb.ssp)
+        return None if read is None or bounds is None else Position(reached(grant, start, read), bounds.offset_end)
+
+    unknown = dict.fromkeys(_counters([]))
+    return _status(job, state, recorded, lambda _: {"heartbeatAgeMs": None, "figures": None}, unknown, "")
+
+
+def _status(
+    job: str,
+    state: CoordinatorState,
+    told: Told,
+    heard: Callable[[Container], Json],
+    counters: Json,
+    trouble: str,
+) -> Json:
+    tasks = [_task(planned, state, told) for planned in state.plan]
+    owners = {grant.execution_id for grant in newest_grants(state).values()}
+    return {
+        "job": job,
+        "term": state.term.term if state.term is not None else 0,
+        "leader": state.term.url if state.term is not None else None,
+        "generation": state.generation.generation if state.generation is not None else 0,
+        "trouble": trouble,
+        "containers": [
+            _container(container) | dict(heard(container))
+            for container in state.containers_sorted
+            if not container.is_gone or container.execution_id in owners
+        ],
+        "tasks": tasks,
+        "totals": dict(counters) | {"lag": _sum_known(task["lag"] for task in tasks)},
+    }
+
+
+def _container(container: Container) -> dict[str, object]:
+    return {
+        "executionId": container.execution_id,
+        "processorId": container.processor_id,
+        "host": container.host,
+        "pid": container.pid,
+        "phase": container.phase.value,
+        "reason": container.reason,
+    }
+
+
+def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
+    sighting = seen.last.get(container.execution_id)
+    if sighting is None:
+        return {"heartbeatAgeMs": None, "figures": None}
+    return {"heartbeatAgeMs": now_ms - sighting.at_ms, "figures": _counters([sighting.figures])}
+
+
+def _task(planned: PlannedTaskPut, state: CoordinatorState, told: Told) -> dict[str, object]:
+    newest = newest_grants(state).get(planned.task_name)
+    owner = owner_of(state, planned.task_name)
+    positions = [] if newest is None else [_position(start, told(newest, start)) for start in newest.starts]
+    return {
+        "task": planned.task_name,
+        "processorId": planned.processor_id,
+        "owner": None if owner is None else owner.execution_id,
+        "epoch": None if newest is None else newest.epoch,
+        "positions": positions,
+        "lag": _sum_known(position["lag"] for position in positions),
+    }
+
+
+def _position(start: BucketStart, found: Position | None) -> dict[str, object]:
+    return {
+        "ssp": str(start.ssp_kb),
+        "offsetNext": start.offset_next if found is None else found.offset_next,
+        "offsetEnd": None if found is None else found.offset_end,
+        "lag": None if found is None else max(0, found.offset_end - found.offset_next),
+    }
+
+
+def _counters(figures: Iterable[Figures]) -> dict[str, object]:
+    found = list(figures)
+    return {
+        "recordsIn": sum(item.records_in for item in found),
+        "recordsOut": sum(item.records_out for item in found),
+        "deadLetters": sum(item.dead_letters for item in found),
+        "commits": sum(item.commits for item in found),
+        "batches": sum(item.batches for item in found),
+    }
+
+
+def _sum_known(lags: Iterable[object]) -> int | None:
+    """None as soon as one is not known: a lag that leaves something out would look like good news."""
+    found = list(lags)
+    known = [lag for lag in found if isinstance(lag, int)]
+    return sum(known) if found and len(known) == len(found) else None

@@ -1,0 +1,154 @@
+"""The error tree. The branch answers one question: who can do something about it?
+
+```
+SamzapyError                          exit 1
+├── ConfigError                       the operator, before anything started       exit 2
+│   ├── UnknownConfigKeyError         ...says the nearest known key
+│   ├── PartitionSchemeError          the inputs no longer fit the tasks that hold state
+│   ├── TaskModuleError               the job file does not import, or names no task
+│   └── EnvironmentMissingError       Java, a jar, a directory: says what to install or fetch
+├── RejectedError                     the caller: the state does not allow it     exit 3
+├── LostContainerError                this execution was given up by the coordinator   exit 4
+├── DeadlineError                     somebody else was too slow; says who and for how long   exit 5
+├── TaskError                         the user's code, or its data                exit 7
+├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
+├── DataError                         a person: the data is not as it must be     exit 8
+│   ├── MissingTopicError             an input that is not there
+│   ├── TopicPolicyError              a topic of ours with the wrong settings, or of another job
+│   ├── TopicIdentityError            a topic that was deleted and made again
+│   ├── LostRangeError                input that retention removed before it was read
+│   └── CorruptRecordError            topic, partition, offset, key, and what did not decode
+│       └── UnknownSchemaError        written by a release that this one cannot read
+├── TemporaryError                    time: the only branch that is ever retried  exit 5
+│   └── BrokerUnavailableError
+├── FencedError                       nobody: a newer owner has the transactional id   exit 4
+├── ProducerError                     the producer is of no use any more: make a new one, read, decide again
+└── StaleQueryError                   nobody: a worker of a query that has ended (`adapters.spark.slots`)
+```
+
+Every message says what was wanted, what was found, and what to do next. Broken invariants are
+`assert`s and are never caught.
+"""
+
+from __future__ import annotations
+
+
+class ExitCode:
+    """What a samzapy process ends with (design section 14); documented in `docs/exit-codes.md`."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    REJECTED = 3
+    LOST = 4
+    TIMED_OUT = 5
+    DEGRADED = 6
+    TASK_FAILED = 7
+    BAD_DATA = 8
+
+
+class SamzapyError(Exception):
+    """Anything that samzapy raises on purpose. Its text is meant for the operator, without a stack trace."""
+
+    exit_code = ExitCode.FAILED
+
+
+class ConfigError(SamzapyError):
+    """The configuration, the environment or the command line is wrong; nothing has started."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnknownConfigKeyError(ConfigError):
+    """A key that no part of samzapy reads; the message names the nearest known one."""
+
+
+class PartitionSchemeError(ConfigError):
+    """The inputs or their partitions changed so that keyed state would be left behind; says which and the way out."""
+
+
+class TaskModuleError(ConfigError):
+    """The job file cannot be imported, or does not say which task to run."""
+
+
+class EnvironmentMissingError(ConfigError):
+    """Something the machine must have is absent or too old: Java, a pinned jar, a writable directory."""
+
+
+class RejectedError(SamzapyError):
+    """The request is well formed, but the state does not allow it (for instance: the job already runs)."""
+
+    exit_code = ExitCode.REJECTED
+
+
+class LostContainerError(SamzapyError):
+    """The coordinator gave this execution up: its tasks belong to somebody else, so it must stop."""
+
+    exit_code = ExitCode.LOST
+
+
+class DeadlineError(SamzapyError):
+    """Something did not happen in time; the message says what was awaited and for how long."""
+
+    exit_code = ExitCode.TIMED_OUT
+
+
+class TaskError(SamzapyError):
+    """User code failed on a message and the policy is `fail`; carries task, SSP, offset, key and traceback."""
+
+    exit_code = ExitCode.TASK_FAILED
+
+
+class LocalStateError(SamzapyError):
+    """A task's local state cannot be read or written. Never the message's fault: the batch fails, not the message."""
+
+
+class DataError(SamzapyError):
+    """Data on a topic is not as it must be. Nothing is skipped: the affected part stops by name (law L9)."""
+
+    exit_code = ExitCode.BAD_DATA
+
+
+class MissingTopicError(DataError):
+    """An input topic does not exist."""
+
+
+class TopicPolicyError(DataError):
+    """One of samzapy's own topics has settings under which data would be lost, or belongs to another job."""
+
+
+class TopicIdentityError(DataError):
+    """A topic was deleted and created again: its offsets no longer mean what was recorded."""
+
+
+class LostRangeError(DataError):
+    """Input between the checkpoint and the first record the topic still holds is gone, or lies past its end."""
+
+
+class CorruptRecordError(DataError):
+    """A record of ours cannot be read; the message holds topic, partition, offset, key and reason."""
+
+
+class UnknownSchemaError(CorruptRecordError):
+    """A record carries a schema fingerprint that this release does not ship: a newer release wrote it."""
+
+
+class TemporaryError(SamzapyError):
+    """Trying again later may help. tenacity retries this branch and no other."""
+
+    exit_code = ExitCode.TIMED_OUT
+
+
+class BrokerUnavailableError(TemporaryError):
+    """No broker answered; the message says which addresses were tried and for how long."""
+
+
+class FencedError(SamzapyError):
+    """The transactional id has a newer owner, or this owner's transaction timed out: the two look the same
+    (reliability.md M5). Drop state and read again; never retry with what is in memory."""
+
+    exit_code = ExitCode.LOST
+
+
+class ProducerError(SamzapyError):
+    """A transaction ended in a way that leaves its outcome or the producer's state in doubt (law L5)."""

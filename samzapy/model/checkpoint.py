@@ -1,0 +1,33 @@
+"""Positions of record (law L8): what stands on the checkpoint topic for each SSPKb."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.ssp import SspKeyBucket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Processed up to, not including, `offset_next`. A position, never a count: offsets have gaps.
+
+    Written in the transaction of the outputs and the changelog it belongs to, under the grant's epoch. Only a
+    checkpoint whose epoch is that of the grant in force counts (the start rule, `container.start`).
+    """
+
+    ssp_kb: SspKeyBucket
+    offset_next: int
+    epoch: int
+    task_name: TaskName
+    execution_id: ExecutionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A bucket that committed nothing in a batch was still read up to `offset_next` (design section 6)."""
+
+    ssp_kb: SspKeyBucket
+    offset_next: int
+    epoch: int
+    execution_id: ExecutionId

@@ -1,0 +1,86 @@
+"""The life of one container execution, and where a processor last ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from samzapy.model.job import ExecutionId, ProcessorId
+
+
+class ContainerPhase(StrEnum):
+    """STARTED -> RUNNING -> STOPPED (it said so and held nothing), or -> LOST -> FENCED (it was given up).
+
+    LOST means: no more grants, heartbeats answer `alive: false`. FENCED means: the coordinator has initialised
+    all its transactional ids, so nothing it still does can be committed, and its tasks may go to others.
+    """
+
+    STARTED = "STARTED"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    LOST = "LOST"
+    FENCED = "FENCED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One execution of a processor.
+
+    Attributes:
+        slot_count: worker slots; with the execution id it names all transactional ids (design section 6).
+        process_started_ms: start time of `pid` since boot, in milliseconds; tells a reused pid apart.
+        boot_id: of the host, so that a pid of before a reboot is known to be gone.
+        reason: why it stopped or was given up; empty while it runs.
+    """
+
+    execution_id: ExecutionId
+    processor_id: ProcessorId
+    host: str
+    boot_id: str
+    pid: int
+    process_started_ms: int
+    slot_count: int
+    phase: ContainerPhase
+    format_level: int
+    reason: str = ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing of it can be committed any more."""
+        return self.phase in (ContainerPhase.STOPPED, ContainerPhase.FENCED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorLocality:
+    """Where a processor's state is: the host it last ran on, and an opaque fault domain."""
+
+    processor_id: ProcessorId
+    host: str
+    fault_domain: str = ""
+
+
+def transactional_ids(job: str, execution_id: ExecutionId, slot_count: int) -> tuple[str, ...]:
+    """All transactional ids an execution may use: one per worker slot, and the driver's (design section 6).
+
+    Args:
+        job: `<job.name>-<job.id>`.
+    """
+    return (
+        *(slot_transactional_id(job, execution_id, slot) for slot in range(slot_count)),
+        driver_transactional_id(job, execution_id),
+    )
+
+
+def slot_transactional_id(job: str, execution_id: ExecutionId, slot: int) -> str:
+    """The transactional id of one worker slot of an execution."""
+    return f"samzapy/{job}/{execution_id}/{slot}"
+
+
+def driver_transactional_id(job: str, execution_id: ExecutionId) -> str:
+    """The transactional id under which an execution's driver writes progress records."""
+    return f"samzapy/{job}/{execution_id}/driver"
+
+
+def coordinator_transactional_id(job: str) -> str:
+    """The lock: whoever initialised this id last may write to the coordinator stream (design section 5)."""
+    return f"samzapy-coordinator/{job}"

@@ -1,0 +1,66 @@
+"""The whole assignment: which task reads which SSPs, and which processor runs which task.
+
+A JobModel is an immutable value and knows no store and no manager (seed 001). It is made by
+`plan.job_plan`, written to the coordinator stream under its generation, and read back from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from samzapy.model.ssp import SspKeyBucket
+
+TaskName = NewType("TaskName", str)
+ProcessorId = NewType("ProcessorId", str)
+ExecutionId = NewType("ExecutionId", str)
+
+
+class TaskMode(StrEnum):
+    """What a task does. Only `active` exists yet; `virtual` and `standby` have their place in the formats."""
+
+    ACTIVE = "active"
+    VIRTUAL = "virtual"
+    STANDBY = "standby"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskModel:
+    """A unit of processing, of state and of checkpoints.
+
+    Attributes:
+        partition_id: seed 003's StreamTask number; given once, never renumbered.
+        changelog_partition: the partition of every changelog topic of the job that holds this task's state.
+    """
+
+    name: TaskName
+    partition_id: int
+    ssp_kbs: tuple[SspKeyBucket, ...]
+    changelog_partition: int
+    mode: TaskMode = TaskMode.ACTIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerModel:
+    """The tasks of one processor (seed 001: processor id and location id, no container id)."""
+
+    processor_id: ProcessorId
+    location_id: str | None
+    tasks: tuple[TaskModel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobModel:
+    """Who runs what, in one generation."""
+
+    generation: int
+    config: Mapping[str, str]
+    containers: tuple[ContainerModel, ...]
+
+    @property
+    def tasks(self) -> tuple[TaskModel, ...]:
+        """All tasks, in the order of their partition ids."""
+        found = [task for container in self.containers for task in container.tasks]
+        return tuple(sorted(found, key=lambda task: task.partition_id))

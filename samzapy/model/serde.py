@@ -1,0 +1,104 @@
+"""Serdes by name: bytes, string (UTF-8) and JSON. `None` (no key, a tombstone) passes through every one of them.
+
+JSON is strict on the way in and compact on the way out: no NaN or Infinity, no duplicate keys, keys in the order given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class SerdeError(ValueError):
+    """A value that its serde refuses; the message names the serde and the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serde:
+    """A named pair of functions. Both raise `SerdeError` and nothing else."""
+
+    name: str
+    encode: Callable[[Any], bytes | None]
+    decode: Callable[[bytes | None], Any]
+
+
+def serde_of(name: str) -> Serde:
+    """The serde called `name`. Raises KeyError: the configuration has checked the name already."""
+    return _SERDES[name]
+
+
+def _bytes_encode(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise SerdeError(f"serde bytes: wanted bytes or None, found {type(value).__name__}")
+
+
+def _bytes_decode(raw: bytes | None) -> bytes | None:
+    return raw
+
+
+def _string_encode(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise SerdeError(f"serde string: wanted str or None, found {type(value).__name__}")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise SerdeError(f"serde string: {error}") from error
+
+
+def _string_decode(raw: bytes | None) -> str | None:
+    if raw is None:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise SerdeError(f"serde string: {error}") from error
+
+
+# Kept: json.dumps and json.loads with options build an encoder or a decoder at each call.
+_JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+_JSON_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+
+
+def _json_encode(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        return _JSON_ENCODER.encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerdeError(f"serde json: {error}") from error
+
+
+def _json_decode(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    try:
+        return _JSON_DECODER.decode(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise SerdeError(f"serde json: {error}") from error
+
+
+_SERDES = {
+    "bytes": Serde(name="bytes", encode=_bytes_encode, decode=_bytes_decode),
+    "string": Serde(name="string", encode=_string_encode, decode=_string_decode),
+    "json": Serde(name="json", encode=_json_encode, decode=_json_decode),
+}

@@ -1,0 +1,113 @@
+"""What is read: system, stream, partition, and the part of a partition that one task owns.
+
+An SSP is a partition of an input. An `SspKeyBucket` (SSPKb) is an SSP narrowed to one key bucket of a
+factor; checkpoints, grants and progress are kept per SSPKb. With factor 1 there is one bucket, 0 of 1.
+
+Text forms (frozen; they are keys on topics): `kafka.orders.3` and `kafka.orders.3:1/4`. The system ends
+at the first dot and the partition starts after the last one, so stream names may hold dots, dashes and
+underscores. (Samza splits at every dot and cannot read `page.views` back.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+FACTOR_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SystemStream:
+    """One input or output stream of a system, `kafka.orders`."""
+
+    system: str
+    stream: str
+
+    def __post_init__(self) -> None:
+        if not self.system or "." in self.system or not self.stream:
+            raise ValueError(f"wanted a system without dots and a stream, found {self.system!r} and {self.stream!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `system.stream`; the stream may hold dots. Raises ValueError."""
+        system, dot, stream = text.partition(".")
+        if not dot:
+            raise ValueError(f"wanted system.stream (for instance kafka.orders), found {text!r}")
+        return cls(system, stream)
+
+    def __str__(self) -> str:
+        return f"{self.system}.{self.stream}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SystemStreamPartition:
+    """A partition of a stream, `kafka.orders.3`. Ordered by system, stream, partition number."""
+
+    system: str
+    stream: str
+    partition: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `system.stream.partition`. Raises ValueError."""
+        head, dot, number = text.rpartition(".")
+        if not dot or not _is_decimal(number):
+            raise ValueError(f"wanted system.stream.partition (for instance kafka.orders.3), found {text!r}")
+        named = SystemStream.parse(head)
+        return cls(named.system, named.stream, int(number))
+
+    @property
+    def system_stream(self) -> SystemStream:
+        return SystemStream(self.system, self.stream)
+
+    def __str__(self) -> str:
+        return f"{self.system}.{self.stream}.{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SspKeyBucket:
+    """One key bucket of an SSP, `kafka.orders.3:1/4` (bucket 1 of 4).
+
+    Raises:
+        ValueError: `factor` is no power of two up to 256, or `bucket` is not in `range(factor)`.
+    """
+
+    ssp: SystemStreamPartition
+    bucket: int = 0
+    factor: int = 1
+
+    def __post_init__(self) -> None:
+        check_factor(self.factor)
+        if not 0 <= self.bucket < self.factor:
+            raise ValueError(f"wanted a key bucket in 0..{self.factor - 1}, found {self.bucket}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `kafka.orders.3:1/4`, or the three-part form `kafka.orders.3` as bucket 0 of 1. Raises ValueError."""
+        # A topic name holds no colon, so the first one ends the SSP.
+        ssp, colon, rest = text.partition(":")
+        if not colon:
+            return cls(SystemStreamPartition.parse(ssp))
+        bucket, slash, factor = rest.partition("/")
+        if not slash or not _is_decimal(bucket) or not _is_decimal(factor):
+            raise ValueError(f"wanted ssp:bucket/factor (for instance kafka.orders.3:1/4), found {text!r}")
+        return cls(SystemStreamPartition.parse(ssp), int(bucket), int(factor))
+
+    def overlaps(self, other: SspKeyBucket) -> bool:
+        """Whether some key falls into both: same SSP, and the buckets agree modulo the smaller factor."""
+        smaller = min(self.factor, other.factor)
+        return self.ssp == other.ssp and self.bucket % smaller == other.bucket % smaller
+
+    def __str__(self) -> str:
+        return f"{self.ssp}:{self.bucket}/{self.factor}"
+
+
+def check_factor(factor: int) -> None:
+    """Raise ValueError unless `factor` is a power of two from 1 to 256 (design section 3)."""
+    if not 1 <= factor <= FACTOR_MAX or factor & (factor - 1):
+        raise ValueError(f"wanted a factor that is a power of two from 1 to {FACTOR_MAX}, found {factor}")
+
+
+def _is_decimal(text: str) -> bool:
+    """ASCII digits without a leading zero: exactly one spelling per number, so that text keys are unique."""
+    return text.isascii() and text.isdigit() and (text == "0" or not text.startswith("0"))

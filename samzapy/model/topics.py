@@ -1,0 +1,85 @@
+"""The names of samzapy's own topics, and the settings that keep their data safe (design section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DAY_MS = 24 * 60 * 60 * 1000
+CHANGELOG_DELETE_RETENTION_MS = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as samzapy creates it and as it must be found.
+
+    Attributes:
+        settings: topic configs set at creation; those in `fixed` are refused when found otherwise.
+        replication_factor: None means min(3, brokers).
+    """
+
+    name: str
+    partition_count: int
+    replication_factor: int | None
+    settings: Mapping[str, str]
+    fixed: tuple[str, ...] = ("cleanup.policy", "message.timestamp.type")
+
+
+def coordinator_topic(job: str) -> str:
+    return f"__samzapy-coordinator-{job}"
+
+
+def checkpoint_topic(job: str) -> str:
+    return f"__samzapy-checkpoint-{job}"
+
+
+def placement_topic(job: str) -> str:
+    return f"__samzapy-placement-{job}"
+
+
+def changelog_topic(job: str, store: str) -> str:
+    return f"__samzapy-changelog-{job}-{store}"
+
+
+_COMMON = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+_AUDITED = _COMMON | {"delete.retention.ms": str(7 * DAY_MS), "min.compaction.lag.ms": str(7 * DAY_MS)}
+# Compacted early: these take records with every micro-batch, and a start must read what is live.
+_BUSY = _COMMON | {
+    "min.compaction.lag.ms": "0",
+    "segment.ms": str(10 * 60 * 1000),
+    "segment.bytes": str(64 * 1024 * 1024),
+    "max.compaction.lag.ms": str(60 * 60 * 1000),
+}
+
+
+def coordinator_spec(job: str, replication_factor: int | None = None) -> TopicSpec:
+    return TopicSpec(
+        name=coordinator_topic(job),
+        partition_count=1,
+        replication_factor=replication_factor,
+        settings=_AUDITED,
+    )
+
+
+def placement_spec(job: str, replication_factor: int | None = None) -> TopicSpec:
+    return TopicSpec(
+        name=placement_topic(job), partition_count=1, replication_factor=replication_factor, settings=_AUDITED
+    )
+
+
+def checkpoint_spec(job: str, replication_factor: int | None = None) -> TopicSpec:
+    return TopicSpec(
+        name=checkpoint_topic(job),
+        partition_count=1,
+        replication_factor=replication_factor,
+        settings=_BUSY | {"delete.retention.ms": str(3 * 60 * 60 * 1000)},
+    )
+
+
+def changelog_spec(job: str, store: str, partition_count: int, replication_factor: int | None = None) -> TopicSpec:
+    return TopicSpec(
+        name=changelog_topic(job, store),
+        partition_count=partition_count,
+        replication_factor=replication_factor,
+        settings=_BUSY | {"delete.retention.ms": str(CHANGELOG_DELETE_RETENTION_MS)},
+    )

@@ -1,0 +1,48 @@
+"""The compaction key of a changelog record: whose message wrote the entry, and which entry it is.
+
+A keyed store's entries belong to the message key they were written under. That key stands in front, with
+its length, so that a reader of the changelog sees the key bucket of each entry from the entry's key alone:
+a task of any factor takes exactly the entries of its buckets and skips the others undecoded.
+
+The length is a varint (LEB128, the shortest form), so that each pair has one spelling and no pair runs into
+another: `("ab", "c")` and `("a", "bc")` are different keys.
+"""
+
+from __future__ import annotations
+
+_LENGTH_BYTES_MAX = 5
+
+
+def changelog_key(message_key: bytes, sub_key: bytes) -> bytes:
+    """The compaction key of the entry `sub_key` that messages with `message_key` own."""
+    length = len(message_key)
+    # One byte is the usual case and the hot path of every put.
+    if length < 0x80:
+        return bytes((length,)) + message_key + sub_key
+    prefix = bytearray()
+    while length >= 0x80:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    prefix.append(length)
+    return bytes(prefix) + message_key + sub_key
+
+
+def split_changelog_key(key: bytes) -> tuple[bytes, bytes]:
+    """`(message_key, sub_key)` of a compaction key made by `changelog_key`.
+
+    Raises:
+        ValueError: no such key. The caller knows the place of the record and makes it a `CorruptRecordError`.
+    """
+    length = 0
+    for position, byte in enumerate(key[:_LENGTH_BYTES_MAX]):
+        length |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            if position > 0 and byte == 0:
+                raise ValueError(f"wanted a length in its shortest form, found {key[: position + 1].hex(' ')}")
+            start = position + 1
+            if start + length > len(key):
+                raise ValueError(f"wanted a message key of {length} bytes, found {len(key) - start} bytes")
+            return key[start : start + length], key[start + length :]
+    raise ValueError(
+        f"wanted a length of at most {_LENGTH_BYTES_MAX} bytes, found {key[:_LENGTH_BYTES_MAX].hex(' ')}"
+    )

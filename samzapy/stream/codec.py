@@ -1,0 +1,407 @@
+"""Records as bytes: text keys (`stream.keys`) and Avro single-object values.
+
+A value is the marker C3 01, the CRC-64-AVRO fingerprint of its schema (little endian), and the body. So
+each record says what it was written with, and a reader that does not ship that schema knows it at once
+(`UnknownSchemaError`) and does not guess. Schemas come from `schemas/` only, never from the topic.
+
+What is read may be hostile or broken (reliability.md 3.5), and one record that crashes its reader would
+crash every coordinator and container in a loop. Hence: the size is checked before anything is decoded,
+bytes left over are refused, the key must be the one that belongs to the value, and the only exceptions that
+leave `decode` are `CorruptRecordError` and its child. fastavro crashes the interpreter on recursive schemas
+and swells on arrays of zero-width items; a unit test keeps both out of `schemas/`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any, cast
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from samzapy.errors import CorruptRecordError, UnknownSchemaError
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.stream.keys import key_of, parse_key
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    CheckpointPut,
+    ConfigPut,
+    ContainerPut,
+    EpochPut,
+    FormatLevelPut,
+    GenerationPut,
+    GrantPut,
+    InputPut,
+    JobIdentityPut,
+    LocalityPut,
+    LossAcceptedPut,
+    OwnTopicPut,
+    PlannedTaskPut,
+    ProgressPut,
+    Record,
+    Removed,
+    SchemaPut,
+    TermPut,
+)
+
+VALUE_BYTES_MAX = 1024 * 1024
+"""Nothing longer is decoded, or written. Kafka's own default limit for a batch is the same."""
+
+_MARKER = b"\xc3\x01"
+_HEADER_BYTES = 10
+
+
+def encode(record: Record) -> tuple[bytes, bytes | None]:
+    """The key and the value of `record` as they go on the topic; a `Removed` has no value.
+
+    Raises:
+        ValueError: the record is too large, a field holds what its schema does not allow, or a name in the
+            key is empty.
+    """
+    text = key_of(record)
+    # What `decode` would refuse is not written: such a record would stop every reader.
+    parse_key(text)
+    key = text.encode()
+    if isinstance(record, Removed):
+        return key, None
+    form = _FORM_OF_TYPE[type(record)]
+    buffer = io.BytesIO()
+    buffer.write(form.header)
+    schemaless_writer(buffer, form.schema, form.to_avro(record))
+    value = buffer.getvalue()
+    if len(value) > VALUE_BYTES_MAX:
+        raise ValueError(
+            f"wanted a record of at most {VALUE_BYTES_MAX} bytes, found {len(value)} for key {text!r}: "
+            "no reader would take it, so it is not written; make the task or the setting smaller"
+        )
+    return key, value
+
+
+def decode(record: LogRecord, *, topic: str, partition: int = 0) -> Record:
+    """The fact that `record` holds, or `Removed` for a tombstone; `topic` and `partition` are for messages.
+
+    Raises:
+        UnknownSchemaError: written by a release that has a schema which this one does not ship.
+        CorruptRecordError: anything else. No other exception leaves, whatever the bytes are.
+    """
+    try:
+        return _decode(record.key, record.value)
+    except _UnknownFingerprintError as error:
+        raise UnknownSchemaError(_described(record, topic, partition, error)) from None
+    except Exception as error:
+        # On purpose this wide: fastavro raises whatever it meets (EOFError, UnicodeDecodeError, IndexError).
+        raise CorruptRecordError(_described(record, topic, partition, error)) from error
+
+
+def schema_records() -> tuple[SchemaPut, ...]:
+    """The schemas that this release writes, to be recorded on the coordinator stream; in a fixed order."""
+    found = [SchemaPut(fingerprint=form.fingerprint, schema_json=form.schema_json) for form in _FORMS]
+    return tuple(sorted(found, key=lambda schema: schema.fingerprint))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordHeaders:
+    """What each coordinator record says about itself. Evidence for people; the fold never looks at it.
+
+    Attributes:
+        seq: gapless within the stream as written.
+        event: past tense, for instance `TaskGranted` (`stream.audit.event_name`).
+        cause: id of the command or request that led to the record.
+        actor: who asked for it.
+    """
+
+    term: int
+    seq: int
+    event: str
+    cause: str
+    actor: str
+
+
+def headers(*, term: int, seq: int, event: str, cause: str, actor: str) -> Mapping[str, bytes]:
+    """The headers of a coordinator record, UTF-8 text each."""
+    return {
+        "term": str(term).encode(),
+        "seq": str(seq).encode(),
+        "event": event.encode(),
+        "cause": cause.encode(),
+        "actor": actor.encode(),
+    }
+
+
+def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | None:
+    """Read `headers` back; None where they are missing or not as we write them (they are never trusted)."""
+    texts = {name: value for name, value in found if value is not None}
+    try:
+        return RecordHeaders(
+            term=int(texts["term"]),
+            seq=int(texts["seq"]),
+            event=texts["event"].decode(),
+            cause=texts["cause"].decode(),
+            actor=texts["actor"].decode(),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+class _UnknownFingerprintError(Exception):
+    """Not raised to callers: `decode` turns it into `UnknownSchemaError`."""
+
+
+def _decode(key_bytes: bytes | None, value: bytes | None) -> Record:
+    if key_bytes is None:
+        raise ValueError("wanted a key, found none")
+    key = key_bytes.decode()
+    if value is None:
+        parse_key(key)
+        return Removed(key=key)
+    if len(value) > VALUE_BYTES_MAX:
+        raise ValueError(f"wanted a value of at most {VALUE_BYTES_MAX} bytes, found {len(value)}")
+    header = value[:_HEADER_BYTES]
+    if len(header) < _HEADER_BYTES or not header.startswith(_MARKER):
+        raise ValueError(
+            f"wanted an Avro single-object value (C3 01 and a fingerprint), found {len(value)} bytes that "
+            f"start with {header.hex(' ') or 'nothing'}"
+        )
+    form = _FORM_OF_HEADER.get(header)
+    if form is None:
+        raise _UnknownFingerprintError(
+            f"wanted one of the {len(_FORMS)} schemas of this release, found the fingerprint "
+            f"{header[2:].hex()}; a newer release wrote this: upgrade this process"
+        )
+    body = io.BytesIO(value)
+    body.seek(_HEADER_BYTES)
+    datum = schemaless_reader(body, form.schema, None)
+    if body.tell() != len(value):
+        raise ValueError(f"wanted {body.tell()} bytes for a {form.schema_name}, found {len(value)}")
+    record: Record = form.from_avro(cast("dict[str, Any]", datum))
+    if key_of(record) != key:
+        raise ValueError(f"wanted the key of the value, {key_of(record)!r}, found another")
+    # A key that does not parse back would be a fact that nobody can ever remove.
+    parse_key(key)
+    return record
+
+
+def _described(record: LogRecord, topic: str, partition: int, error: Exception) -> str:
+    key = "no key" if record.key is None else f"key {_shortened(record.key.decode(errors='backslashreplace'))!r}"
+    reason = str(error) or "it ends too early or holds what its schema does not allow"
+    return (
+        f"{topic}-{partition} at offset {record.offset}, {key}: cannot be read "
+        f"({type(error).__name__.strip('_')}: {_shortened(reason)}). Nothing was skipped; "
+        "see it with `samzapy stream replay`"
+    )
+
+
+def _shortened(text: str, length_max: int = 400) -> str:
+    return text if len(text) <= length_max else f"{text[:length_max]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How one record class is written: its schema, and the way from the class to Avro's dict and back."""
+
+    record_type: type[Any]
+    schema_name: str
+    schema: Any
+    schema_json: str
+    fingerprint: str
+    header: bytes
+    to_avro: Callable[[Any], dict[str, Any]]
+    from_avro: Callable[[dict[str, Any]], Any]
+
+
+def _form(
+    record_type: type[Any],
+    schema_name: str,
+    to_avro: Callable[[Any], dict[str, Any]],
+    from_avro: Callable[[dict[str, Any]], Any],
+) -> _Form:
+    text = resources.files("samzapy").joinpath("schemas", f"{schema_name}.avsc").read_text(encoding="utf-8")
+    declared = json.loads(text)
+    # fastavro spells the fingerprint in the order of the bytes in the header.
+    digits = fingerprint(to_parsing_canonical_form(declared), "CRC-64-AVRO")
+    return _Form(
+        record_type=record_type,
+        schema_name=schema_name,
+        schema=parse_schema(declared),
+        schema_json=json.dumps(declared, separators=(",", ":")),
+        fingerprint=digits,
+        header=_MARKER + bytes.fromhex(digits),
+        to_avro=to_avro,
+        from_avro=from_avro,
+    )
+
+
+def _flat(record_type: type[Any], schema_name: str) -> _Form:
+    """A record whose fields are text and numbers."""
+    names = tuple(field.name for field in fields(record_type))
+    return _form(
+        record_type,
+        schema_name,
+        lambda record: {name: getattr(record, name) for name in names},
+        lambda datum: record_type(**datum),
+    )
+
+
+def _input_from(datum: dict[str, Any]) -> InputPut:
+    return InputPut(**(datum | {"system_stream": SystemStream.parse(datum["system_stream"])}))
+
+
+def _input_to(record: InputPut) -> dict[str, Any]:
+    return {
+        "system_stream": str(record.system_stream),
+        "partition_count": record.partition_count,
+        "partition_count_first": record.partition_count_first,
+        "topic_id": record.topic_id,
+    }
+
+
+def _planned_task_from(datum: dict[str, Any]) -> PlannedTaskPut:
+    return PlannedTaskPut(**(datum | {"ssp_kbs": tuple(SspKeyBucket.parse(text) for text in datum["ssp_kbs"])}))
+
+
+def _planned_task_to(record: PlannedTaskPut) -> dict[str, Any]:
+    return {
+        "generation": record.generation,
+        "task_name": record.task_name,
+        "partition_id": record.partition_id,
+        "mode": record.mode,
+        "processor_id": record.processor_id,
+        "changelog_partition": record.changelog_partition,
+        "ssp_kbs": [str(ssp_kb) for ssp_kb in record.ssp_kbs],
+    }
+
+
+_CONTAINER_FIELDS = tuple(field.name for field in fields(Container))
+
+
+def _container_from(datum: dict[str, Any]) -> ContainerPut:
+    return ContainerPut(container=Container(**(datum | {"phase": ContainerPhase(datum["phase"])})))
+
+
+def _container_to(record: ContainerPut) -> dict[str, Any]:
+    return {name: getattr(record.container, name) for name in _CONTAINER_FIELDS}
+
+
+def _locality_from(datum: dict[str, Any]) -> LocalityPut:
+    return LocalityPut(locality=ProcessorLocality(**datum))
+
+
+def _locality_to(record: LocalityPut) -> dict[str, Any]:
+    found = record.locality
+    return {
+        "processor_id": found.processor_id,
+        "host": found.host,
+        "fault_domain": found.fault_domain,
+    }
+
+
+def _start_from(datum: dict[str, Any]) -> BucketStart:
+    return BucketStart(
+        ssp_kb=SspKeyBucket.parse(datum["ssp_kb"]),
+        offset_next=datum["offset_next"],
+        floors=tuple(
+            Floor(
+                ssp_kb=SspKeyBucket.parse(floor["ssp_kb"]),
+                offset_next=floor["offset_next"],
+            )
+            for floor in datum["floors"]
+        ),
+    )
+
+
+def _start_to(start: BucketStart) -> dict[str, Any]:
+    return {
+        "ssp_kb": str(start.ssp_kb),
+        "offset_next": start.offset_next,
+        "floors": [{"ssp_kb": str(floor.ssp_kb), "offset_next": floor.offset_next} for floor in start.floors],
+    }
+
+
+def _grant_from(datum: dict[str, Any]) -> GrantPut:
+    return GrantPut(grant=Grant(**(datum | {"starts": tuple(_start_from(start) for start in datum["starts"])})))
+
+
+def _grant_to(record: GrantPut) -> dict[str, Any]:
+    grant = record.grant
+    return {
+        "task_name": grant.task_name,
+        "epoch": grant.epoch,
+        "execution_id": grant.execution_id,
+        "generation": grant.generation,
+        "partition_id": grant.partition_id,
+        "changelog_partition": grant.changelog_partition,
+        "starts": [_start_to(start) for start in grant.starts],
+        "tick_last": grant.tick_last,
+    }
+
+
+def _loss_accepted_from(datum: dict[str, Any]) -> LossAcceptedPut:
+    return LossAcceptedPut(**(datum | {"ssp_kb": SspKeyBucket.parse(datum["ssp_kb"])}))
+
+
+def _loss_accepted_to(record: LossAcceptedPut) -> dict[str, Any]:
+    return {
+        "ssp_kb": str(record.ssp_kb),
+        "offset_from": record.offset_from,
+        "offset_to": record.offset_to,
+    }
+
+
+def _checkpoint_from(datum: dict[str, Any]) -> CheckpointPut:
+    return CheckpointPut(checkpoint=Checkpoint(**(datum | {"ssp_kb": SspKeyBucket.parse(datum["ssp_kb"])})))
+
+
+def _checkpoint_to(record: CheckpointPut) -> dict[str, Any]:
+    checkpoint = record.checkpoint
+    return {
+        "ssp_kb": str(checkpoint.ssp_kb),
+        "offset_next": checkpoint.offset_next,
+        "epoch": checkpoint.epoch,
+        "task_name": checkpoint.task_name,
+        "execution_id": checkpoint.execution_id,
+    }
+
+
+def _progress_from(datum: dict[str, Any]) -> ProgressPut:
+    return ProgressPut(progress=Progress(**(datum | {"ssp_kb": SspKeyBucket.parse(datum["ssp_kb"])})))
+
+
+def _progress_to(record: ProgressPut) -> dict[str, Any]:
+    progress = record.progress
+    return {
+        "ssp_kb": str(progress.ssp_kb),
+        "offset_next": progress.offset_next,
+        "epoch": progress.epoch,
+        "execution_id": progress.execution_id,
+    }
+
+
+_FORMS: tuple[_Form, ...] = (
+    _flat(SchemaPut, "schema"),
+    _flat(FormatLevelPut, "format_level"),
+    _flat(JobIdentityPut, "job_identity"),
+    _flat(TermPut, "term"),
+    _flat(ConfigPut, "config"),
+    _form(InputPut, "input", _input_to, _input_from),
+    _flat(OwnTopicPut, "own_topic"),
+    _flat(ChangelogPartitionPut, "changelog_partition"),
+    _form(PlannedTaskPut, "planned_task", _planned_task_to, _planned_task_from),
+    _flat(GenerationPut, "generation"),
+    _form(ContainerPut, "container", _container_to, _container_from),
+    _form(LocalityPut, "locality", _locality_to, _locality_from),
+    _flat(EpochPut, "epoch"),
+    _form(GrantPut, "grant", _grant_to, _grant_from),
+    _form(LossAcceptedPut, "loss_accepted", _loss_accepted_to, _loss_accepted_from),
+    _form(CheckpointPut, "checkpoint", _checkpoint_to, _checkpoint_from),
+    _form(ProgressPut, "progress", _progress_to, _progress_from),
+)
+_FORM_OF_TYPE: Mapping[type[Any], _Form] = {form.record_type: form for form in _FORMS}
+_FORM_OF_HEADER: Mapping[bytes, _Form] = {form.header: form for form in _FORMS}

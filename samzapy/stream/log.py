@@ -1,0 +1,68 @@
+"""A compacted log: the only way in which anything is stored.
+
+Two implementations keep this contract and one conformance suite holds them to it
+(`unit_tests/conformance/log_contract.py`): `testing.memory_log` and `adapters.kafka.log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A record to append. `value=None` is a tombstone: it removes the key."""
+
+    key: bytes
+    value: bytes | None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecord:
+    """A committed record as read back. `timestamp_ms` is the broker's append time, for display only."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class CompactedLog(Protocol):
+    """One partition of a compacted topic, with at most one writer at a time."""
+
+    def take_over(self) -> None:
+        """Become the writer: abort what the one before left open and fence it (law L4, the first step).
+
+        Raises:
+            BrokerUnavailableError: no answer in time; nothing is known to have changed.
+        """
+        ...
+
+    def append_atomically(self, writes: Sequence[Write]) -> int:
+        """Append all of `writes` in one transaction, in order; return the offset after the last of them.
+
+        Raises:
+            FencedError: another writer took over, or the transaction timed out. The outcome of an append that
+                raises is unknown: take over and read before anything else.
+            ProducerError: the same, for another reason.
+        """
+        ...
+
+    def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
+        """All committed records from `offset_from` to the end, in order.
+
+        The end is the high watermark at the time of the call. A record of an open transaction below it is
+        waited for, never skipped (design section 2, reading to the end).
+
+        Raises:
+            BrokerUnavailableError, DeadlineError.
+        """
+        ...
+
+    def end_offset(self) -> int:
+        """The high watermark: the offset that the next record will have, open transactions included."""
+        ...

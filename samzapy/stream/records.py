@@ -1,0 +1,201 @@
+"""The facts on the coordinator stream and the checkpoint topic: each the whole latest value of its key (L1).
+
+A record class names one kind of fact. Its key is made in `stream.keys` and nowhere else; its Avro schema is
+`schemas/<snake_case_name>.avsc` (`stream.codec`). Records that live on the coordinator stream form the union
+`CoordinatorRecord`; `CheckpointRecord` is the union of the checkpoint topic. `Removed` is a tombstone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.container import Container, ProcessorLocality
+from samzapy.model.grant import Grant
+from samzapy.model.job import ProcessorId, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream
+
+FORMAT_LEVEL = 1
+"""What this release writes and reads (design section 3, upgrades)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPut:
+    """`schema/<fingerprint>`: a schema in use, so that an export can be read years later by anybody."""
+
+    fingerprint: str
+    schema_json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatLevelPut:
+    """`format/level`: what the stream is written in."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIdentityPut:
+    """`job`: whose stream this is. A topic of another job is refused."""
+
+    job_name: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermPut:
+    """`term`: the coordinator in office. Written first in each term (law L4).
+
+    `url` is where containers and people reach it; `process_started_ms` and `boot_id` as in `Container`.
+    """
+
+    term: int
+    coordinator_id: str
+    host: str
+    boot_id: str
+    pid: int
+    process_started_ms: int
+    url: str
+    started_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPut:
+    """`config/<key>`: one setting as it is in force; never a secret's value."""
+
+    config_key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPut:
+    """`input/<system.stream>`: an input's partitions.
+
+    `partition_count_first` is the count when the job was created; it decides which task an added partition
+    joins. `topic_id` is the cluster's id of the topic: another one means deleted and made again.
+    """
+
+    system_stream: SystemStream
+    partition_count: int
+    partition_count_first: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTopicPut:
+    """`topic/<name>`: a topic of samzapy's own, with the identity and partition count it must keep."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogPartitionPut:
+    """`changelog/<base task>`: the sticky changelog partition of a base task (factor apart)."""
+
+    task_name: TaskName
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTaskPut:
+    """`plan/<generation>/task/<name>`: one task of a plan; in force only under the generation in force."""
+
+    generation: int
+    task_name: TaskName
+    partition_id: int
+    mode: str
+    processor_id: ProcessorId
+    changelog_partition: int
+    ssp_kbs: tuple[SspKeyBucket, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationPut:
+    """`generation`: makes the plan of that number effective. No number is ever used twice."""
+
+    generation: int
+    factor: int
+    task_count: int
+    scheme: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPut:
+    """`container/<execution id>`: the life of one execution."""
+
+    container: Container
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalityPut:
+    """`locality/<processor id>`: where a processor last ran."""
+
+    locality: ProcessorLocality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPut:
+    """`epoch`: the last grant epoch given out, so that none is ever repeated."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPut:
+    """`grant/<task>/<epoch>`: one task given to one execution, with its starts."""
+
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossAcceptedPut:
+    """`accepted-loss/<ssp_kb>`: the operator gives `[offset_from, offset_to)` of an input up."""
+
+    ssp_kb: SspKeyBucket
+    offset_from: int
+    offset_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """A tombstone for `key` (text form as made by `stream.keys`)."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPut:
+    """`checkpoint/<ssp_kb>` on the checkpoint topic."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressPut:
+    """`progress/<ssp_kb>` on the checkpoint topic."""
+
+    progress: Progress
+
+
+CoordinatorRecord = (
+    SchemaPut
+    | FormatLevelPut
+    | JobIdentityPut
+    | TermPut
+    | ConfigPut
+    | InputPut
+    | OwnTopicPut
+    | ChangelogPartitionPut
+    | PlannedTaskPut
+    | GenerationPut
+    | ContainerPut
+    | LocalityPut
+    | EpochPut
+    | GrantPut
+    | LossAcceptedPut
+    | Removed
+)
+CheckpointRecord = CheckpointPut | ProgressPut
+Record = CoordinatorRecord | CheckpointRecord

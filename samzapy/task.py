@@ -1,0 +1,231 @@
+"""What user code implements and what it is handed: a task, its messages, its outputs, its stores.
+
+A job file holds one task: a function marked with `@samzapy.task`, or a class so marked with `process` and, if
+wanted, `init` and `close`. Tasks are made in Spark's Python workers, where the job file is loaded by its path, so
+`samzapy.run()` stands under `if __name__ == "__main__":`.
+
+A task instance belongs to one worker process and one run of the query: `init` is called before its first message
+there, and again after a recovery. Nothing that must last may live in it; that is what stores are for. `close` is
+called when the process lets go of the task in good order; a killed process calls nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+from samzapy.errors import TaskModuleError
+from samzapy.model.ssp import SystemStreamPartition
+
+Headers = tuple[tuple[str, bytes | None], ...]
+_MARK = "__samzapy_task__"
+_JOB_MODULE = "samzapy_job_file"
+
+
+class IncomingMessageEnvelope:
+    """One message of an input.
+
+    Attributes:
+        ssp: where it was read.
+        offset: its offset there.
+        key, value: decoded by the stream's serdes; `None` for a message without a key and for a tombstone.
+        key_bytes, value_bytes: exactly as on the topic.
+        timestamp_ms: the record's timestamp, milliseconds since 1970.
+        headers: in order, names may repeat.
+    """
+
+    __slots__ = ("headers", "key", "key_bytes", "offset", "ssp", "timestamp_ms", "value", "value_bytes")
+
+    def __init__(
+        self,
+        ssp: SystemStreamPartition,
+        offset: int,
+        key: Any,
+        value: Any,
+        key_bytes: bytes | None,
+        value_bytes: bytes | None,
+        timestamp_ms: int,
+        headers: Headers = (),
+    ) -> None:
+        self.ssp = ssp
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.key_bytes = key_bytes
+        self.value_bytes = value_bytes
+        self.timestamp_ms = timestamp_ms
+        self.headers = headers
+
+    def __repr__(self) -> str:
+        return f"IncomingMessageEnvelope({self.ssp}@{self.offset}, key={self.key!r})"
+
+
+class MessageCollector(Protocol):
+    """Takes what a task sends. Nothing leaves before `process` returns; if it raises, nothing leaves at all."""
+
+    def send(
+        self,
+        stream: str,
+        value: Any,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send one message to `stream` (`kafka.orders`, or `orders` of the default system).
+
+        Args:
+            value, key: encoded by the stream's serdes; a value of `None` is a tombstone.
+            partition: chosen by Java's murmur2 of the key bytes if not given, as JVM producers do.
+
+        Raises:
+            SerdeError: the serde refuses the key or the value.
+        """
+        ...
+
+
+class KeyedStore(Protocol):
+    """State of the current message's key. Committed together with the outputs, exactly once.
+
+    Each key has any number of named entries; the one without a name is `""`.
+
+    Raises:
+        TaskError: used while a message without a key is handled.
+    """
+
+    def get(self, name: str = "") -> Any:
+        """The entry's value, or `None`."""
+        ...
+
+    def put(self, value: Any, name: str = "") -> None:
+        """Set the entry. `None` is refused: that is `delete`."""
+        ...
+
+    def delete(self, name: str = "") -> None:
+        """Remove the entry; nothing happens if there is none."""
+        ...
+
+
+class TaskContext(Protocol):
+    """What a task may know of its surroundings.
+
+    Attributes:
+        task_name: for instance `SystemStreamPartition_kafka.orders.3`.
+        partition_id: the task's number in the job, 0 and up; never changes.
+        config: the job's properties as text.
+    """
+
+    @property
+    def task_name(self) -> str: ...
+    @property
+    def partition_id(self) -> int: ...
+    @property
+    def config(self) -> Mapping[str, str]: ...
+
+    def store(self, name: str) -> KeyedStore:
+        """The store declared by `stores.<name>....`. Raises TaskError for an undeclared one."""
+        ...
+
+
+class StreamTask(Protocol):
+    """A task as a class. `init` and `close` may be left out."""
+
+    def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, context: TaskContext) -> None:
+        """Handle one message. All its outputs and store writes take effect, or, if this raises, none."""
+        ...
+
+
+ProcessFunction = Callable[[IncomingMessageEnvelope, MessageCollector, TaskContext], None]
+Marked = TypeVar("Marked", bound=Callable[..., Any])
+
+
+def task(marked: Marked) -> Marked:
+    """Mark the job file's task: a function `(envelope, collector, context)`, or a class with `process`."""
+    if isinstance(marked, type) and not callable(getattr(marked, "process", None)):
+        raise TaskModuleError(
+            f"@samzapy.task: wanted a class with process(envelope, collector, context), found {marked}"
+        )
+    setattr(marked, _MARK, True)
+    return marked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTask:
+    """One instance of the user's task, ready to be called."""
+
+    process: ProcessFunction
+    init: Callable[[TaskContext], None] | None
+    close: Callable[[], None] | None
+
+
+def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
+    """Load the job file as a module of its own and find its one task.
+
+    Raises:
+        TaskModuleError: the file does not import (names the error and its line), calls `samzapy.run()` without the
+            guard, or marks no task or several.
+    """
+    module = _load(path.absolute())
+    found = {
+        name: value
+        for name, value in sorted(vars(module).items())
+        # Its own mark: a class that extends the task is not marked by that.
+        if _MARK in getattr(value, "__dict__", ()) and getattr(value, "__module__", None) == _JOB_MODULE
+    }
+    distinct = {id(value): value for value in found.values()}
+    if len(distinct) != 1:
+        what = f"several: {', '.join(found)}" if found else "none"
+        raise TaskModuleError(f"{path}: wanted one function or class marked with @samzapy.task, found {what}")
+    (marked,) = distinct.values()
+    if isinstance(marked, type):
+        return lambda: _of_instance(marked())
+    return lambda: LoadedTask(process=marked, init=None, close=None)
+
+
+def _of_instance(instance: Any) -> LoadedTask:
+    return LoadedTask(
+        process=instance.process, init=getattr(instance, "init", None), close=getattr(instance, "close", None)
+    )
+
+
+def is_loading_job_file() -> bool:
+    """Whether the job file is just being loaded as a module; `samzapy.run()` there means the guard is missing."""
+    return getattr(sys.modules.get(_JOB_MODULE), _MARK, None) == "loading"
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_JOB_MODULE, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise TaskModuleError(f"wanted a Python file with a task, found nothing at {path}")
+    module = importlib.util.module_from_spec(spec)
+    setattr(module, _MARK, "loading")
+    sys.modules[_JOB_MODULE] = module
+    # What stands beside the job file can be imported by it, as when it is run as a script.
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except TaskModuleError:
+        raise
+    except BaseException as error:  # The file is the user's: it may raise anything, SystemExit included.
+        raise TaskModuleError(
+            f"{path} does not import: {_where(error, path)}{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        setattr(module, _MARK, "loaded")
+    return module
+
+
+def _where(error: BaseException, path: Path) -> str:
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f"line {line}: "

@@ -1,0 +1,160 @@
+"""Values with plain defaults, so that a test names only what it is about.
+
+Each builder takes the fields it is worth varying by name; everything else is one ordinary job: `flights-1`
+with the input `kafka.orders` of four partitions and one processor, `0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from samzapy.config import JobConfig, parse_config
+from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
+from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.stream.records import FORMAT_LEVEL
+
+
+def a_config(**properties: str) -> JobConfig:
+    """A configuration. A property is named with underscores for dots: `a_config(task_inputs="kafka.a")`.
+
+    Two underscores stand for one: `a_config(stores_seen_msg_serde="json", local_store_dir="/data")`.
+    """
+    defaults = {
+        "job.name": "flights",
+        "task.inputs": "kafka.orders",
+        "systems.kafka.bootstrap.servers": "localhost:9092",
+        "systems.kafka.samza.offset.default": "oldest",
+    }
+    given = {_dotted(name): value for name, value in properties.items()}
+    return parse_config(defaults | given)
+
+
+def _dotted(name: str) -> str:
+    return name.replace("__", "\0").replace("_", ".").replace("\0", "_")
+
+
+def an_ssp(text: str = "kafka.orders.0") -> SystemStreamPartition:
+    return SystemStreamPartition.parse(text)
+
+
+def an_ssp_kb(text: str = "kafka.orders.0:0/1") -> SspKeyBucket:
+    return SspKeyBucket.parse(text)
+
+
+def a_container(
+    execution_id: str = "e1",
+    *,
+    processor_id: str = "0",
+    host: str = "host-a",
+    boot_id: str = "boot-a",
+    pid: int = 100,
+    slot_count: int = 2,
+    phase: ContainerPhase = ContainerPhase.RUNNING,
+    reason: str = "",
+) -> Container:
+    return Container(
+        execution_id=ExecutionId(execution_id),
+        processor_id=ProcessorId(processor_id),
+        host=host,
+        boot_id=boot_id,
+        pid=pid,
+        process_started_ms=5_000,
+        slot_count=slot_count,
+        phase=phase,
+        format_level=FORMAT_LEVEL,
+        reason=reason,
+    )
+
+
+def a_heartbeat(
+    execution_id: str = "e1",
+    *,
+    job: str = "flights-1",
+    processor_id: str = "0",
+    host: str = "host-a",
+    boot_id: str = "boot-a",
+    pid: int = 100,
+    slot_count: int = 2,
+    format_level: int = FORMAT_LEVEL,
+    state: ContainerPhase = ContainerPhase.RUNNING,
+    stream_offset: int = 0,
+    held: Iterable[tuple[str, int]] = (),
+    reason: str = "",
+    figures: Figures | None = None,
+    received_ms: int = 0,
+) -> Heartbeat:
+    """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
+    return Heartbeat(
+        job=job,
+        execution_id=ExecutionId(execution_id),
+        processor_id=ProcessorId(processor_id),
+        host=host,
+        boot_id=boot_id,
+        pid=pid,
+        process_started_ms=5_000,
+        slot_count=slot_count,
+        format_level=format_level,
+        state=state,
+        stream_offset=stream_offset,
+        held=frozenset(HeldGrant(TaskName(task), epoch) for task, epoch in held),
+        reason=reason,
+        figures=figures if figures is not None else Figures(),
+        received_ms=received_ms,
+    )
+
+
+def a_grant(
+    task_name: str = "SystemStreamPartition_kafka.orders.0",
+    *,
+    epoch: int = 1,
+    execution_id: str = "e1",
+    generation: int = 1,
+    ssp_kb: str = "kafka.orders.0:0/1",
+    offset_next: int = 0,
+) -> Grant:
+    """A grant of one SSPKb."""
+    return Grant(
+        task_name=TaskName(task_name),
+        epoch=epoch,
+        execution_id=ExecutionId(execution_id),
+        generation=generation,
+        partition_id=0,
+        changelog_partition=0,
+        starts=(BucketStart(ssp_kb=SspKeyBucket.parse(ssp_kb), offset_next=offset_next),),
+    )
+
+
+def a_submission(
+    *,
+    config: JobConfig | None = None,
+    partition_counts: dict[str, int] | None = None,
+    topic_ids: dict[str, str] | None = None,
+    processor_ids: Iterable[str] = ("0",),
+    cause: str = "submit-1",
+) -> SubmitJob:
+    """A job as it is handed in. `topic_ids` overrides `id-of-<topic or stream>`."""
+    config = config if config is not None else a_config()
+    ids = topic_ids or {}
+    counts = partition_counts or {}
+    return SubmitJob(
+        config=config,
+        inputs=tuple(
+            InputFound(
+                system_stream=SystemStream.parse(text),
+                partition_count=counts.get(text, 4),
+                topic_id=ids.get(text, f"id-of-{text}"),
+            )
+            for text in config.inputs
+        ),
+        own_topics=tuple(
+            OwnTopicFound(name=name, topic_id=ids.get(name, f"id-of-{name}"), partition_count=1)
+            for name in (coordinator_topic(config.job), checkpoint_topic(config.job))
+        ),
+        processor_ids=tuple(ProcessorId(processor_id) for processor_id in processor_ids),
+        cause=cause,
+        actor="operator",
+    )

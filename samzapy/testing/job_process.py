@@ -1,0 +1,306 @@
+"""A real job in processes of its own: started as a user starts it, found again in /proc, killed and proven gone.
+
+`samzapy run` becomes spark-submit, so the process started here is the JVM. Below it are the Python driver, pyspark's
+daemon, and the daemon's workers. They are told apart by their parents; that they are ours, and not another test's,
+is told by a word in their environment that all of them inherit. So those that outlive their parents are found too.
+Linux only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.errors import DeadlineError, RejectedError
+from samzapy.testing.waiting import wait_until
+
+_MARK = "SAMZAPY_JOB_PROCESS"
+_GONE_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotSeen:
+    """What a worker slot's file says (design section 6), and who is in it: a worker, or a driver that recovers."""
+
+    slot: int
+    is_open: bool
+    holder: int | None
+
+
+class JobProcess:
+    """One job file run by `samzapy run`, at most one process tree at a time; started again after it ended.
+
+    As a context manager it leaves nothing behind: on exit everything that bears its mark is killed.
+
+    Args:
+        overrides: config keys, each becomes a `--set`.
+        spark_options: spark-submit's own, for instance `--master local[2]`.
+        log_dir: takes what each start printed, `job-1.log`, `job-2.log`, ...
+        environment: on top of this process's own.
+    """
+
+    def __init__(
+        self,
+        job_file: Path,
+        *,
+        log_dir: Path,
+        overrides: Mapping[str, str],
+        spark_options: Iterable[str] = ("--master", "local[2]"),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.job_file = job_file
+        self.starts = 0
+        self._log_dir = log_dir
+        self._overrides = dict(overrides)
+        self._spark_options = tuple(spark_options)
+        self._environment = dict(environment or {})
+        self._mark = uuid.uuid4().hex
+        self._child: subprocess.Popen[bytes] | None = None
+        self._jvm: ProcessIdentity | None = None
+        self._driver: ProcessIdentity | None = None
+
+    def start(self) -> None:
+        """Start the job; returns at once. Raises RejectedError when it runs already."""
+        if self.exit_code() is None and self._child is not None:
+            raise RejectedError(f"{self.job_file.name} runs already, pid {self._child.pid}: stop or kill it first")
+        self.starts += 1
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        settings = [part for key, value in self._overrides.items() for part in ("--set", f"{key}={value}")]
+        with self.log_path.open("wb") as log:
+            self._child = subprocess.Popen(
+                [
+                    str(Path(sys.executable).with_name("samzapy")),
+                    "run",
+                    str(self.job_file),
+                    *settings,
+                    *self._spark_options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._environment, _MARK: self._mark},
+                start_new_session=True,
+            )
+        self._jvm, self._driver = ProcessIdentity.of(self._child.pid), None
+
+    @property
+    def log_path(self) -> Path:
+        """What the latest start printed, stdout and stderr."""
+        return self._log_dir / f"job-{self.starts}.log"
+
+    def log_text(self) -> str:
+        """What the latest start printed so far."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace") if self.starts else ""
+
+    def all_log_text(self) -> str:
+        """What all starts printed, oldest first."""
+        paths = [self._log_dir / f"job-{number}.log" for number in range(1, self.starts + 1)]
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in paths)
+
+    def exit_code(self) -> int | None:
+        """What the latest start ended with, as a shell counts it (137 for kill -9); None while it runs."""
+        if self._child is None:
+            return None
+        code = self._child.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def is_running(self) -> bool:
+        return self._child is not None and self.exit_code() is None
+
+    def jvm(self) -> ProcessIdentity | None:
+        """The process that was started: spark-submit's JVM."""
+        return self._jvm if self.is_running() else None
+
+    def driver(self) -> ProcessIdentity | None:
+        """The Python driver, once there is one."""
+        jvm = self.jvm()
+        if jvm is None or (self._driver is not None and self._driver.is_alive()):
+            return self._driver if jvm is not None else None
+        self._driver = next(
+            (
+                found.identity
+                for found in self._marked()
+                if found.parent == jvm.pid and str(self.job_file) in found.command[1:3]
+            ),
+            None,
+        )
+        return self._driver
+
+    def daemons(self) -> tuple[ProcessIdentity, ...]:
+        """pyspark's daemons, which fork the workers: that of the running start, and any that outlived theirs."""
+        return tuple(found.identity for found in self._marked() if found.is_daemon)
+
+    def workers(self) -> tuple[ProcessIdentity, ...]:
+        """The Python workers: those of the running start, and any that outlived theirs; the oldest first."""
+        workers = [found.identity for found in self._marked() if found.is_worker]
+        return tuple(sorted(workers, key=lambda worker: (worker.started_ticks, worker.pid)))
+
+    def left_behind(self) -> tuple[ProcessIdentity, ...]:
+        """Every living process of any start."""
+        return tuple(found.identity for found in self._marked())
+
+    def scratch_dir(self) -> Path | None:
+        """The directory of the running execution's slots and lease."""
+        driver = self.driver()
+        return None if driver is None else scratch_dir_of(driver.pid)
+
+    def slots(self) -> tuple[SlotSeen, ...]:
+        """The worker slots as they are right now; none before the driver has made them."""
+        directory = self.scratch_dir()
+        return () if directory is None else slots_in(directory)
+
+    def terminate(self, deadline_s: float = 30.0) -> int:
+        """SIGTERM to the process that was started, as Ctrl-C or a supervisor would; returns the exit code.
+
+        Raises:
+            DeadlineError: it did not end in time.
+        """
+        jvm = self.jvm()
+        if jvm is not None:
+            jvm.send(signal.SIGTERM)
+        return self.wait_ended(deadline_s)
+
+    def wait_ended(self, deadline_s: float) -> int:
+        """Waits until the latest start has ended; returns its exit code."""
+        assert self._child is not None, "started before it is waited for"
+        try:
+            self._child.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise DeadlineError(
+                f"Waited {deadline_s:g} s for {self.job_file.name}, pid {self._child.pid}, to end; see {self.log_path}."
+            ) from None
+        code = self.exit_code()
+        assert code is not None
+        return code
+
+    def wait_gone(self, deadline_s: float = _GONE_WITHIN_S) -> None:
+        """Waits until nothing of any start is left. Raises DeadlineError, naming what is."""
+        wait_until(lambda: not self.left_behind(), deadline_s, f"every process of {self.job_file.name} to be gone")
+
+    def kill_everything(self) -> None:
+        """Ends whatever is left of any start (SIGKILL), and waits until it is gone."""
+        while processes := self.left_behind():
+            for process in processes:
+                process.send(signal.SIGKILL)
+            for process in processes:
+                process.wait_gone(_GONE_WITHIN_S)
+        if self._child is not None:
+            self._child.wait(_GONE_WITHIN_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill_everything()
+
+    def _marked(self) -> list[_Marked]:
+        """Living processes that bear our mark."""
+        mark = f"{_MARK}={self._mark}".encode()
+        found = []
+        for directory in Path("/proc").iterdir():
+            if not directory.name.isdigit():
+                continue
+            try:
+                if mark not in (directory / "environ").read_bytes().split(b"\0"):
+                    continue
+                command = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                # After the name, which may hold blanks: state, parent, process group.
+                fields = (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                identity = ProcessIdentity.of(int(directory.name))
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if identity.is_alive():
+                found.append(
+                    _Marked(identity=identity, parent=int(fields[1]), group=int(fields[2]), command=tuple(command))
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marked:
+    identity: ProcessIdentity
+    parent: int
+    group: int
+    command: tuple[str, ...]
+
+    @property
+    def is_daemon(self) -> bool:
+        """Daemon and workers have one command; the daemon leads the process group, also after it is dead."""
+        return "pyspark.daemon" in self.command and self.group == self.identity.pid
+
+    @property
+    def is_worker(self) -> bool:
+        return "pyspark.daemon" in self.command and self.group != self.identity.pid
+
+
+def kill(process: ProcessIdentity) -> None:
+    """SIGKILL, and proof that it is gone.
+
+    Raises:
+        ProcessLookupError: it was gone before: no fault was injected.
+        DeadlineError: it is still there.
+    """
+    if not process.send(signal.SIGKILL):
+        raise ProcessLookupError(f"process {process.pid} was gone before it was killed")
+    if not process.wait_gone(_GONE_WITHIN_S):
+        raise DeadlineError(
+            f"Waited {_GONE_WITHIN_S:g} s for the killed process {process.pid} to be gone; it is not."
+        )
+
+
+def scratch_dir_of(driver_pid: int) -> Path | None:
+    """The scratch directory of the execution whose driver has this pid, also when it is dead already."""
+    for owner in scratch_root().glob("*/owner"):
+        try:
+            _, pid, _ = owner.read_text().split()
+        except (OSError, ValueError):
+            continue
+        if int(pid) == driver_pid:
+            return owner.parent
+    return None
+
+
+def scratch_root() -> Path:
+    """Where executions of this user have their scratch."""
+    return Path(f"/dev/shm/samzapy-{os.getuid()}")  # noqa: S108  # it is there, nothing is made here
+
+
+def slots_in(scratch_dir: Path) -> tuple[SlotSeen, ...]:
+    """The worker slots under an execution's scratch directory."""
+    found = []
+    for path in sorted(scratch_dir.glob("slot-*")):
+        try:
+            content = json.loads(path.read_text() or "{}")
+            holder = _holder(path)
+        except (OSError, ValueError):  # Being written, or removed, right now.
+            continue
+        found.append(
+            SlotSeen(slot=int(path.name.partition("-")[2]), is_open=content.get("state") == "open", holder=holder)
+        )
+    return tuple(found)
+
+
+def _holder(path: Path) -> int | None:
+    """The pid that holds the record lock of a slot file, as the kernel lists it.
+
+    Read from /proc/locks: no descriptor of ours gets near a lock that ends when one of them is closed.
+    """
+    stat = path.stat()
+    place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
+    for line in Path("/proc/locks").read_text().splitlines():
+        fields = line.split()
+        if "->" not in fields and fields[1] == "POSIX" and fields[5] == place:
+            return int(fields[4])
+    return None

@@ -1,0 +1,225 @@
+"""A compacted log in memory, with Kafka's manners: the unpleasant ones are the point.
+
+- Offsets have gaps: each transaction ends with a marker that occupies an offset and is never read.
+- An open transaction hides everything after its first record from readers, also what others committed.
+- The latest owner of a transactional id wins, the one before is fenced, and its open transaction is aborted.
+- Compaction keeps offsets, never passes an open transaction, and may happen at any time (`compact`).
+
+Single-threaded, so nobody can end a transaction while a reader waits: `read` raises `DeadlineError` at once
+where `adapters.kafka.log` would wait first. The same suite (`unit_tests/conformance/log_contract.py`) holds
+both to the contract.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from samzapy.errors import DeadlineError, FencedError, ProducerError
+from samzapy.stream.log import LogRecord, Write
+
+
+class _Outcome(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class _Transaction:
+    transactional_id: str
+    offset_first: int
+    outcome: _Outcome = _Outcome.OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    transaction: _Transaction
+    record: LogRecord | None
+    """None is the marker at the end of a transaction."""
+    offset: int
+
+
+class MemoryTopic:
+    """One partition of a compacted topic, shared by the `MemoryLog`s of all its writers.
+
+    Attributes:
+        now_ms: what the "broker" stamps on the records that are appended from now on.
+    """
+
+    def __init__(self, name: str = "memory") -> None:
+        self.name = name
+        self.now_ms = 0
+        self._entries: list[_Entry] = []
+        self._offset_end = 0
+        self._epoch_of: dict[str, int] = {}
+        self._open: dict[str, _Transaction] = {}
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark."""
+        return self._offset_end
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: readers of committed records see nothing at or after it."""
+        return min((open_.offset_first for open_ in self._open.values()), default=self._offset_end)
+
+    def compact(self, *, keep_until: int | None = None, tombstones_until: int = 0) -> None:
+        """Do what a log cleaner may do in one pass.
+
+        Any sequence of passes is a legal history, so a test may choose both numbers freely.
+
+        Args:
+            keep_until: nothing at or after this offset is touched. Below it only the latest committed record
+                of each key stays. None means: as far as the cleaner may go (to the first open transaction).
+            tombstones_until: tombstones below this offset are older than `delete.retention.ms` and go too.
+        """
+        limit = self.stable_offset if keep_until is None else min(keep_until, self.stable_offset)
+        latest: dict[bytes | None, int] = {}
+        for entry in self._entries:
+            if entry.offset < limit and _is_committed(entry) and entry.record is not None:
+                latest[entry.record.key] = entry.offset
+
+        def stays(entry: _Entry) -> bool:
+            if entry.offset >= limit or entry.record is None:
+                return True
+            if not _is_committed(entry) or latest[entry.record.key] > entry.offset:
+                return False
+            return entry.record.value is not None or entry.offset >= tombstones_until
+
+        self._entries = [entry for entry in self._entries if stays(entry)]
+
+    def _take_over(self, transactional_id: str) -> int:
+        self._end_transaction(transactional_id, _Outcome.ABORTED)
+        epoch = self._epoch_of.get(transactional_id, -1) + 1
+        self._epoch_of[transactional_id] = epoch
+        return epoch
+
+    def _check_epoch(self, transactional_id: str, epoch: int | None) -> None:
+        if epoch is None:
+            raise ProducerError(
+                f"wanted the owner of {transactional_id!r} on {self.name}, found one that has not taken over "
+                "since its last error: take over and read before the next append"
+            )
+        newest = self._epoch_of[transactional_id]
+        if newest != epoch:
+            raise FencedError(
+                f"{transactional_id!r} on {self.name} has a newer owner (epoch {newest}, ours is {epoch}): "
+                "take over, read and decide again"
+            )
+
+    def _append(self, transactional_id: str, writes: Sequence[Write]) -> int:
+        transaction = self._open.get(transactional_id)
+        if transaction is None:
+            transaction = _Transaction(transactional_id, self._offset_end)
+            self._open[transactional_id] = transaction
+        for write in writes:
+            record = LogRecord(
+                offset=self._offset_end,
+                timestamp_ms=self.now_ms,
+                key=write.key,
+                value=write.value,
+                headers=tuple(write.headers.items()),
+            )
+            self._put(transaction, record)
+        return self._offset_end
+
+    def _end_transaction(self, transactional_id: str, outcome: _Outcome) -> None:
+        transaction = self._open.pop(transactional_id, None)
+        if transaction is not None:
+            transaction.outcome = outcome
+            self._put(transaction, None)
+
+    def _put(self, transaction: _Transaction, record: LogRecord | None) -> None:
+        self._entries.append(_Entry(transaction=transaction, record=record, offset=self._offset_end))
+        self._offset_end += 1
+
+    def _read(self, offset_from: int, offset_end: int) -> Iterator[LogRecord]:
+        offset_next = offset_from
+        while offset_next < offset_end:
+            # Looked up anew for each record: the log may be compacted, or grow, while somebody reads it.
+            place = bisect_left(self._entries, offset_next, key=lambda entry: entry.offset)
+            if place == len(self._entries) or self._entries[place].offset >= offset_end:
+                return
+            entry = self._entries[place]
+            if entry.offset >= self.stable_offset:
+                raise DeadlineError(
+                    f"wanted to read {self.name} up to offset {offset_end}, found an open transaction of "
+                    f"{self._blocker()!r} from offset {self.stable_offset} on: nobody can end it meanwhile"
+                )
+            if entry.record is not None and _is_committed(entry):
+                yield entry.record
+            offset_next = entry.offset + 1
+
+    def _blocker(self) -> str:
+        return min(self._open.values(), key=lambda open_: open_.offset_first).transactional_id
+
+
+class MemoryLog:
+    """A `CompactedLog` on a `MemoryTopic`, as the writer `transactional_id`."""
+
+    def __init__(self, topic: MemoryTopic, transactional_id: str = "writer") -> None:
+        self.topic = topic
+        self.transactional_id = transactional_id
+        self._epoch: int | None = None
+        self._breaks_next: _Outcome | None = None
+
+    def take_over(self) -> None:
+        """See `CompactedLog.take_over`."""
+        self._epoch = self.topic._take_over(self.transactional_id)
+
+    def append_atomically(self, writes: Sequence[Write]) -> int:
+        """See `CompactedLog.append_atomically`."""
+        offset_after = self.append_and_stop(writes)
+        if self._breaks_next is not None:
+            outcome, self._breaks_next, self._epoch = self._breaks_next, None, None
+            self.topic._end_transaction(self.transactional_id, outcome)
+            raise ProducerError(
+                f"the connection broke at the commit on {self.topic.name}; whether it was committed is "
+                "unknown: take over, read and decide again"
+            )
+        self.commit()
+        return offset_after
+
+    def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
+        """See `CompactedLog.read`."""
+        return self.topic._read(offset_from, self.topic.end_offset)
+
+    def end_offset(self) -> int:
+        """See `CompactedLog.end_offset`."""
+        return self.topic.end_offset
+
+    def append_and_stop(self, writes: Sequence[Write]) -> int:
+        """Only the first half of an append: the transaction stays open, as if the writer died or hung."""
+        assert writes, "an append of nothing"
+        self._checked()
+        return self.topic._append(self.transactional_id, writes)
+
+    def commit(self) -> None:
+        """The second half of an append that `append_and_stop` began."""
+        self._checked()
+        self.topic._end_transaction(self.transactional_id, _Outcome.COMMITTED)
+
+    def abort(self) -> None:
+        """End what `append_and_stop` began without a trace (but its offsets)."""
+        self._checked()
+        self.topic._end_transaction(self.transactional_id, _Outcome.ABORTED)
+
+    def break_next_append(self, *, committed: bool) -> None:
+        """Let the next append raise `ProducerError`, although it was committed, or since it was not."""
+        self._breaks_next = _Outcome.COMMITTED if committed else _Outcome.ABORTED
+
+    def _checked(self) -> None:
+        try:
+            self.topic._check_epoch(self.transactional_id, self._epoch)
+        except FencedError:
+            # As with Kafka: fatal for this producer, whatever comes next.
+            self._epoch = None
+            raise
+
+
+def _is_committed(entry: _Entry) -> bool:
+    return entry.transaction.outcome is _Outcome.COMMITTED

@@ -1,0 +1,314 @@
+"""The benchmark of the data path. Started by `scripts/bench`."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import bench_report as report
+import click
+from bench_input import KEY_COUNT, make_topics, publish, remove_topics
+from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, measure_latency
+from bench_measure import memory_of, percentile, steady_state, tree_of
+from bench_subjects import Place, Running, Subject, plain_client, plain_spark, running, samzapy_job
+
+from samzapy.adapters.maven.locks import KAFKA_BROKER, read_lock
+from samzapy.testing.broker import DevBroker
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+PARTITIONS = 4
+CORES = 2
+OUTPUT = "bench-output"
+OFFSETS_MAX = 200_000
+WARM_UP = 2_000_000
+MEASURED = {100: 1_600_000, 1000: 800_000}
+LATENCY_INPUT = "trickle"
+QUICK = 0.2
+MEMORY_RECORDS = 5_000_000
+MEMORY_RECORD_BYTES = 100
+MEMORY_EVERY_S = 0.5
+DEADLINE_S = 900.0
+LOAD_MAX = 5.0
+
+SUBJECTS: Mapping[str, Subject] = {
+    "read": plain_spark("(a) Spark: Kafka -> noop", "read"),
+    "read-ours": plain_spark("(a) with samzapy's source settings", "read", source_is_ours=True),
+    "thin": samzapy_job("samzapy, 1 % out", "thin.py"),
+    "plain": plain_spark("(b) Spark: Kafka -> mapInArrow -> Kafka", "copy"),
+    "plain-none": plain_spark("(b) uncompressed, as by default", "copy", compression="none"),
+    "plain-ours": plain_spark(
+        "(b) with samzapy's session and source settings", "copy", source_is_ours=True, session_is_ours=True
+    ),
+    "copy": samzapy_job("samzapy, 1:1", "copy_each.py"),
+    "count": samzapy_job("samzapy, keyed count", "count_keys.py", {"stores.counts.msg.serde": "bytes"}),
+    "client": plain_client("(c) confluent-kafka loop, transactional"),
+}
+NAMES = {word: subject.name for word, subject in SUBJECTS.items()}
+THROUGHPUT = ("read", "read-ours", "thin", "plain", "plain-none", "copy", "count", "client")
+LATENCY = ("plain-none", "copy", "plain-ours")
+REACH = (
+    report.Reach(what="1 % out, of (a)", word="thin", base="read", size=1000, bound=0.6),
+    report.Reach(what="1 % out, of (a)", word="thin", base="read", size=100, bound=0.45),
+    *(
+        report.Reach(what=f"{what}, of {of}", word=word, base=base, size=size, bound=bound)
+        for word, what, bound in (("copy", "1:1", 0.9), ("count", "keyed count", 0.5))
+        for size in MEASURED
+        for base, of in (("plain", "(b)"), ("plain-none", "(b) uncompressed"))
+    ),
+    report.Reach(what="latency p50, of (b) with Spark's defaults", word="copy", base="plain-none", size=0, bound=1.3),
+)
+NOTES = (
+    "One broker and the subject share the machine; CPU is user and system time of the subject's processes alone "
+    "(JVM, Python driver, Python workers), out of /proc. The broker's is nobody's.",
+    f"Every subject: {PARTITIONS} input and output partitions, `local[{CORES}]`, at most {OFFSETS_MAX:,} records a "
+    f"batch, keys of 8 bytes out of {KEY_COUNT:,}, values of which about half is the same in all records.",
+    "samzapy: exactly once, read_committed, headers read, a Python function called per record; the keyed count "
+    "writes its changelog too. (a) calls no Python. (b) is at-least-once, reads no headers, and also calls a Python "
+    "function per record. (c) is one Python process, exactly once, without Spark, state or headers.",
+    "All that write compress with lz4: samzapy's producer does by itself, (b) and (c) are told to, so that the same "
+    "bytes go to the broker. (b) as it is without being told stands beside it, uncompressed.",
+    "The three subjects on samzapy run with the same configuration as any job; only `task.batch.offsets.max` is set.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    servers: str
+    directory: Path
+
+    def place(self, topic: str, name: str) -> Place:
+        return Place(
+            servers=self.servers,
+            topic=topic,
+            output=OUTPUT,
+            partitions=PARTITIONS,
+            directory=self.directory / name,
+            name=name,
+            offsets_max=OFFSETS_MAX,
+            cores=CORES,
+        )
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that nothing outlives it.
+    root = Path(tempfile.mkdtemp(prefix="samzapy-bench-"))
+    broker = DevBroker(root / "broker", heap_mib=1024)
+    try:
+        broker.start()
+        yield Bench(servers=broker.bootstrap_servers, directory=root)
+    finally:
+        broker.stop()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@click.group()
+def main() -> None:
+    """What the data path costs, against Spark and Kafka by themselves."""
+
+
+@main.command()
+@click.option("--quick", is_flag=True, help="A fifth of the records, one round, indicative only.")
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--only", multiple=True, type=click.Choice(list(SUBJECTS)), help="Subjects [default: all].")
+@click.option("--size", "sizes", type=click.Choice([str(size) for size in MEASURED]), multiple=True)
+@click.option("--no-latency", is_flag=True)
+@click.option("--no-throughput", is_flag=True)
+@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
+def data(
+    quick: bool,
+    rounds: int,
+    only: tuple[str, ...],
+    sizes: tuple[str, ...],
+    no_latency: bool,
+    no_throughput: bool,
+    page: Path | None,
+) -> None:
+    """Records per CPU-second and per wall second, start-up, latency; half an hour."""
+    scale, rounds = (QUICK, 1) if quick else (1.0, rounds)
+    begun, load_before = datetime.datetime.now(datetime.UTC), os.getloadavg()
+    runs: list[report.Throughput] = []
+    latencies: dict[str, list[Latency]] = {}
+    with bench() as at:
+        if not no_throughput:
+            words = [word for word in THROUGHPUT if word in only or not only]
+            for size in (int(size) for size in sizes or map(str, MEASURED)):
+                runs += measure_throughput(at, size, words, rounds, scale)
+        if not no_latency:
+            latencies = measure_latencies(at, [word for word in LATENCY if word in only or not only], rounds, scale)
+    records = {size: int((WARM_UP + measured) * scale) for size, measured in MEASURED.items()}
+    conditions = [
+        f"{begun:%Y-%m-%d}, {rounds} round(s), subjects in turn; medians"
+        + ("; a fifth of the records: **indicative only**, the JVM is still compiling." if quick else "."),
+        f"{os.cpu_count()} x {_processor()}; load average {_load(load_before)} before, {_load(os.getloadavg())} after.",
+        *_busy([*(run.load for run in runs), *(one.load for found in latencies.values() for one in found)]),
+        f"Python {platform.python_version()}, pyspark {version('pyspark')}, confluent-kafka "
+        f"{version('confluent-kafka')}, pyarrow {version('pyarrow')}, broker Apache Kafka {_broker_version()}.",
+        "Records: "
+        + ", ".join(f"{count:,} of {size} bytes" for size, count in records.items())
+        + f"; the steady state begins at the first batch end after {int(WARM_UP * scale):,} and ends with the last "
+        "full batch. Start-up is in `first batch`: from the start of the process to the end of the first batch.",
+        f"Latency: {RATE_PER_S} records/s, from `produce` to a `read_committed` reader of the output; "
+        f"{MEASURE_S * scale:g} s after {SETTLE_S:g} s of settling.",
+        *NOTES,
+    ]
+    body = data_section(conditions, runs, latencies)
+    click.echo(body)
+    whole = not (quick or only or sizes or no_latency or no_throughput)
+    if page or whole:
+        report.write_section(page or PAGE, "data", body)
+
+
+def data_section(
+    conditions: Sequence[str], runs: Sequence[report.Throughput], latencies: Mapping[str, Sequence[Latency]]
+) -> str:
+    parts = ["## Throughput and latency", report.reach_table(runs, latencies, REACH)]
+    if runs:
+        parts.append(report.throughput_table(runs, NAMES))
+    if latencies:
+        parts.append(report.latency_table(latencies, NAMES))
+    return "\n\n".join([*parts, "Conditions:", report.bullets(conditions)])
+
+
+def measure_throughput(
+    at: Bench, size: int, words: Sequence[str], rounds: int, scale: float
+) -> list[report.Throughput]:
+    records, warm_up, topic = int((WARM_UP + MEASURED[size]) * scale), int(WARM_UP * scale), f"records-{size}"
+    make_topics(at.servers, [topic], PARTITIONS)
+    publish(at.servers, topic, records, size)
+    runs = []
+    for number in range(rounds):
+        for word in words:
+            remove_topics(at.servers, but=[topic])
+            make_topics(at.servers, [OUTPUT], PARTITIONS)
+            with running(SUBJECTS[word], at.place(topic, f"bench-{size}-{number}-{word}")) as process:
+                looks = list(process.looks(records, DEADLINE_S))
+                run = report.Throughput(
+                    word=word,
+                    size=size,
+                    steady=steady_state(looks, warm_up),
+                    first_s=looks[0].at_s - process.started_s,
+                    load=os.getloadavg()[0],
+                )
+            runs.append(run)
+            us = ", ".join(f"{role} {run.steady.cpu_us_per_record(role):.2f}" for role in run.steady.cpu_s)
+            click.echo(
+                f"{size:5} B  {NAMES[word]:46} {run.steady.per_cpu_s / 1e3:6.1f} k/cpu-s "
+                f"{run.steady.per_wall_s / 1e3:6.1f} k/s  us: {us}  n {run.steady.records} "
+                f"first {run.first_s:.1f} s  load {run.load:.1f}"
+            )
+    remove_topics(at.servers, but=[])
+    return runs
+
+
+def measure_latencies(at: Bench, words: Sequence[str], rounds: int, scale: float) -> dict[str, list[Latency]]:
+    found: dict[str, list[Latency]] = {word: [] for word in words}
+    for number in range(rounds):
+        for word in words:
+            remove_topics(at.servers, but=[])
+            make_topics(at.servers, [OUTPUT, LATENCY_INPUT], PARTITIONS)
+            place = at.place(LATENCY_INPUT, f"latency-{number}-{word}")
+            latency = measure_latency(SUBJECTS[word], place, measure_s=MEASURE_S * scale)
+            found[word].append(latency)
+            click.echo(
+                f"{NAMES[word]:46} p50 {percentile(latency.latencies_ms, 50):.0f} "
+                f"p99 {percentile(latency.latencies_ms, 99):.0f} ms  n {len(latency.latencies_ms)} "
+                f"first {latency.startup_s:.1f} s  load {latency.load:.1f}"
+            )
+    return found
+
+
+class Samples:
+    """What a thread looks up while the subject works: in the midst of batches too."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.found: list[report.Memory] = []
+
+
+@contextmanager
+def sampled(process: Running) -> Iterator[Samples]:
+    samples, ended = Samples(), threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(MEMORY_EVERY_S):
+            samples.found.append(report.Memory(records=samples.records, mib=memory_of(tree_of(process.pid))))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()
+
+
+@main.command()
+@click.option("--records", default=MEMORY_RECORDS, show_default=True)
+@click.option(
+    "--page", type=click.Path(path_type=Path), default=PAGE, help="Write there [default: docs/performance.md]."
+)
+def rss(records: int, page: Path) -> None:
+    """Memory of a keyed count while records pass: does it end?"""
+    with bench() as at:
+        topic = f"records-{MEMORY_RECORD_BYTES}"
+        make_topics(at.servers, [topic, OUTPUT], PARTITIONS)
+        publish(at.servers, topic, records, MEMORY_RECORD_BYTES)
+        with running(SUBJECTS["count"], at.place(topic, "bench-rss")) as process, sampled(process) as samples:
+            for look in process.looks(records, DEADLINE_S):
+                samples.records = look.records
+    steps = report.memory_by_million(samples.found)
+    growth = report.growth_of(steps, lambda step: step.total_mib)
+    verdict = "bounded" if growth <= report.MEMORY_GROWTH_MAX else "**not bounded**"
+    body = "\n\n".join(
+        [
+            "## Memory",
+            f"A keyed count over {records:,} records of {MEMORY_RECORD_BYTES} bytes and {KEY_COUNT:,} keys. "
+            "The largest proportional set size (MiB; what several processes share is counted once, pages of the "
+            "local store's file that are mapped are counted) within each million:",
+            report.memory_table(steps),
+            f"From the second million to the last: x {growth:.2f} (at most {report.MEMORY_GROWTH_MAX} counts as "
+            f"bounded): {verdict}.",
+        ]
+    )
+    click.echo(body)
+    report.write_section(page, "rss", body)
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _load(averages: Sequence[float]) -> str:
+    return f"{averages[0]:.1f}"
+
+
+def _busy(loads: Sequence[float]) -> list[str]:
+    if max(loads, default=0.0) <= LOAD_MAX:
+        return []
+    return [
+        f"Others were at work on this machine (load above {LOAD_MAX:g}): **indicative only**. Rows under different "
+        "loads are not comparable, least of all in latency."
+    ]
+
+
+def _broker_version() -> str:
+    return next(jar.version for jar in read_lock(KAFKA_BROKER) if jar.artifact.startswith("kafka_2"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Topics of the benchmark and what stands on them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget to export it
+
+from samzapy.errors import DeadlineError, SamzapyError
+
+KEY_COUNT = 100_000
+_VALUES_KEPT = 20_000
+
+
+def make_topics(servers: str, names: Iterable[str], partitions: int) -> None:
+    topics = [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names]
+    admin = AdminClient({"bootstrap.servers": servers})  # Kept by name: one that is collected fails its futures.
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+
+
+def remove_topics(servers: str, but: Sequence[str]) -> None:
+    """Every topic but those named and Kafka's own: what a run made goes before the next one."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    names = [
+        name
+        for name in admin.list_topics(timeout=30).topics
+        if name not in but and (name.startswith("__samzapy") or not name.startswith("__"))
+    ]
+    if not names:
+        return
+    for future in admin.delete_topics(names).values():
+        future.result(30)
+    deadline_s = time.monotonic() + 30
+    while set(names) & set(admin.list_topics(timeout=30).topics):
+        if time.monotonic() > deadline_s:
+            raise DeadlineError(f"topics are still there 30 s after their removal: {', '.join(names)}")
+        time.sleep(0.1)
+
+
+def value_of(number: int, size: int) -> bytes:
+    """A JSON text of `size` bytes, about half of it the same in every record, as real messages are."""
+    filling = random.Random(number).randbytes(size)  # the same input at each run, on purpose
+    text = json.dumps({"id": number, "kind": "reading", "unit": "ms", "body": filling.hex()}, separators=(",", ":"))
+    return text.encode()[: size - 2] + b'"}'
+
+
+def publish(servers: str, topic: str, records: int, record_bytes: int) -> None:
+    """`records` records of `record_bytes` (key and value), spread over `KEY_COUNT` keys in random order."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "linger.ms": 20, "batch.size": 1_000_000, "batch.num.messages": 50_000}
+    )
+    keys = [b"%08d" % number for number in range(KEY_COUNT)]
+    values = [value_of(number, record_bytes - 8) for number in range(_VALUES_KEPT)]
+    pick = random.Random(1).random  # the same input at each run, on purpose
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, values[number % _VALUES_KEPT], keys[int(pick() * KEY_COUNT)])
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if not number % 1000:
+            producer.poll(0)
+    if left := producer.flush(120):
+        raise SamzapyError(f"wanted {records} records published to {topic}, found {left} unwritten")
+
+
+def records_on(servers: str, topic: str, partitions: int) -> int:
+    """The sum of the high watermarks; transaction markers count."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench-look"})
+    try:
+        return sum(
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1]
+            for number in range(partitions)
+        )
+    finally:
+        consumer.close()

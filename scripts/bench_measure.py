@@ -1,0 +1,140 @@
+"""What a process tree has used, out of /proc, and what follows from two looks at it.
+
+CPU time is user plus system time of every living process of the tree and of those it has reaped: the JVM, the Python
+driver, the daemon and its workers. Nothing is asked of the subject itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+ROLES = ("JVM", "driver", "workers")
+_NEARLY = 0.98
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The subject at one moment: how many records are done, when, and what it has used so far, by role."""
+
+    at_s: float
+    records: int
+    cpu_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """Between two looks of the steady state."""
+
+    records: int
+    wall_s: float
+    cpu_s: Mapping[str, float]
+
+    @property
+    def per_cpu_s(self) -> float:
+        return self.records / sum(self.cpu_s.values())
+
+    @property
+    def per_wall_s(self) -> float:
+        return self.records / self.wall_s
+
+    def cpu_us_per_record(self, role: str) -> float:
+        return self.cpu_s.get(role, 0.0) * 1e6 / self.records
+
+
+def steady_state(looks: Sequence[Look], warm_up_records: int) -> Steady:
+    """From the first batch end at which `warm_up_records` were done to the end of the last full batch.
+
+    The last batch takes what is left. It is small, and its fixed cost would count as that of a full one.
+
+    Raises:
+        ValueError: there are not two such moments.
+    """
+    # Spark divides a batch by partitions and rounds down, so N batches end a few records early.
+    warm = [look for look in looks if look.records >= warm_up_records * _NEARLY]
+    full = _NEARLY * statistics.median(_sizes(looks) or [0])
+    sizes = _sizes(warm)
+    while sizes and sizes[-1] < full:
+        sizes.pop()
+    if not sizes:
+        raise ValueError(f"wanted two ends of full batches after {warm_up_records} records, found {len(warm)} ends")
+    first, last = warm[0], warm[len(sizes)]
+    return Steady(
+        records=last.records - first.records,
+        wall_s=last.at_s - first.at_s,
+        cpu_s={role: last.cpu_s.get(role, 0.0) - first.cpu_s.get(role, 0.0) for role in ROLES},
+    )
+
+
+def _sizes(looks: Sequence[Look]) -> list[int]:
+    return [after.records - before.records for before, after in pairwise(looks)]
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The nearest-rank percentile."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("wanted at least one value, found none")
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def tree_of(root_pid: int) -> dict[int, str]:
+    """Living processes at and below `root_pid`, and the role of each."""
+    children: dict[int, list[int]] = {}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and (fields := _stat(int(directory.name))) is not None:
+            children.setdefault(int(fields[1]), []).append(int(directory.name))
+    found: dict[int, str] = {}
+    pending = [(root_pid, "")]
+    while pending:
+        pid, above = pending.pop()
+        role = above if above == "workers" else _role(pid)
+        found[pid] = role
+        pending += [(child, role) for child in children.get(pid, [])]
+    return found
+
+
+def cpu_of(tree: Mapping[int, str]) -> dict[str, float]:
+    """CPU seconds by role. The children a process has waited for count as its own."""
+    used = dict.fromkeys(ROLES, 0.0)
+    for pid, role in tree.items():
+        if (fields := _stat(pid)) is not None:
+            used[role] += sum(map(int, fields[11:15])) / _TICKS_PER_S
+    return used
+
+
+def memory_of(tree: Mapping[int, str]) -> dict[str, float]:
+    """Proportional set size in MiB by role, so that what forked workers share is counted once."""
+    used = dict.fromkeys(ROLES, 0.0)
+    for pid, role in tree.items():
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        used[role] += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+    return used
+
+
+def _role(pid: int) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return "driver"
+    if "pyspark.daemon" in command:
+        return "workers"
+    return "JVM" if command[0].endswith("java") else "driver"
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/<pid>/stat from the state on, so that utime, stime, cutime, cstime are 11 to 14."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()

@@ -1,0 +1,188 @@
+"""What the benchmark found as text: tables, and what was to be reached. Nothing is measured here.
+
+`docs/performance.md` has one section per subcommand. A run replaces its own and leaves the others as they stand.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_latency import Latency
+from bench_measure import ROLES, Steady, percentile
+
+TITLE = """# Performance
+
+What the data path costs beside Spark and Kafka by themselves. Written by `scripts/bench`; do not edit.
+Read the figures as ratios within one table: on another machine, or under another load, all of them move.
+"""
+SECTIONS = ("data", "rss")
+MEMORY_GROWTH_MAX = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """One run of one subject.
+
+    `first_s`: from the start of the process to the end of the first batch. `load`: the machine's, at the end.
+    """
+
+    word: str
+    size: int
+    steady: Steady
+    first_s: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """A figure of `word`, divided by that of `base`, is to be at least, or for latency at most, `bound`."""
+
+    what: str
+    word: str
+    base: str
+    size: int
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Proportional set sizes in MiB by role, when so many records were done."""
+
+    records: int
+    mib: Mapping[str, float]
+
+    @property
+    def total_mib(self) -> float:
+        return sum(self.mib.values())
+
+
+def with_section(page: str, name: str, body: str) -> str:
+    """`page` with the section `name` replaced by `body`, or put in its place among `SECTIONS`."""
+    found = {other: _between(page, other) for other in SECTIONS}
+    found[name] = body.strip()
+    parts = [f"{_mark(other)}\n{text}\n{_mark(other, 'end')}\n" for other, text in found.items() if text]
+    return "\n".join([TITLE, *parts])
+
+
+def write_section(path: Path, name: str, body: str) -> None:
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
+    path.write_text(with_section(page, name, body), encoding="utf-8")
+
+
+def _mark(name: str, what: str = "begin") -> str:
+    return f"<!-- {what} {name} -->"
+
+
+def _between(page: str, name: str) -> str:
+    _, begin, rest = page.partition(_mark(name))
+    text, end, _ = rest.partition(_mark(name, "end"))
+    return text.strip() if begin and end else ""
+
+
+def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> str:
+    """One row per subject and record size: medians, and the range of what is compared."""
+    lines = [
+        "| bytes | subject | k records per CPU-second | of runs | k records per s | us CPU per record: "
+        + " | ".join(ROLES)
+        + " | first batch s | load |",
+        "|" + "---|" * (7 + len(ROLES)),
+    ]
+    for size in dict.fromkeys(run.size for run in runs):
+        for word in names:
+            found = [run for run in runs if (run.size, run.word) == (size, word)]
+            if not found:
+                continue
+            per_cpu_s = [run.steady.per_cpu_s / 1e3 for run in found]
+            roles = [_median(run.steady.cpu_us_per_record(role) for run in found) for role in ROLES]
+            lines.append(
+                f"| {size} | {names[word]} | **{_median(per_cpu_s):.0f}** | {_range(per_cpu_s)} "
+                f"| {_median(run.steady.per_wall_s / 1e3 for run in found):.0f} | "
+                + " | ".join(f"{us:.2f}" for us in roles)
+                + f" | {_median(run.first_s for run in found):.1f} | {_median(run.load for run in found):.0f} |"
+            )
+    return "\n".join(lines)
+
+
+def latency_table(found: Mapping[str, Sequence[Latency]], names: Mapping[str, str]) -> str:
+    lines = ["| subject | p50 ms | of runs | p99 ms | first output s | records | load |", "|" + "---|" * 7]
+    for word, latencies in found.items():
+        p50, p99 = ([percentile(latency.latencies_ms, percent) for latency in latencies] for percent in (50.0, 99.0))
+        lines.append(
+            f"| {names[word]} | **{_median(p50):.0f}** | {_range(p50)} | {_median(p99):.0f} "
+            f"| {_median(latency.startup_s for latency in latencies):.1f} "
+            f"| {sum(len(latency.latencies_ms) for latency in latencies)} "
+            f"| {_median(latency.load for latency in latencies):.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def reach_table(
+    runs: Sequence[Throughput], latencies: Mapping[str, Sequence[Latency]], reaches: Sequence[Reach]
+) -> str:
+    """Each figure that is to be reached, and whether it is. One whose subjects did not run is left out."""
+    lines = ["| to be reached | bytes | wanted | found | |", "|" + "---|" * 5]
+    for reach in reaches:
+        if reach.size:
+            ratio = ratio_of(runs, reach)
+            if ratio is not None:
+                verdict = "pass" if ratio >= reach.bound else "**fail**"
+                lines.append(f"| {reach.what} | {reach.size} | >= {reach.bound:.2f} | {ratio:.2f} | {verdict} |")
+        elif reach.word in latencies and reach.base in latencies:
+            ratio = _p50(latencies[reach.word]) / _p50(latencies[reach.base])
+            verdict = "pass" if ratio <= reach.bound else "**fail**"
+            lines.append(f"| {reach.what} | - | <= {reach.bound:.2f} | {ratio:.2f} | {verdict} |")
+    return "\n".join(lines)
+
+
+def ratio_of(runs: Sequence[Throughput], reach: Reach) -> float | None:
+    """The ratio of the medians of records per CPU-second."""
+    both = [
+        [run.steady.per_cpu_s for run in runs if (run.size, run.word) == (reach.size, word)]
+        for word in (reach.word, reach.base)
+    ]
+    return _median(both[0]) / _median(both[1]) if all(both) else None
+
+
+def memory_by_million(samples: Sequence[Memory], step: int = 1_000_000) -> Sequence[Memory]:
+    """The largest of each step, by total; a sample belongs to the step of the last record that was done."""
+    steps: dict[int, Memory] = {}
+    for sample in samples:
+        number = max(0, sample.records - 1) // step
+        if number not in steps or sample.total_mib > steps[number].total_mib:
+            steps[number] = sample
+    return [Memory(records=(number + 1) * step, mib=steps[number].mib) for number in sorted(steps)]
+
+
+def growth_of(steps: Sequence[Memory], measure: Callable[[Memory], float]) -> float:
+    """The last step's figure, divided by the second's: the first step still loads and compiles."""
+    return measure(steps[-1]) / measure(steps[1])
+
+
+def memory_table(steps: Sequence[Memory]) -> str:
+    lines = ["| records | " + " | ".join(ROLES) + " | together |", "|" + "---|" * (2 + len(ROLES))]
+    lines += [
+        f"| {step.records / 1e6:g} M | "
+        + " | ".join(f"{step.mib.get(role, 0.0):.0f}" for role in ROLES)
+        + f" | {step.total_mib:.0f} |"
+        for step in steps
+    ]
+    return "\n".join(lines)
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _p50(latencies: Sequence[Latency]) -> float:
+    return _median(percentile(latency.latencies_ms, 50) for latency in latencies)
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def _range(values: Sequence[float]) -> str:
+    return "-".join(f"{value:.0f}" for value in (min(values), max(values)))

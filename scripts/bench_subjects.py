@@ -1,0 +1,260 @@
+"""Subjects of the benchmark: how each is started, how far it is, how it is ended.
+
+Progress of everything on Spark is read off its checkpoint directory: a file under `commits/` means that the batch ran
+to its end (for samzapy: that all its transactions are committed), the file of the same number under `offsets/` says
+where. So nothing is asked of the subject, and at the moment of a look no batch is in flight.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_measure import Look, cpu_of, tree_of
+
+from samzapy.adapters.spark.query import SOURCE_OPTIONS
+from samzapy.adapters.spark.session import SETTINGS as SESSION_SETTINGS
+from samzapy.errors import DeadlineError, SamzapyError
+from samzapy.testing.job_process import scratch_root
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = ROOT / "benchmarks"
+BIN = Path(sys.executable).parent
+LOOK_EVERY_S = 0.02
+_QUIET = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a run works: the broker, its topics, a directory of its own."""
+
+    servers: str
+    topic: str
+    output: str
+    partitions: int
+    directory: Path
+    name: str
+    offsets_max: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is measured: its name in the table, its command, where its batches can be seen."""
+
+    name: str
+    command: Callable[[Place], Sequence[str]]
+    checkpoint: Callable[[Place], Path | None]
+    tells: bool = False
+    """Prints its progress instead."""
+
+
+def samzapy_job(name: str, job: str, settings: Mapping[str, str] | None = None) -> Subject:
+    def command(place: Place) -> Sequence[str]:
+        properties = {
+            "job.name": place.name,
+            "task.inputs": f"kafka.{place.topic}",
+            "systems.kafka.bootstrap.servers": place.servers,
+            "task.batch.offsets.max": str(place.offsets_max),
+            "local.store.dir": str(place.directory / "state"),
+            **(settings or {}),
+        }
+        config = ["--config", str(JOBS / "bench.properties")]
+        return [
+            str(BIN / "samzapy"),
+            "run",
+            str(JOBS / job),
+            *config,
+            *_repeated("--set", properties),
+            "--master",
+            f"local[{place.cores}]",
+        ]
+
+    def checkpoint(place: Place) -> Path | None:
+        # The directory of a dead execution is removed when the next one starts: the living one has the newest.
+        found = sorted(scratch_root().glob("container-*/checkpoint"), key=lambda path: path.stat().st_mtime)
+        return next((path for path in reversed(found) if _owned_by(path.parent, place)), None)
+
+    return Subject(name=name, command=command, checkpoint=checkpoint)
+
+
+def _owned_by(scratch: Path, place: Place) -> bool:
+    """Whether this scratch directory is of the run's job: others may run on this machine."""
+    try:
+        _, pid, _ = (scratch / "owner").read_text().split()
+        return f"job.name={place.name}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return False
+
+
+def plain_spark(
+    name: str, what: str, *, source_is_ours: bool = False, session_is_ours: bool = False, compression: str = "lz4"
+) -> Subject:
+    """Spark alone, with its defaults or with samzapy's settings. `compression` is the Kafka sink's."""
+
+    def command(place: Place) -> Sequence[str]:
+        session = {"spark.ui.enabled": "false"}
+        if session_is_ours:
+            session = {**SESSION_SETTINGS, "spark.sql.adaptive.enabled": "false"}
+        source = SOURCE_OPTIONS if source_is_ours else {}
+        return [
+            *(str(BIN / "spark-submit"), *_QUIET, *_repeated("--conf", session)),
+            *("--master", f"local[{place.cores}]"),
+            *(str(JOBS / "plain_spark.py"), what, "--servers", place.servers, "--topic", place.topic),
+            *("--output", place.output, "--checkpoint", str(_plain_checkpoint(place, session_is_ours))),
+            *("--offsets-max", str(place.offsets_max), *_repeated("--source-option", source)),
+            *_repeated("--sink-option", {"kafka.compression.type": compression}),
+        ]
+
+    return Subject(name=name, command=command, checkpoint=lambda place: _plain_checkpoint(place, session_is_ours))
+
+
+def _repeated(option: str, settings: Mapping[str, str]) -> list[str]:
+    return [part for key, value in settings.items() for part in (option, f"{key}={value}")]
+
+
+def _plain_checkpoint(place: Place, in_memory: bool) -> Path:
+    """On disk as a user would have it; with our settings in memory, as ours is."""
+    memory = Path(f"/dev/shm/samzapy-bench-{os.getuid()}")  # on purpose
+    return (memory if in_memory else place.directory) / f"checkpoint-{place.name}"
+
+
+def plain_client(name: str) -> Subject:
+    def command(place: Place) -> Sequence[str]:
+        return [
+            *(sys.executable, str(JOBS / "plain_client.py"), "--servers", place.servers, "--topic", place.topic),
+            *("--partitions", str(place.partitions), "--output", place.output),
+            *("--transaction", str(place.offsets_max // place.partitions)),
+        ]
+
+    return Subject(name=name, command=command, checkpoint=lambda place: None, tells=True)
+
+
+class Running:
+    """A subject at work."""
+
+    def __init__(self, subject: Subject, place: Place) -> None:
+        self._subject = subject
+        self._place = place
+        place.directory.mkdir(parents=True, exist_ok=True)
+        self.log_path = place.directory / f"{place.name}.log"
+        self.started_s = time.monotonic()
+        with self.log_path.open("wb") as log:
+            self._child = subprocess.Popen(
+                list(subject.command(place)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={
+                    **os.environ,
+                    "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+                    "PYSPARK_PYTHON": sys.executable,
+                },
+                start_new_session=True,
+            )
+        self._tree: dict[int, str] = {}
+        self._tree_at_s = 0.0
+        self._checkpoint: Path | None = None
+        self._batch = -1
+        self._log_read = 0
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def tree(self) -> Mapping[int, str]:
+        """The living processes, looked for anew at most every half second, because that takes a while."""
+        if time.monotonic() - self._tree_at_s > 0.5:
+            self._tree, self._tree_at_s = tree_of(self._child.pid), time.monotonic()
+        return self._tree
+
+    def looks(self, records_total: int, deadline_s: float, first_offsets: int = 0) -> Iterator[Look]:
+        """A look at each batch end until `records_total` are done."""
+        records = 0
+        while records < records_total:
+            found = self._records_done()
+            if found is not None and found - first_offsets > records:
+                records = found - first_offsets
+                self._tree_at_s = 0.0
+                at_s = time.monotonic()
+                yield Look(at_s=at_s, records=records, cpu_s=cpu_of(self.tree()))
+                continue
+            if self._child.poll() is not None:
+                raise SamzapyError(f"{self._subject.name} ended with {self._child.returncode}; see {self.log_path}")
+            if time.monotonic() - self.started_s > deadline_s:
+                raise DeadlineError(
+                    f"{self._subject.name}: {records} of {records_total} records; see {self.log_path}"
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def _records_done(self) -> int | None:
+        if self._subject.tells:
+            return self._records_told()
+        self._checkpoint = self._checkpoint or self._subject.checkpoint(self._place)
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return None
+        batch = self._batch
+        while (checkpoint / "commits" / str(batch + 1)).exists():
+            batch += 1
+        if batch == self._batch:
+            return None
+        self._batch = batch
+        return offsets_sum((checkpoint / "offsets" / str(batch)).read_text())
+
+    def _records_told(self) -> int | None:
+        with self.log_path.open() as log:
+            log.seek(self._log_read)
+            text = log.read()
+        done, newline, _ = text.rpartition("\n")
+        self._log_read += len(done) + len(newline)
+        told = [line.split()[1] for line in done.splitlines() if line.startswith("records ")]
+        return int(told[-1]) if told else None
+
+    def end(self) -> None:
+        """Ends every process of it; what it left on disk is removed."""
+        tree = tree_of(self._child.pid) if self._child.poll() is None else {}
+        self._child.send_signal(signal.SIGTERM)
+        try:
+            self._child.wait(15)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait(15)
+        time.sleep(0.5)
+        for pid in tree:
+            if pid != self._child.pid and _is_of_session(pid, self._child.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for in_memory in (False, True):
+            shutil.rmtree(_plain_checkpoint(self._place, in_memory), ignore_errors=True)
+
+
+def offsets_sum(offsets_file: str) -> int:
+    """The sum of the end offsets in a file of Spark's `offsets/`: with inputs that begin at 0, the records read."""
+    by_topic = json.loads(offsets_file.splitlines()[-1])
+    return sum(offset for partitions in by_topic.values() for offset in partitions.values())
+
+
+def _is_of_session(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader
+    except ProcessLookupError:
+        return False
+
+
+@contextmanager
+def running(subject: Subject, place: Place) -> Iterator[Running]:
+    found = Running(subject, place)
+    try:
+        yield found
+    finally:
+        found.end()

@@ -1,0 +1,168 @@
+"""What the demo shows while it works: a bar on a terminal, a plain line now and then where there is none.
+
+(A rich progress bar prints nothing at all without a terminal.)
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+FLIGHTS = 336_776
+_LINE_EVERY_S = 2.0
+_STARTING_LINE_EVERY_S = 10.0
+_RATE_OVER_S = 5.0
+_ANSWER_WITHIN_S = 2.0
+_STARTING = "Spark starts, which takes 10 to 20 s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the coordinator says of the job. `lag` and `ends` (the inputs' ends, summed) are None until known."""
+
+    records_in: int
+    records_out: int
+    lag: int | None
+    ends: int | None
+
+    def has_read(self, count: int) -> bool:
+        """Whether the inputs hold `count` records and all are processed, committed that is."""
+        return self.lag == 0 and self.ends is not None and self.ends >= count
+
+
+def ask_status(url: str) -> Status | None:
+    """`GET /status`; None while nobody answers, or not yet as the leader."""
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_WITHIN_S) as answer:
+            return parse_status(json.load(answer))
+    except (urllib.error.URLError, OSError, ValueError):
+        return None
+
+
+def parse_status(found: Any) -> Status:
+    """The answer's figures. Positions count once every task has some: before that, a sum would be too small."""
+    tasks, totals = found["tasks"], found["totals"]
+    ends = [position["offsetEnd"] for task in tasks for position in task["positions"]]
+    is_known = bool(tasks) and all(task["positions"] for task in tasks) and None not in ends
+    return Status(
+        records_in=totals["recordsIn"],
+        records_out=totals["recordsOut"],
+        lag=totals["lag"],
+        ends=sum(ends) if is_known else None,
+    )
+
+
+class Show(Protocol):
+    """One phase of the work as it goes on."""
+
+    def published(self, count: int) -> None: ...
+    def starting(self, now_s: float) -> None: ...
+    def processed(self, status: Status, now_s: float) -> None: ...
+
+
+class Screen(Protocol):
+    """Where phases are shown."""
+
+    def phase(self, name: str) -> AbstractContextManager[Show]: ...
+
+
+def make_screen() -> Screen:
+    """A bar where it can be seen, lines elsewhere."""
+    console = Console()
+    return _Bars(console) if console.is_terminal and not console.is_dumb_terminal else _Lines()
+
+
+class _Rate:
+    """Records per second over the last seconds: batches end in one moment, so a shorter time says nothing."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def of(self, count: int, now_s: float) -> float:
+        self._looks.append((now_s, count))
+        while now_s - self._looks[0][0] > _RATE_OVER_S:
+            self._looks.popleft()
+        began_s, before = self._looks[0]
+        return 0.0 if now_s <= began_s else (count - before) / (now_s - began_s)
+
+
+def _text(status: Status, rate: float) -> str:
+    lag = "?" if status.lag is None else f"{status.lag:,}"
+    return f"in {status.records_in:,}  out {status.records_out:,}  lag {lag}  {rate:,.0f} rec/s"
+
+
+class _Bars:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Show]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[said]}"),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            yield _Bar(progress, progress.add_task(name, total=FLIGHTS, said=""))
+
+
+class _Bar:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task, self._rate = progress, task, _Rate()
+
+    def published(self, count: int) -> None:
+        self._progress.update(self._task, completed=count, said=f"{count:,} flights")
+
+    def starting(self, now_s: float) -> None:
+        self._progress.update(self._task, said=_STARTING)
+
+    def processed(self, status: Status, now_s: float) -> None:
+        said = _text(status, self._rate.of(status.records_in, now_s))
+        self._progress.update(self._task, completed=status.records_in, said=said)
+
+
+class _Lines:
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Show]:
+        yield _PlainLines(name)
+
+
+class _PlainLines:
+    def __init__(self, name: str) -> None:
+        self._name, self._rate = name, _Rate()
+        self._began_s = self._line_at_s = time.monotonic()
+        self._starting_lines = 0
+
+    def published(self, count: int) -> None:
+        if self._is_due(time.monotonic()):
+            print(f"  {self._name}: {count:,} flights")
+
+    def starting(self, now_s: float) -> None:
+        if self._starting_lines == 0 or self._is_due(now_s, _STARTING_LINE_EVERY_S):
+            self._starting_lines += 1
+            self._line(now_s, _STARTING)
+
+    def processed(self, status: Status, now_s: float) -> None:
+        rate = self._rate.of(status.records_in, now_s)
+        if self._is_due(now_s) or status.lag == 0:
+            self._line(now_s, _text(status, rate))
+
+    def _line(self, now_s: float, text: str) -> None:
+        print(f"  {self._name}: {now_s - self._began_s:4.1f} s  {text}")
+
+    def _is_due(self, now_s: float, every_s: float = _LINE_EVERY_S) -> bool:
+        if now_s - self._line_at_s < every_s:
+            return False
+        self._line_at_s = now_s
+        return True

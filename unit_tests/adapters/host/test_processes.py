@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.testing.waiting import wait_until
+
+
+@pytest.fixture
+def sleeper() -> Iterator[ProcessIdentity]:
+    """A process that does nothing for longer than any test."""
+    with subprocess.Popen(["sleep", "600"]) as child:
+        yield ProcessIdentity.of(child.pid)
+        child.kill()
+
+
+def test_a_running_process_is_alive(sleeper: ProcessIdentity) -> None:
+    assert sleeper.is_alive()
+    assert not sleeper.wait_gone(deadline_s=0)
+
+
+def test_a_killed_process_is_gone_and_reaped(sleeper: ProcessIdentity) -> None:
+    assert sleeper.send(signal.SIGKILL)
+
+    assert sleeper.wait_gone(deadline_s=10)
+    assert not sleeper.is_alive()
+    assert not os.path.exists(f"/proc/{sleeper.pid}")
+
+
+def test_a_process_that_took_over_a_pid_is_another_one(sleeper: ProcessIdentity) -> None:
+    earlier = replace(sleeper, started_ticks=sleeper.started_ticks - 1)
+
+    assert not earlier.is_alive()
+    assert not earlier.send(signal.SIGKILL)
+    assert earlier.wait_gone(deadline_s=0)
+    assert sleeper.is_alive()
+
+
+def test_the_same_pid_and_time_of_another_boot_is_another_process(sleeper: ProcessIdentity) -> None:
+    assert not replace(sleeper, boot_id="the boot before").is_alive()
+
+
+def test_a_stopped_process_is_alive_and_says_so(sleeper: ProcessIdentity) -> None:
+    sleeper.send(signal.SIGSTOP)
+
+    wait_until(sleeper.is_stopped, 10.0, "the process to stop")
+    assert sleeper.is_alive()
+
+
+def test_a_zombie_is_gone(sleeper: ProcessIdentity) -> None:
+    os.kill(sleeper.pid, signal.SIGKILL)
+    wait_until(lambda: not sleeper.is_alive(), 10.0, "the process to become a zombie")
+
+    assert os.path.exists(f"/proc/{sleeper.pid}")
+    assert not sleeper.send(signal.SIGTERM)
+
+
+def test_a_process_whose_first_thread_ended_is_alive_as_long_as_another_runs() -> None:
+    exit_thread = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+    program = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start();"
+        f"ctypes.CDLL(None).syscall({exit_thread}, 0)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as child:
+        process = ProcessIdentity.of(child.pid)
+        stat = Path(f"/proc/{child.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", 10.0, "the first thread to end")
+
+        seen = process.is_alive(), process.wait_gone(deadline_s=0)
+        child.kill()
+
+    assert (True, False) == seen
+    assert process.wait_gone(deadline_s=0)
+
+
+def test_a_pid_that_nobody_has_is_refused() -> None:
+    with pytest.raises(ProcessLookupError):
+        ProcessIdentity.of(2**22 + 1)

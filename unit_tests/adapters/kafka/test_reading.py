@@ -1,0 +1,92 @@
+"""Asking for offsets while brokers come and go; what a real broker shows is in integration_tests."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from samzapy.adapters.kafka import reading
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.errors import BrokerUnavailableError, MissingTopicError
+
+
+class Cluster:
+    """An admin client whose cluster has the topic `orders` with one partition, which lacks a leader at first."""
+
+    def __init__(self, *, asks_without_leader: float, partitions: tuple[int, ...] = (0,)) -> None:
+        self._asks_left = asks_without_leader
+        self._partitions = partitions
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        self._asks_left -= 1
+        found: dict[TopicPartition, Future[Any]] = {at: Future() for at in wanted}
+        for future in found.values():
+            if self._asks_left >= 0:
+                error = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
+                future.set_exception(KafkaException(error))
+            else:
+                future.set_result(SimpleNamespace(offset=42))
+        return found
+
+    def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
+        known = self._partitions if topic == "orders" else ()
+        partitions = {number: SimpleNamespace(leader=-1) for number in known}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
+
+
+class Restarted(Cluster):
+    """One whose broker was restarted: the client's leader epoch is refused until it looks who leads."""
+
+    def __init__(self) -> None:
+        super().__init__(asks_without_leader=0)
+        self._has_looked = False
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        if self._has_looked:
+            return super().list_offsets(wanted)
+        refused: Future[Any] = Future()
+        refused.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        return dict.fromkeys(wanted, refused)
+
+    def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
+        self._has_looked = True
+        return super().list_topics(topic)
+
+
+def asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, topic: str, deadline_s: float) -> int:
+    monkeypatch.setattr(reading, "_APPEARS_WITHIN_S", 0.1)
+    admin = SimpleNamespace(client=cluster, connection=KafkaConnection(bootstrap_servers="b:1"))
+    admin.unavailable = lambda waited_s, doing: BrokerUnavailableError(doing)
+    monkeypatch.setattr(reading, "Admin", lambda connection: admin)
+    return PartitionReader(admin.connection, topic).end_offset(deadline_s)
+
+
+def test_a_partition_without_a_leader_is_waited_for_longer_than_a_topic_that_may_not_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that is killed and comes back knows the topics before it leads them."""
+    assert 42 == asked(Cluster(asks_without_leader=6), monkeypatch, "orders", 30.0)
+
+
+def test_a_partition_that_never_gets_a_leader_is_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BrokerUnavailableError):
+        asked(Cluster(asks_without_leader=float("inf")), monkeypatch, "orders", 0.5)
+
+
+def test_a_client_that_is_refused_looks_who_leads_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 42 == asked(Restarted(), monkeypatch, "orders", 30.0)
+
+
+@pytest.mark.parametrize(("topic", "partitions"), [("others", (0,)), ("orders", (1,))])
+def test_what_is_not_there_is_named_soon(
+    monkeypatch: pytest.MonkeyPatch, topic: str, partitions: tuple[int, ...]
+) -> None:
+    cluster = Cluster(asks_without_leader=float("inf"), partitions=partitions)
+
+    with pytest.raises(MissingTopicError, match=f"the offsets of {topic} at b:1"):
+        asked(cluster, monkeypatch, topic, 30.0)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Row
+
+from samzapy.adapters.spark.rows import REPORT_DDL, report_of, reports_batch, rows_of, runs
+from samzapy.container.work import Report, ReportKind, Rows
+
+HEADERS = pa.string()
+
+
+def a_batch(routes: list[int], *, headers: list[Any] | None = None) -> pa.RecordBatch:
+    """Rows as Spark hands them in; the offset counts within the batch."""
+    count = len(routes)
+    return pa.RecordBatch.from_pydict(
+        {
+            "route": pa.array(routes, pa.int64()),
+            "offset": pa.array(range(count), pa.int64()),
+            "key": pa.array([b"k"] * count, pa.binary()),
+            "value": pa.array([b"v"] * count, pa.binary()),
+            "timestamp_ms": pa.array([5] * count, pa.int64()),
+            "headers": pa.array(headers if headers is not None else [None] * count, HEADERS),
+        }
+    )
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=4))
+def test_runs_are_all_rows_in_order_each_with_one_route(batches: list[list[int]]) -> None:
+    found = list(runs(map(a_batch, batches)))
+
+    assert [(route, offset) for routes in batches for offset, route in enumerate(routes)] == [
+        (route, offset) for route, batch in found for offset in batch.column("offset").to_pylist()
+    ]
+    assert all({route} == set(batch.column("route").to_pylist()) for route, batch in found)
+
+
+def test_a_run_is_as_long_as_its_route_lasts_and_a_route_may_come_again() -> None:
+    assert [(0, 2), (1, 1), (0, 1)] == [(route, batch.num_rows) for route, batch in runs([a_batch([0, 0, 1, 0])])]
+
+
+def test_a_batch_of_one_route_is_not_cut() -> None:
+    batch = a_batch([3, 3])
+
+    ((route, found),) = runs([a_batch([]), batch])
+
+    assert (3, True) == (route, found is batch)
+
+
+def test_columns_become_plain_lists() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "route": pa.array([1, 1], pa.int64()),
+            "offset": pa.array([7, 9], pa.int64()),
+            "key": pa.array([None, b""], pa.binary()),
+            "value": pa.array([b"\xff", None], pa.binary()),
+            "timestamp_ms": pa.array([1, 2], pa.int64()),
+            "headers": pa.array([None, None], HEADERS),
+        }
+    )
+
+    assert Rows(1, [7, 9], [None, b""], [b"\xff", None], [1, 2], None) == rows_of(1, batch)
+
+
+def test_headers_are_pairs_in_order_and_only_where_there_are_any() -> None:
+    headers = ['[{"key":"a","value":"MQ=="},{"key":"a","value":null}]', None, "[]"]
+
+    found = rows_of(0, a_batch([0, 0, 0], headers=headers))
+
+    assert [[("a", b"1"), ("a", None)], None, []] == found.headers
+
+
+def test_a_slice_of_a_batch_has_its_own_rows_and_headers() -> None:
+    batch = a_batch([0, 1, 1], headers=['[{"key":"a","value":"MQ=="}]', None, None])
+    found = [rows_of(route, run) for route, run in runs([batch])]
+
+    assert [[0], [1, 2]] == [list(rows.offsets) for rows in found]
+    assert [[[("a", b"1")]], None] == [rows.headers for rows in found]
+
+
+@pytest.mark.parametrize("kind", ReportKind)
+def test_reports_come_through_spark_as_they_were(kind: ReportKind) -> None:
+    report = Report(
+        kind=kind, route=2, offset_next=2**40, records_in=1, records_out=2, dead_letters=3, commits=4, error="ä\n"
+    )
+
+    batch = reports_batch([report, report])
+
+    assert [report, report] == [report_of(Row(**fields)) for fields in batch.to_pylist()]
+    assert [field.split()[0] for field in REPORT_DDL.split(", ")] == batch.schema.names

@@ -1,0 +1,272 @@
+"""The HTTP server and its client against each other, and against servers that are not ours."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+
+from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.adapters.web.inbox import CommandInbox
+from samzapy.adapters.web.server import CoordinatorServer
+from samzapy.errors import ConfigError
+from samzapy.testing.builders import a_submission
+from unit_tests.coordinator.test_heartbeats import BODY
+from unit_tests.coordinator.world import World
+
+IDLE = BODY | {"held": []}
+CLIENT = HttpCoordinatorClient()
+
+
+class Job:
+    """A coordinator on a memory log behind a real server; its loop runs in a thread while `looping`."""
+
+    def __init__(self):
+        self.world = World()
+        self.inbox = CommandInbox()
+        self.world.take = self.inbox.take
+        self.service = None
+        self.server = CoordinatorServer(
+            host="127.0.0.1",
+            port=0,
+            snapshot=lambda: None if self.service is None else self.service.status(),
+            put=self.inbox.put,
+            clock=self.world.clock,
+            lease_ms=10_000,
+        )
+        self.url = self.server.start()
+
+    def lead(self):
+        self.service = self.world.coordinator()
+        self.service.take_office()
+        self.service.submit(a_submission())
+
+    @contextmanager
+    def looping(self):
+        ended = threading.Event()
+
+        def loop():
+            while not ended.is_set():
+                self.service.run_once(10)
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def ask(self, method, path, body=None, content_type="application/json", host=None):
+        target = urlsplit(self.url)
+        connection = HTTPConnection(target.hostname, target.port, timeout=10)
+        headers = {"Content-Type": content_type} | ({} if host is None else {"Host": host})
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read() or b"null")
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def job():
+    found = Job()
+    yield found
+    found.server.stop()
+
+
+def test_who_does_not_lead_yet_answers_503(job):
+    assert (503, {"leader": None}) == job.ask("GET", "/status")
+    assert (503, {"leader": None}) == job.ask("POST", "/containerHeartbeat", json.dumps(IDLE))
+    assert CLIENT.heartbeat(job.url, IDLE, 2000) is None
+
+
+def test_a_new_execution_is_registered_by_its_first_heartbeat_and_told_that_it_lives(job):
+    job.lead()
+
+    with job.looping():
+        answer = CLIENT.heartbeat(job.url, IDLE, 5000)
+
+    assert (True, 1) == (answer.alive, answer.term)
+    expected = {"alive": True, "job": "flights-1", "term": 1, "executionContainerId": "e1"}
+    assert (200, expected) == job.ask("GET", "/containerHeartbeat?executionContainerId=e1")
+
+
+def test_an_execution_that_cannot_be_registered_in_time_is_not_told_that_it_is_dead(job):
+    job.lead()
+
+    assert CLIENT.heartbeat(job.url, IDLE, 5000) is None
+
+
+def test_an_execution_with_grants_that_this_log_never_gave_is_told_to_stop(job):
+    job.lead()
+
+    assert CLIENT.heartbeat(job.url, BODY, 5000).alive is False
+
+
+def test_an_execution_that_nobody_expects_is_not_alive(job):
+    job.lead()
+
+    status, answer = job.ask("GET", "/containerHeartbeat?executionContainerId=unknown")
+
+    assert (200, False) == (status, answer["alive"])
+    assert 400 == job.ask("GET", "/containerHeartbeat")[0]
+
+
+def test_heartbeats_reach_the_coordinator_and_status_shows_them(job):
+    job.lead()
+    with job.looping():
+        CLIENT.heartbeat(job.url, IDLE, 5000)
+
+    CLIENT.heartbeat(job.url, IDLE | {"figures": {"recordsIn": 11}}, 5000)
+    job.service.run_once(0)
+
+    assert 11 == CLIENT.status(job.url, "flights-1", 5000)["totals"]["recordsIn"]
+    assert CLIENT.status(job.url, "another-1", 5000) is None
+
+
+def test_the_job_model_is_shown(job):
+    job.lead()
+
+    status, model = job.ask("GET", "/jobModel")
+
+    assert 200 == status
+    assert 4 == len(model["containers"][0]["tasks"])
+
+
+def test_a_coordinator_that_was_stopped_for_longer_than_a_lease_answers_503(job):
+    job.lead()
+    job.world.clock.advance(10_001)
+
+    assert (503, {"leader": "http://a:1"}) == job.ask("GET", "/status")
+
+
+def test_who_was_taken_over_from_names_the_new_leader(job):
+    job.lead()
+    job.world.coordinator("b", pid=2).take_office()
+    job.world.clock.advance(1000)
+    with pytest.raises(Exception, match="term 2"):
+        job.service.run_once(0)
+
+    assert (503, {"leader": "http://b:1"}) == job.ask("GET", "/jobModel")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b'{"job": 5}', "application/json", 400),
+        (b"x" * (64 * 1024 + 1), "application/json", 413),
+        (b"{}", "text/plain", 415),
+    ],
+)
+def test_what_is_no_heartbeat_is_refused_with_a_reason(job, body, content_type, status):
+    job.lead()
+
+    found, answer = job.ask("POST", "/containerHeartbeat", body, content_type)
+
+    assert status == found
+    assert "wanted" in answer["reason"]
+    assert "Traceback" not in answer["reason"]
+
+
+def test_only_names_of_this_host_are_answered(job):
+    job.lead()
+
+    target = urlsplit(job.url)
+    connection = HTTPConnection(target.hostname, target.port, timeout=10)
+    connection.request("GET", "/status", headers={"Host": "evil.example"})
+    assert 400 == connection.getresponse().status
+    connection.close()
+
+
+def test_a_path_or_method_that_is_not_there_is_refused(job):
+    assert 404 == job.ask("GET", "/nothing")[0]
+    assert 405 == job.ask("POST", "/status")[0]
+
+
+def test_a_port_that_is_taken_is_named(job):
+    port = urlsplit(job.url).port
+    other = CoordinatorServer(
+        host="127.0.0.1", port=port, snapshot=lambda: None, put=job.inbox.put, clock=job.world.clock, lease_ms=1
+    )
+
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        other.start()
+
+
+def test_a_full_inbox_is_no_room_and_nobody_waits():
+    inbox = CommandInbox(waiting_max=1)
+
+    assert [True, False] == [inbox.put("a"), inbox.put("b")]
+    assert ["a"] == inbox.take(0)
+    assert [] == inbox.take(1)
+
+
+@contextmanager
+def somebody_else(*pieces, pause_s=0.0):
+    """A server that sends `pieces` to whoever connects."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            try:
+                for piece in pieces:
+                    connection.sendall(piece)
+                    time.sleep(pause_s)
+            except OSError:
+                return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        thread.join()
+        listening.close()
+
+
+def http(body, status="200 OK"):
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+ANOTHER_JOB = {"alive": True, "job": "other-1", "term": 1, "executionContainerId": "e1"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(b"{}"),
+        http(b"<html>hello</html>"),
+        http(json.dumps(ANOTHER_JOB).encode()),
+        http(json.dumps(ANOTHER_JOB | {"job": "flights-1", "executionContainerId": "e2"}).encode()),
+        http(json.dumps(ANOTHER_JOB | {"job": "flights-1", "alive": "yes"}).encode()),
+        http(json.dumps(ANOTHER_JOB | {"job": "flights-1", "pad": "x" * 70_000}).encode()),
+        http(b"", "302 Found\r\nLocation: http://127.0.0.1:1/"),
+        b"no http at all\r\n\r\n",
+        b"",
+    ],
+    ids=["empty", "html", "job", "execution", "type", "large", "redirect", "garbage", "nothing"],
+)
+def test_an_answer_of_anybody_else_is_no_answer(answer):
+    with somebody_else(answer) as url:
+        assert CLIENT.heartbeat(url, IDLE, 2000) is None
+
+
+def test_an_answer_that_drips_is_cut_at_the_time_limit():
+    began_s = time.monotonic()
+    with somebody_else(b"HTTP/1.1 200 OK\r\n", *([b"x"] * 30), pause_s=0.1) as url:
+        assert CLIENT.heartbeat(url, IDLE, 300) is None
+        assert 2 > time.monotonic() - began_s
+
+
+@pytest.mark.parametrize("url", ["", "ftp://a", "http://", "http://127.0.0.1:1", "file:///etc/passwd"])
+def test_a_url_that_cannot_be_asked_is_no_answer(url):
+    assert CLIENT.heartbeat(url, IDLE, 500) is None

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from samzapy.cli.main import COMMANDS, LazyCommand, LazyGroup, main, samzapy
+from samzapy.errors import RejectedError
+
+
+@click.command()
+def refuse() -> None:
+    raise RejectedError("Wanted an idle job, found one that runs: stop it first.")
+
+
+@click.command()
+def break_down() -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_listed_command_can_be_loaded(name: str) -> None:
+    command = samzapy.get_command(click.Context(samzapy), name)
+
+    assert command is not None
+    assert name == command.name
+
+
+def test_help_lists_the_commands_without_importing_one() -> None:
+    listing = (
+        "import sys; from samzapy.cli.main import samzapy;"
+        "samzapy.main(['--help'], standalone_mode=False);"
+        "sys.exit(' '.join(m for m in sys.modules if m in {'samzapy.cli.dev', 'pyspark', 'confluent_kafka'}))"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True)
+
+    assert "" == ran.stderr.strip()
+    assert all(name in ran.stdout for name in COMMANDS)
+
+
+def test_an_error_of_ours_is_one_message_and_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(samzapy, "_table", {"refuse": LazyCommand(f"{__name__}:refuse", "")})
+
+    with pytest.raises(SystemExit) as ended:
+        main(["refuse"])
+
+    assert 3 == ended.value.code
+    assert "samzapy: Wanted an idle job, found one that runs: stop it first.\n" == capsys.readouterr().err
+
+
+def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samzapy, "_table", {"break": LazyCommand(f"{__name__}:break_down", "")})
+
+    with pytest.raises(ZeroDivisionError):
+        main(["break"])
+
+
+def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["fly"])
+
+    assert 2 == ended.value.code
+    assert "No such command 'fly'" in capsys.readouterr().err
+
+
+def test_a_group_lists_its_commands_in_order() -> None:
+    group = LazyGroup(name="g", help="", table={"b": LazyCommand("x:b", "second"), "a": LazyCommand("x:a", "first")})
+
+    assert ["a", "b"] == group.list_commands(click.Context(group))

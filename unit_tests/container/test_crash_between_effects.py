@@ -1,0 +1,403 @@
+"""A process that dies between any two effects, any number of times: everything exactly once, in order, sums right.
+
+One task keeps a running sum per key, so each of its outputs depends on every message of the key before it: a message
+lost, doubled or out of order shows in the values and not only in their number. The start procedure is the real one
+(`restore.bring_level`, the start rule) on what the Kafka in memory shows. The last tests take one safeguard away each
+and see it go wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.container import restore
+from samzapy.container.ports import LocalPosition
+from samzapy.container.restore import bring_level
+from samzapy.container.start import Positions, positions_of, starts_of
+from samzapy.container.work import Rows
+from samzapy.container.worker import TaskRunner, TransactionLimits
+from samzapy.errors import ProducerError
+from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.job import ExecutionId
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.changelog import changelog_key
+from samzapy.stream.codec import decode
+from samzapy.stream.log import LogRecord
+from samzapy.task import LoadedTask
+from unit_tests.container.fakes import (
+    Crash,
+    CrashAt,
+    MemoryEnvironment,
+    MemoryKafka,
+    MemoryLocalTransaction,
+    MemoryProducer,
+    MemorySlot,
+    MemoryStateDirectory,
+    MemoryTopics,
+    Trace,
+)
+from unit_tests.container.worlds import SSP_KB, TASK, a_job, a_plan, sum_up
+
+CONFIG = a_job()
+CRASH_POINTS = ("before-begin", "after-produce", "before-commit", "after-kafka-commit", "after-local-commit")
+# Places inside the effects themselves: the commit request on its way, and the local commit (of a restore too).
+ENDS = (*CRASH_POINTS, "kafka-commit", "local-commit", "unknown-committed", "unknown-aborted")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _restores_take_several_transactions() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore, "_RECORDS_PER_COMMIT", 2)
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    offset: int
+    key: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One process from its start to its end.
+
+    Attributes:
+        end, at_hit: where it dies; nowhere if `end` is empty, and then it works until everything is done.
+        host: whose disk it has; what was on another one is older, or gone if `disk_lost`.
+        moved: it is a new execution under a new epoch, with a grant of its own.
+        replayed: so many messages before the start are delivered again.
+        batch, chunk: messages per batch, and per run of rows in it.
+        bytes_max: of a transaction.
+    """
+
+    end: str = ""
+    at_hit: int = 1
+    host: int = 0
+    disk_lost: bool = False
+    moved: bool = False
+    replayed: int = 0
+    batch: int = 3
+    chunk: int = 2
+    bytes_max: int = 40
+
+
+class World:
+    """The job, its cluster and its hosts. The methods that a mutant changes are seams, and nothing else is."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self.kafka = MemoryKafka()
+        self.deaths: list[str] = []
+        self.disks = [MemoryStateDirectory("host-0"), MemoryStateDirectory("host-1")]
+        self.grant = Grant(
+            task_name=TASK,
+            epoch=1,
+            execution_id=ExecutionId("e1"),
+            generation=1,
+            partition_id=0,
+            changelog_partition=0,
+            starts=(BucketStart(ssp_kb=SSP_KB, offset_next=0),),
+        )
+
+    def run(self, lives: Sequence[Life]) -> None:
+        for life in (*lives, Life()):
+            try:
+                self.live(life)
+            except (Crash, ProducerError) as died:
+                self.deaths.append(str(died))
+
+    def live(self, life: Life) -> None:
+        if life.disk_lost:
+            self.disks[life.host] = MemoryStateDirectory(f"host-{life.host}")
+        crash_points = CrashAt(life.end, life.at_hit)
+        self.fence()
+        if life.moved:
+            self.move()
+        start, environment = self.start(self.disks[life.host], crash_points)
+        slot = self.slot(crash_points)
+        if life.end.startswith("unknown"):
+            slot.producer().commit_fails = life.end
+        self.consume(life, start, environment, slot, crash_points)
+
+    def fence(self) -> None:
+        self.kafka.init(self.transactional_id)
+
+    @property
+    def transactional_id(self) -> str:
+        return f"samzapy/{CONFIG.job}/{self.grant.execution_id}/0"
+
+    def move(self) -> None:
+        """What the coordinator does: another execution, another epoch, and the start computed from all of record."""
+        epoch = self.grant.epoch + 1
+        start = starts_of([self.grant], self.positions())[SSP_KB]
+        self.grant = replace(
+            self.grant,
+            epoch=epoch,
+            execution_id=ExecutionId(f"e{epoch}"),
+            starts=(BucketStart(ssp_kb=SSP_KB, offset_next=start),),
+        )
+
+    def start(self, disk: MemoryStateDirectory, crash_points: CrashAt) -> tuple[int, MemoryEnvironment]:
+        starts = starts_of([self.grant], self.positions())
+        disk.crash_points = crash_points
+        environment = bring_level(
+            disk, topics=self.topics(), grant=self.grant, starts=starts, config=CONFIG, boot_id="boot-a", now_ms=0
+        )
+        assert isinstance(environment, MemoryEnvironment)
+        return starts[SSP_KB], environment
+
+    def positions(self) -> Positions:
+        topic = checkpoint_topic(CONFIG.job)
+        return positions_of(decode(record, topic=topic) for record in self.kafka.committed(topic))
+
+    def topics(self) -> MemoryTopics:
+        return MemoryTopics(self.kafka, CONFIG)
+
+    def slot(self, crash_points: CrashAt) -> MemorySlot:
+        return MemorySlot(self.kafka, self.transactional_id, crash_points=crash_points)
+
+    def consume(
+        self, life: Life, start: int, environment: MemoryEnvironment, slot: MemorySlot, crash_points: CrashAt
+    ) -> None:
+        runner = TaskRunner(
+            plan=a_plan(CONFIG, epoch=self.grant.epoch, execution_id=self.grant.execution_id),
+            route=0,
+            task=LoadedTask(process=sum_up, init=None, close=None),
+            environment=environment,
+            limits=TransactionLimits(
+                duration_max_s=5, bytes_max=life.bytes_max, now_s=lambda: 0.0, wall_ms=lambda: 0
+            ),
+            crash_points=crash_points,
+        )
+        done = sum(message.offset < start for message in self.messages)
+        for first in range(max(0, done - life.replayed), len(self.messages), life.batch):
+            batch = self.messages[first : first + life.batch]
+            chunks = [_rows(batch[index : index + life.chunk]) for index in range(0, len(batch), life.chunk)]
+            runner.run(chunks, slot)
+
+    def check(self) -> None:
+        """Everything exactly once, in order; outputs, changelog, checkpoint and the last disk agree."""
+        sums: dict[str, int] = {}
+        expected = []
+        for message in self.messages:
+            sums[message.key] = sums.get(message.key, 0) + message.amount
+            expected.append((message.key, {"offset": message.offset, "total": sums[message.key]}))
+        by_store_key = {changelog_key(key.encode(), b""): total for key, total in sums.items()}
+
+        assert expected == [
+            ((record.key or b"").decode(), json.loads(record.value or b""))
+            for record in self.kafka.committed("totals")
+        ]
+        assert by_store_key == _numbers(_latest(self.kafka.committed(changelog_topic(CONFIG.job, "sums"))))
+        assert by_store_key == _numbers(self.disks[0].opened[-1].values("sums"))
+        if self.messages:
+            assert self.messages[-1].offset + 1 == self.positions().checkpoints[SSP_KB].offset_next
+
+
+def _rows(messages: Sequence[Message]) -> Rows:
+    return Rows(
+        0,
+        [message.offset for message in messages],
+        [message.key.encode() for message in messages],
+        [str(message.amount).encode() for message in messages],
+        [0 for _ in messages],
+        None,
+    )
+
+
+def _latest(records: Sequence[LogRecord]) -> dict[bytes, bytes]:
+    return {record.key or b"": record.value or b"" for record in records}
+
+
+def _numbers(entries: Mapping[bytes, bytes]) -> dict[bytes, int]:
+    return {key: int(value) for key, value in entries.items()}
+
+
+def a_workload(*texts: str, gap: int = 1) -> list[Message]:
+    """`a_workload("a1", "b2")`: one message per text, with `gap` offsets between them."""
+    return [Message(gap * index, text[0], int(text[1:])) for index, text in enumerate(texts)]
+
+
+WORKLOAD = a_workload("a1", "b2", "a3", "c4", "a5", "b6", "a7", "c8", gap=2)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("at_hit", [1, 2, 3])
+@pytest.mark.parametrize("moved", [False, True], ids=["restarted", "moved"])
+@pytest.mark.parametrize("disk", ["kept", "lost", "another"])
+def test_a_crash_at_any_place_leaves_everything_exactly_once(end: str, at_hit: int, moved: bool, disk: str) -> None:
+    world = World(WORKLOAD)
+    first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
+    # The second one works for a while on what the first one left behind, and is killed too.
+    second = Life(end="after-produce", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
+
+    world.run([first, second])
+
+    world.check()
+    assert 2 == len(world.deaths)
+
+
+lives = st.builds(
+    Life,
+    end=st.sampled_from(ENDS),
+    at_hit=st.integers(1, 5),
+    host=st.integers(0, 1),
+    disk_lost=st.booleans(),
+    moved=st.booleans(),
+    replayed=st.integers(0, 4),
+    batch=st.integers(1, 6),
+    chunk=st.integers(1, 4),
+    bytes_max=st.sampled_from([0, 20, 60, 1000]),
+)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> list[Message]:
+    gaps = draw(st.lists(st.integers(1, 3), max_size=20))
+    offset, messages = 0, []
+    for gap in gaps:
+        messages.append(Message(offset, draw(st.sampled_from("abc")), draw(st.integers(1, 9))))
+        offset += gap
+    return messages
+
+
+@settings(max_examples=300, deadline=None)
+@given(workloads(), st.lists(lives, max_size=6))
+def test_no_workload_no_batches_and_no_sequence_of_crashes_change_the_result(
+    messages: list[Message], lives: list[Life]
+) -> None:
+    world = World(messages)
+
+    world.run(lives)
+
+    world.check()
+
+
+# --- without one of the safeguards it goes wrong ---
+
+
+class _LateCommit(MemoryProducer):
+    """Commits when the slot is marked clean: the local store was first."""
+
+    def commit(self) -> None:
+        self.is_waiting = True
+
+    def commit_late(self) -> None:
+        super().commit()
+
+
+class _LocalFirstSlot(MemorySlot):
+    def producer(self) -> MemoryProducer:
+        if self._producer is None:
+            self._producer = _LateCommit(self._kafka, self._transactional_id, self.trace, self._crash_points)
+        return self._producer
+
+    def mark_clean(self) -> None:
+        assert isinstance(self._producer, _LateCommit)
+        self._producer.commit_late()
+        super().mark_clean()
+
+
+class LocalFirst(World):
+    """The local store commits before Kafka."""
+
+    def slot(self, crash_points: CrashAt) -> MemorySlot:
+        return _LocalFirstSlot(self.kafka, self.transactional_id, crash_points=crash_points)
+
+
+class LocalFirstAndTrusting(LocalFirst):
+    """... and nobody notices at the start that the local state is ahead."""
+
+    def start(self, disk: MemoryStateDirectory, crash_points: CrashAt) -> tuple[int, MemoryEnvironment]:
+        if disk.contents.position is not None:
+            disk.damage_position(offsets_next={})
+        return super().start(disk, crash_points)
+
+
+class WithoutCatchUp(World):
+    """Local state is taken as it is found."""
+
+    def topics(self) -> MemoryTopics:
+        topics = MemoryTopics(self.kafka, CONFIG)
+        topics.changelog_records = lambda *_: iter(())  # type: ignore[method-assign]
+        return topics
+
+
+class WithoutCheckpoints(World):
+    """A start reads from the grant's start, whatever was committed since."""
+
+    def positions(self) -> Positions:
+        return Positions()
+
+
+class WithoutFencing(World):
+    """A start does not end what the one before left open."""
+
+    def fence(self) -> None:
+        pass
+
+
+class _ForgetfulTransaction(MemoryLocalTransaction):
+    def position(self) -> LocalPosition | None:
+        position = super().position()
+        return None if position is None else replace(position, offsets_next={str(SSP_KB): 0})
+
+
+class _ForgetfulEnvironment(MemoryEnvironment):
+    def begin(self) -> MemoryLocalTransaction:
+        super().begin().abort()
+        return _ForgetfulTransaction(self)
+
+
+class WithoutSkipping(World):
+    """A worker handles whatever it is given, also what is below the next offset."""
+
+    def start(self, disk: MemoryStateDirectory, crash_points: CrashAt) -> tuple[int, MemoryEnvironment]:
+        start, environment = super().start(disk, crash_points)
+        return start, _ForgetfulEnvironment(environment.directory, environment.contents, Trace(), crash_points)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "lives"),
+    [
+        (LocalFirstAndTrusting, [Life(end="after-local-commit")]),
+        (WithoutCatchUp, [Life(end="after-kafka-commit")]),
+        (WithoutCheckpoints, [Life(end="after-local-commit")]),
+        (WithoutSkipping, [Life(end="after-local-commit"), Life(replayed=2)]),
+    ],
+)
+def test_without_a_safeguard_a_crash_shows_in_the_result(mutant: type[World], lives: list[Life]) -> None:
+    whole, broken = World(WORKLOAD), mutant(WORKLOAD)
+    whole.run(lives)
+    broken.run(lives)
+
+    whole.check()
+    with pytest.raises(AssertionError):
+        broken.check()
+
+
+def test_without_fencing_nobody_can_read_to_the_end() -> None:
+    world = WithoutFencing(WORKLOAD)
+
+    with pytest.raises(Exception, match="an open transaction from offset"):
+        world.run([Life(end="after-produce")])
+
+
+def test_local_state_that_is_ahead_is_thrown_away() -> None:
+    """The order of the two commits is not the only thing that keeps it right."""
+    world = LocalFirst(WORKLOAD)
+    with pytest.raises(Crash):
+        world.live(Life(end="after-local-commit"))
+    number = world.disks[0].number
+
+    world.live(Life())
+
+    world.check()
+    assert number + 1 == world.disks[0].number

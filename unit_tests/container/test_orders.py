@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from samzapy.container.orders import Orders, follow
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SystemStream
+from samzapy.stream.keys import key_of
+from samzapy.stream.records import ContainerPut, EpochPut, GrantPut, InputPut, Record, Removed, TermPut
+from samzapy.testing.builders import a_container, a_grant
+
+
+def following(*records: Record, execution_id: str = "e1") -> Orders:
+    return follow(Orders(execution_id=ExecutionId(execution_id)), records, len(records))
+
+
+def a_term(term: int) -> TermPut:
+    return TermPut(
+        term=term, coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url="u", started_at_ms=1
+    )
+
+
+def granted(task: str, *, epoch: int, execution_id: str = "e1") -> GrantPut:
+    return GrantPut(grant=a_grant(task, epoch=epoch, execution_id=execution_id))
+
+
+def test_an_empty_stream_orders_nothing() -> None:
+    orders = following()
+
+    assert (None, (), False, 0) == (orders.term, orders.own_grants(), orders.is_given_up, orders.offset_next)
+
+
+def test_own_grants_come_in_the_order_of_task_names() -> None:
+    orders = following(granted("b", epoch=1), granted("a", epoch=2), granted("c", epoch=3, execution_id="e2"))
+
+    assert [("a", 2), ("b", 1)] == [(grant.task_name, grant.epoch) for grant in orders.own_grants()]
+
+
+def test_the_newest_grant_of_a_task_counts_whatever_order_they_are_read_in() -> None:
+    newest_first = following(granted("a", epoch=5), granted("a", epoch=3))
+    newest_last = following(granted("a", epoch=3), granted("a", epoch=5))
+
+    assert [5] == [grant.epoch for grant in newest_first.own_grants()]
+    assert newest_first.own_grants() == newest_last.own_grants()
+
+
+def test_a_task_that_went_to_another_execution_is_not_ours_any_more() -> None:
+    orders = following(granted("a", epoch=1), granted("a", epoch=2, execution_id="e2"))
+
+    assert () == orders.own_grants()
+
+
+def test_a_removed_grant_is_gone_and_an_older_one_does_not_come_back_by_it() -> None:
+    first, second = granted("a", epoch=1), granted("a", epoch=2)
+
+    assert () == following(first, Removed(key=key_of(first))).own_grants()
+    assert [2] == [grant.epoch for grant in following(first, second, Removed(key=key_of(first))).own_grants()]
+
+
+def test_a_tombstone_of_something_else_is_no_matter() -> None:
+    assert 1 == len(following(granted("a", epoch=1), Removed(key="locality/0"), EpochPut(epoch=9)).own_grants())
+
+
+@pytest.mark.parametrize(
+    ("phase", "given_up"),
+    [
+        (ContainerPhase.STARTED, False),
+        (ContainerPhase.RUNNING, False),
+        (ContainerPhase.STOPPED, False),
+        (ContainerPhase.LOST, True),
+        (ContainerPhase.FENCED, True),
+    ],
+)
+def test_an_execution_is_given_up_once_it_is_lost_or_fenced(phase: ContainerPhase, given_up: bool) -> None:
+    orders = following(ContainerPut(container=a_container("e1", phase=phase, reason="no heartbeat")))
+
+    assert (given_up, "no heartbeat") == (orders.is_given_up, orders.reason)
+
+
+def test_another_execution_s_end_is_no_matter() -> None:
+    assert not following(ContainerPut(container=a_container("e2", phase=ContainerPhase.LOST))).is_given_up
+
+
+def test_the_latest_term_is_known_and_following_goes_on_where_it_was() -> None:
+    before = following(a_term(1), granted("a", epoch=1))
+
+    after = follow(before, [a_term(2), granted("b", epoch=2)], 9)
+
+    assert after.term is not None
+    assert (2, 9, ["a", "b"]) == (
+        after.term.term,
+        after.offset_next,
+        [grant.task_name for grant in after.own_grants()],
+    )
+    assert ["a"] == [grant.task_name for grant in before.own_grants()]
+
+
+def test_the_recorded_identity_of_each_input_is_known() -> None:
+    orders = following(
+        an_input("kafka.orders", "id-1"), an_input("kafka.refunds", "id-2"), an_input("kafka.orders", "id-3")
+    )
+
+    assert {
+        SystemStream("kafka", "orders"): "id-3",
+        SystemStream("kafka", "refunds"): "id-2",
+    } == orders.input_topic_ids
+
+
+def an_input(stream: str, topic_id: str) -> InputPut:
+    return InputPut(
+        system_stream=SystemStream.parse(stream), partition_count=1, partition_count_first=1, topic_id=topic_id
+    )

@@ -1,0 +1,694 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
+from samzapy.container.restore import CLEAN
+from samzapy.container.service import (
+    STARTS_WITHOUT_COMMIT_MAX,
+    ContainerIdentity,
+    ContainerPorts,
+    ContainerService,
+)
+from samzapy.container.work import Report, ReportKind
+from samzapy.errors import (
+    BrokerUnavailableError,
+    LostContainerError,
+    LostRangeError,
+    ProducerError,
+    SamzapyError,
+    TaskError,
+    TopicIdentityError,
+)
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.container import ContainerPhase
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.changelog import changelog_key
+from samzapy.stream.codec import encode
+from samzapy.stream.records import CheckpointPut, ContainerPut, GrantPut, InputPut, TermPut
+from samzapy.testing.builders import a_container, a_grant, an_ssp, an_ssp_kb
+from samzapy.testing.virtual_clock import VirtualClock
+from unit_tests.container.fakes import (
+    Crash,
+    CrashAt,
+    MemoryFence,
+    MemoryHeartbeats,
+    MemoryKafka,
+    MemoryProgressLog,
+    MemorySlots,
+    MemoryStateDirectory,
+    MemoryStream,
+    MemoryTopics,
+    ScriptedQuery,
+    StopFlag,
+    Trace,
+)
+from unit_tests.container.worlds import a_job
+
+ORDERS_0, ORDERS_1 = an_ssp_kb("kafka.orders.0:0/1"), an_ssp_kb("kafka.orders.1:0/1")
+
+
+class AContainer:
+    """Execution `e1` with grants of two tasks, a, of orders.0, and b, of orders.1; stops when its script is over."""
+
+    def __init__(self, *, grants: tuple[Grant, ...] | None = None, **properties: str) -> None:
+        self.config = a_job(**properties)
+        self.trace = Trace()
+        self.clock = VirtualClock()
+        self.kafka = MemoryKafka()
+        self.stream = MemoryStream(self.trace)
+        self.topics = MemoryTopics(self.kafka, self.config)
+        self.topics.trace = self.trace
+        self.slots = MemorySlots(self.trace)
+        self.fence = MemoryFence(self.trace)
+        self.progress = MemoryProgressLog(self.trace)
+        self.heartbeats = MemoryHeartbeats(self.trace)
+        self.stop = StopFlag()
+        self.query = ScriptedQuery(self.trace, self.clock, self.ask_to_stop)
+        self.disks: dict[str, MemoryStateDirectory] = {}
+        self.crash_points = CrashAt()
+        self.pauses_ms: list[int] = []
+        self.while_pausing: Callable[[], None] = lambda: None
+        for grant in (a_task("a"), a_task("b")) if grants is None else grants:
+            self.stream.records.append(GrantPut(grant=grant))
+
+    def ask_to_stop(self) -> None:
+        self.stop.asked = True
+
+    def run(self, *steps: Any) -> None:
+        self.query.steps.extend(steps)
+        service = ContainerService(
+            self.config,
+            ContainerIdentity(
+                execution_id=ExecutionId("e1"),
+                boot_id="boot-a",
+                slot_count=2,
+                job_file="job.py",
+                scratch_dir="/scratch",
+            ),
+            ContainerPorts(
+                clock=self.clock,
+                stream=self.stream,
+                topics=self.topics,
+                slots=self.slots,
+                fence=self.fence,
+                progress=self.progress,
+                query=self.query,
+                heartbeats=self.heartbeats,
+                stop=self.stop,
+                crash_points=self.crash_points,
+                state_of=lambda name: self.disks.setdefault(name, MemoryStateDirectory(name)),
+                pause=self._pause,
+            ),
+        )
+        service.run()
+
+    def _pause(self, ms: int) -> None:
+        self.pauses_ms.append(ms)
+        assert len(self.pauses_ms) < 10_000, "waits for ever"
+        self.clock.advance(ms)
+        self.while_pausing()
+
+    def commit(self, offset_next: int, *, task: str = "a", epoch: int = 1) -> None:
+        """What a worker does."""
+        checkpoint = Checkpoint(
+            ssp_kb=ORDERS_0 if task == "a" else ORDERS_1,
+            offset_next=offset_next,
+            epoch=epoch,
+            task_name=TaskName(task),
+            execution_id=ExecutionId("e1"),
+        )
+        self.kafka.write(checkpoint_topic(self.config.job), 0, [encode(CheckpointPut(checkpoint=checkpoint))])
+
+
+def a_task(name: str, *, epoch: int = 1, execution_id: str = "e1", offset_next: int = 0) -> Grant:
+    ssp_kb = {"a": ORDERS_0, "b": ORDERS_1}[name]
+    return a_grant(name, epoch=epoch, execution_id=execution_id, ssp_kb=str(ssp_kb), offset_next=offset_next)
+
+
+def a_report(route: int = 0, *, commits: int = 1, kind: ReportKind = ReportKind.COMMITTED, error: str = "") -> Report:
+    return Report(
+        kind=kind,
+        route=route,
+        offset_next=1,
+        records_in=10,
+        records_out=20,
+        dead_letters=1,
+        commits=commits,
+        error=error,
+    )
+
+
+def a_batch(*reports: Report, **ends: int) -> BatchDone:
+    """`a_batch(a_report(), orders_0=5)`: the batch ended at offset 5 of orders.0."""
+    return BatchDone(
+        reports=reports, offsets_end={an_ssp(f"kafka.{name.replace('_', '.')}"): end for name, end in ends.items()}
+    )
+
+
+# --- start ---
+
+
+def test_a_start_is_slots_block_fence_to_the_end_checkpoints_bounds_restore_admit_start() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    container.slots.open_slots = {0, 1}
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(changelog_key(b"k", b""), b"1")])
+
+    container.run()
+
+    assert [
+        "take slots",
+        "block 1",
+        "fence samzapy/flights-1/e1/0, samzapy/flights-1/e1/1",
+        "renew [0, 1]",
+        "to the end",
+        "read checkpoints",
+        "input bounds",
+        "read changelog",
+        "admit 1",
+        "start query 1",
+    ] == container.trace[1 : container.trace.index("start query 1") + 1]
+    assert "take slots" == container.trace[0]
+    assert {changelog_key(b"k", b""): b"1"} == container.disks["a"].opened[-1].values("sums")
+
+
+def test_clean_slots_are_neither_fenced_nor_renewed() -> None:
+    container = AContainer()
+
+    container.run()
+
+    assert [] == [effect for effect in container.trace if effect.startswith(("fence", "renew"))]
+
+
+def test_the_plan_routes_each_bucket_to_its_task_its_epoch_and_its_state() -> None:
+    container = AContainer(grants=(a_task("b", epoch=7, offset_next=3), a_task("a", epoch=6)))
+    container.commit(40, task="b", epoch=7)
+    container.commit(50, task="a", epoch=5)
+
+    container.run()
+
+    ((plan, starts),) = container.query.started
+    assert {ORDERS_0: 0, ORDERS_1: 40} == starts
+    assert [("a", 6, ORDERS_0, "a/2"), ("b", 7, ORDERS_1, "b/2")] == [
+        (route.task_name, route.epoch, route.ssp_kb, route.environment_dir) for route in plan.routes
+    ]
+    assert ("e1", 1, "job.py", "/scratch", 2, 2) == (
+        plan.execution_id,
+        plan.query_number,
+        plan.job_file,
+        plan.scratch_dir,
+        plan.slot_count,
+        plan.stream_offset,
+    )
+
+
+def test_each_local_state_is_level_and_closed_before_workers_come_in() -> None:
+    container = AContainer()
+    container.commit(40)
+
+    still_open: list[Any] = []
+
+    def look() -> None:
+        still_open.extend(found for disk in container.disks.values() for found in disk.opened if found.is_open)
+
+    container.run(look)
+
+    assert [] == still_open
+    position = container.disks["a"].contents.position
+    assert position is not None
+    assert ({str(ORDERS_0): 40}, "e1", 1) == (dict(position.offsets_next), position.execution_id, position.epoch)
+
+
+def test_grants_of_one_plan_are_waited_for_and_started_together() -> None:
+    container = AContainer(grants=(a_task("a"),))
+
+    def second_grant() -> None:
+        if len(container.pauses_ms) == 3:
+            container.stream.records.append(GrantPut(grant=a_task("b")))
+
+    container.while_pausing = second_grant
+
+    container.run()
+
+    ((plan, _),) = container.query.started
+    assert ["a", "b"] == [route.task_name for route in plan.routes]
+    # They are waited for from the last one that came on.
+    assert sum(container.pauses_ms[3:]) >= 300
+
+
+def test_grants_of_other_executions_start_nothing() -> None:
+    container = AContainer(grants=(a_task("a", execution_id="e2"),))
+    container.while_pausing = lambda: container.ask_to_stop() if len(container.pauses_ms) > 50 else None
+
+    container.run()
+
+    assert [] == container.query.started
+
+
+def test_a_container_that_is_stopped_before_it_was_granted_anything_stops_cleanly() -> None:
+    container = AContainer(grants=())
+    container.ask_to_stop()
+
+    container.run()
+
+    assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
+
+
+@pytest.mark.parametrize("where", ["fence", "checkpoints"])
+def test_a_temporary_error_puts_the_start_off_and_does_not_count_as_a_failed_start(where: str) -> None:
+    container = AContainer()
+    container.slots.open_slots = {1}
+    errors: list[Exception] = [BrokerUnavailableError("nobody there")] * (STARTS_WITHOUT_COMMIT_MAX + 1)
+    (container.fence if where == "fence" else container.topics).fails = errors
+
+    container.run()
+
+    ((plan, _),) = container.query.started
+    assert STARTS_WITHOUT_COMMIT_MAX + 2 == plan.query_number
+    assert STARTS_WITHOUT_COMMIT_MAX + 1 == container.pauses_ms.count(1000)
+    assert "fence samzapy/flights-1/e1/1" in container.trace
+
+
+def test_a_start_outside_what_the_topic_holds_ends_the_container_before_anything_is_restored() -> None:
+    container = AContainer()
+    container.topics.inputs[an_ssp("kafka.orders.0")] = TopicBounds(offset_first=5, offset_end=9)
+
+    with pytest.raises(LostRangeError, match="5 offsets, 0 to 4, are gone unread"):
+        container.run()
+
+    assert ({}, []) == (container.disks, container.query.started)
+    assert ["stop query", "kill holders"] == container.trace[-2:]
+
+
+def test_an_input_that_was_made_again_ends_the_container_at_its_start_and_while_it_runs() -> None:
+    recorded = InputPut(
+        system_stream=SystemStream("kafka", "orders"),
+        partition_count=2,
+        partition_count_first=2,
+        topic_id="id-of-kafka.orders",
+    )
+    at_start, running = AContainer(), AContainer()
+    for container in (at_start, running):
+        container.stream.records.append(recorded)
+    at_start.kafka.topic_ids["kafka.orders"] = "another"
+
+    with pytest.raises(TopicIdentityError):
+        at_start.run()
+    with pytest.raises(TopicIdentityError):
+        running.run(None, lambda: running.kafka.topic_ids.update({"kafka.orders": "another"}), *[None] * 10)
+
+    assert ([], 1) == (at_start.query.started, len(running.query.started))
+
+
+@pytest.mark.parametrize("point", ["after-fence", "after-restore"])
+def test_a_driver_that_dies_in_a_start_has_let_nobody_in(point: str) -> None:
+    container = AContainer()
+    container.crash_points = CrashAt(point)
+
+    with pytest.raises(Crash):
+        container.run()
+
+    assert [] == [effect for effect in container.trace if effect.startswith(("admit", "start query"))]
+
+
+# --- recovery ---
+
+
+def test_a_failed_query_is_started_anew_from_what_was_committed() -> None:
+    container = AContainer()
+
+    def fail() -> QueryFailed:
+        container.commit(7)
+        container.slots.open_slots = {1}
+        return QueryFailed(reason="a worker died")
+
+    container.run(fail)
+
+    assert [(1, 0), (2, 7)] == [(plan.query_number, starts[ORDERS_0]) for plan, starts in container.query.started]
+    assert ["stop query", "take slots", "block 2", "fence samzapy/flights-1/e1/1"] == container.trace.since(
+        "stop query"
+    )[:4]
+
+
+def test_three_starts_without_a_commit_end_the_container_by_name() -> None:
+    container = AContainer()
+
+    with pytest.raises(
+        SamzapyError, match="wanted a commit within 3 starts of the query, found none; last failure: third"
+    ):
+        container.run(QueryFailed(reason="first"), QueryFailed(reason="second"), QueryFailed(reason="third"))
+
+    assert 3 == len(container.query.started)
+    assert ["stop query", "kill holders"] == container.trace[-2:]
+
+
+def test_failed_starts_wait_longer_each_time() -> None:
+    container = AContainer()
+
+    with pytest.raises(SamzapyError):
+        container.run(*[QueryFailed(reason="again")] * 3)
+
+    assert [200, 1000, 3000] == [pause for pause in container.pauses_ms if pause > 50]
+
+
+def test_a_batch_that_committed_resets_the_count_of_failed_starts() -> None:
+    container = AContainer()
+    failed = QueryFailed(reason="again")
+
+    container.run(failed, failed, a_batch(a_report(), orders_0=1), failed, failed)
+
+    assert 5 == len(container.query.started)
+
+
+def test_a_batch_that_committed_nothing_resets_nothing() -> None:
+    container = AContainer()
+    failed = QueryFailed(reason="again")
+
+    with pytest.raises(SamzapyError, match="wanted a commit within 3 starts"):
+        container.run(failed, failed, a_batch(a_report(commits=0)), failed)
+
+
+def test_what_a_failed_batch_committed_before_it_failed_counts_as_a_commit() -> None:
+    container = AContainer()
+
+    def fail_after_a_commit() -> QueryFailed:
+        container.commit(len(container.query.started))
+        return QueryFailed(reason="a worker died in the middle of a long batch")
+
+    container.run(*[fail_after_a_commit] * 7)
+
+    assert 8 == len(container.query.started)
+
+
+def test_a_task_that_failed_by_policy_ends_the_container_with_what_its_report_says() -> None:
+    container = AContainer()
+    failed = a_report(1, kind=ReportKind.TASK_FAILED, error="task b failed at offset 3")
+
+    with pytest.raises(TaskError, match="task b failed at offset 3"):
+        container.run(a_batch(a_report(0), failed))
+
+    assert ["stop query", "kill holders"] == container.trace[-2:]
+    assert [] == container.heartbeats.sent
+
+
+def test_a_batch_that_hangs_ends_the_container_by_name() -> None:
+    container = AContainer(task_hang_timeout_ms="10000")
+    container.topics.inputs[an_ssp("kafka.orders.0")] = TopicBounds(offset_first=0, offset_end=5)
+
+    with pytest.raises(SamzapyError, match=r"wanted a micro-batch to end within task.hang.timeout.ms \(10000\)"):
+        container.run(*[None] * 100)
+
+
+def test_a_container_without_traffic_does_not_hang() -> None:
+    container = AContainer(task_hang_timeout_ms="10000")
+    for ssp in ("kafka.orders.0", "kafka.orders.1"):
+        container.topics.inputs[an_ssp(ssp)] = TopicBounds(offset_first=0, offset_end=0)
+
+    container.run(*[None] * 100)
+
+
+# --- who may work ---
+
+
+def test_an_execution_that_was_given_up_is_found_out_after_its_ids_are_initialised() -> None:
+    container = AContainer()
+    container.slots.open_slots = {0}
+    lost = ContainerPut(container=a_container("e1", phase=ContainerPhase.FENCED, reason="no heartbeat for 15 s"))
+    fence = container.fence.fence
+
+    def fence_and_be_lost(transactional_ids: Any) -> None:
+        fence(transactional_ids)
+        container.stream.records.append(lost)
+
+    container.fence.fence = fence_and_be_lost  # type: ignore[method-assign]
+
+    with pytest.raises(
+        LostContainerError, match="was given up by the coordinator .no heartbeat for 15 s.; its tasks"
+    ):
+        container.run()
+
+    assert ["to the end", "stop query", "kill holders"] == container.trace[-3:]
+
+
+@pytest.mark.parametrize("word", ["record", "heartbeat"])
+def test_a_container_that_is_given_up_while_it_runs_kills_its_workers_and_ends(word: str) -> None:
+    container = AContainer()
+
+    def give_up() -> None:
+        if word == "record":
+            lost = a_container("e1", phase=ContainerPhase.LOST, reason="away")
+            container.stream.records.append(ContainerPut(container=lost))
+        else:
+            container.heartbeats.reason = "away"
+
+    with pytest.raises(LostContainerError, match="given up by the coordinator .away."):
+        container.run(give_up)
+
+    assert ["stop query", "kill holders"] == container.trace[-2:]
+    assert [] == container.heartbeats.sent
+
+
+def test_without_a_lease_nothing_is_begun_and_with_it_again_the_query_starts_anew() -> None:
+    container = AContainer()
+
+    def lose_the_lease() -> None:
+        container.heartbeats.ran_out_at_ms = container.clock.monotonic_ms()
+
+    def get_it_back() -> None:
+        if container.heartbeats.ran_out_at_ms is not None and len(container.pauses_ms) > 100:
+            assert not container.query.runs
+            container.heartbeats.ran_out_at_ms = None
+
+    container.while_pausing = get_it_back
+
+    container.run(lose_the_lease)
+
+    assert [1, 2] == [plan.query_number for plan, _ in container.query.started]
+    assert ["input bounds", "drain", "take slots"] == container.trace.since("start query 1")[1:4]
+
+
+def test_after_the_grace_without_a_coordinator_the_container_ends_by_name() -> None:
+    container = AContainer(job_container_grace_ms="60000")
+    container.heartbeats.ran_out_at_ms = container.clock.monotonic_ms()
+    begun_at_ms = container.clock.monotonic_ms()
+
+    with pytest.raises(LostContainerError, match=r"within job.container.grace.ms \(60000\) after the lease ran out"):
+        container.run()
+
+    assert 60_000 < container.clock.monotonic_ms() - begun_at_ms < 61_000
+    assert [] == container.query.started
+
+
+def test_changed_grants_restart_the_query_after_a_drain() -> None:
+    container = AContainer(grants=(a_task("a"),))
+
+    container.run(None, lambda: container.stream.records.append(GrantPut(grant=a_task("b", epoch=2))))
+
+    assert [["a"], ["a", "b"]] == [[route.task_name for route in plan.routes] for plan, _ in container.query.started]
+    assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
+
+
+def test_a_failover_alone_stops_nobody() -> None:
+    container = AContainer()
+    term = TermPut(
+        term=2,
+        coordinator_id="c",
+        host="h",
+        boot_id="b",
+        pid=1,
+        process_started_ms=1,
+        url="http://h:1",
+        started_at_ms=1,
+    )
+
+    container.run(None, lambda: container.stream.records.append(term), None)
+
+    assert 1 == len(container.query.started)
+    assert (2, "http://h:1") == (
+        container.heartbeats.contents[-1].term,
+        container.heartbeats.contents[-1].coordinator_url,
+    )
+
+
+# --- what heartbeats say ---
+
+
+def test_a_grant_stands_in_the_list_from_when_it_is_read_and_offset_and_list_are_of_one_moment() -> None:
+    container = AContainer(grants=(a_task("a", epoch=4),))
+    container.while_pausing = lambda: (
+        container.stream.records.append(GrantPut(grant=a_task("b", epoch=5)))
+        if len(container.pauses_ms) == 2
+        else None
+    )
+
+    container.run()
+
+    seen = list(dict.fromkeys((content.stream_offset, content.held) for content in container.heartbeats.contents))
+    assert [(1, (("a", 4),)), (2, (("a", 4), ("b", 5))), (2, ())] == seen
+
+
+def test_the_state_is_started_running_stopped() -> None:
+    container = AContainer()
+
+    container.run(None)
+
+    assert ["STARTED", "RUNNING", "STOPPED"] == list(
+        dict.fromkeys(content.state for content in container.heartbeats.contents)
+    )
+
+
+def test_figures_count_what_was_committed_and_show_where_the_input_ends() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    container.topics.inputs[an_ssp("kafka.orders.0")] = TopicBounds(offset_first=0, offset_end=100)
+
+    container.run(None, a_batch(a_report(), a_report(), orders_0=40), *[None] * 6)
+
+    figures = container.heartbeats.contents[-1].figures
+    assert (20, 40, 2, 2, 1, 0) == (
+        figures["recordsIn"],
+        figures["recordsOut"],
+        figures["deadLetters"],
+        figures["commits"],
+        figures["batches"],
+        figures["recoveries"],
+    )
+    assert {"kafka.orders.0:0/1": {"offsetNext": 40, "offsetEnd": 100}} == figures["positions"]
+
+
+# --- idle buckets ---
+
+
+def test_progress_is_written_for_a_bucket_that_committed_nothing_and_for_no_other() -> None:
+    container = AContainer(grants=(a_task("a", epoch=3), a_task("b", epoch=4)))
+
+    container.run(a_batch(a_report(0), orders_0=40, orders_1=50), *[None] * 20)
+
+    assert [(ORDERS_1, 50, 4, "e1")] == [
+        (found.ssp_kb, found.offset_next, found.epoch, found.execution_id) for found in container.progress.written
+    ]
+
+
+def test_progress_that_did_not_move_is_not_written_again() -> None:
+    container = AContainer()
+
+    container.run(a_batch(orders_0=40), *[None] * 20, a_batch(orders_0=40), *[None] * 20)
+
+    assert [40] == [found.offset_next for found in container.progress.written]
+
+
+def test_a_bucket_that_commits_before_its_progress_is_written_has_no_progress() -> None:
+    container = AContainer()
+
+    container.run(
+        a_batch(orders_0=40, orders_1=40),
+        # Written at once; from here on nothing is for three seconds.
+        a_batch(orders_0=50, orders_1=50),
+        a_batch(a_report(0), orders_0=60, orders_1=50),
+        *[None] * 20,
+    )
+
+    assert [(ORDERS_0, 40), (ORDERS_1, 40), (ORDERS_1, 50)] == [
+        (found.ssp_kb, found.offset_next) for found in container.progress.written
+    ]
+
+
+def test_progress_is_written_every_few_seconds_at_most() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    steps: list[Any] = []
+    for end in range(1, 51):
+        steps += [a_batch(orders_0=end), None]
+    begun_at_ms = container.clock.monotonic_ms()
+
+    container.run(*steps)
+
+    took_ms = container.clock.monotonic_ms() - begun_at_ms
+    assert 2 <= len(container.progress.written) <= took_ms // 3000 + 1
+
+
+def test_progress_of_a_query_that_failed_is_not_written_afterwards() -> None:
+    container = AContainer(grants=(a_task("a"),))
+
+    container.run(a_batch(orders_0=40), a_batch(orders_0=50), QueryFailed(reason="died"), *[None] * 30)
+
+    assert [40] == [found.offset_next for found in container.progress.written]
+
+
+def test_progress_that_could_not_be_written_is_a_saving_lost_and_is_tried_again() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    container.progress.fails = [ProducerError("broken")]
+
+    container.run(a_batch(orders_0=40), *[None] * 40)
+
+    assert [40] == [found.offset_next for found in container.progress.written]
+    assert 1 == len(container.query.started)
+
+
+def test_who_takes_the_progress_id_then_asks_whether_it_still_may() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    own = container.progress.own
+
+    def own_and_be_lost() -> None:
+        own()
+        container.stream.records.append(ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST)))
+
+    container.progress.own = own_and_be_lost  # type: ignore[method-assign]
+
+    with pytest.raises(LostContainerError):
+        container.run(a_batch(orders_0=40), *[None] * 20)
+
+    assert [] == container.progress.written
+    assert "to the end" == container.trace.since("own progress")[1]
+
+
+# --- the end ---
+
+
+def test_a_stop_drains_closes_the_state_and_says_that_nothing_is_held() -> None:
+    container = AContainer()
+
+    container.run(None)
+
+    assert ["drain", "take slots", "block 2", "send heartbeat"] == container.trace.since("drain")
+    for disk in container.disks.values():
+        assert disk.contents.position is not None
+        assert CLEAN == disk.contents.position.boot_id
+        assert disk.opened[-1].is_synced and not disk.opened[-1].is_open
+    assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
+
+
+def test_batches_that_end_during_the_drain_are_counted() -> None:
+    container = AContainer()
+
+    container.run(None, container.ask_to_stop, a_batch(a_report(), orders_0=5), a_batch(a_report(), orders_0=6))
+
+    assert 2 == container.heartbeats.sent[0].figures["commits"]
+
+
+def test_nothing_is_released_while_a_slot_is_open() -> None:
+    container = AContainer()
+
+    container.run(lambda: container.slots.open_slots.add(1))
+
+    assert [] == container.heartbeats.sent
+    assert (("a", 1), ("b", 1)) == container.heartbeats.contents[-1].held
+    assert all(
+        disk.contents.position is not None and CLEAN != disk.contents.position.boot_id
+        for disk in container.disks.values()
+    )
+
+
+def test_a_batch_that_does_not_finish_in_time_is_cancelled_and_nothing_is_released() -> None:
+    container = AContainer()
+    container.query.drains_in_time = False
+
+    container.run(None)
+
+    assert ["drain", "kill holders"] == container.trace.since("drain")
+    assert [] == container.heartbeats.sent
+    assert (("a", 1), ("b", 1)) == container.heartbeats.contents[-1].held

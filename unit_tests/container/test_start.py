@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.container.ports import TopicBounds
+from samzapy.container.start import Positions, check_bounds, check_identity, positions_of, start_offset, starts_of
+from samzapy.errors import LostRangeError, TopicIdentityError
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.grant import BucketStart
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.stream.records import CheckpointPut, ProgressPut, TermPut
+from samzapy.testing.builders import a_config, a_grant, an_ssp, an_ssp_kb
+
+
+def a_checkpoint(offset_next: int, *, epoch: int = 1, ssp_kb: str = "kafka.orders.0:0/1") -> CheckpointPut:
+    return CheckpointPut(
+        checkpoint=Checkpoint(
+            ssp_kb=SspKeyBucket.parse(ssp_kb),
+            offset_next=offset_next,
+            epoch=epoch,
+            task_name=TaskName("t"),
+            execution_id=ExecutionId("e1"),
+        )
+    )
+
+
+def a_progress(offset_next: int, *, epoch: int = 1, ssp_kb: str = "kafka.orders.0:0/1") -> ProgressPut:
+    return ProgressPut(
+        progress=Progress(
+            ssp_kb=SspKeyBucket.parse(ssp_kb), offset_next=offset_next, epoch=epoch, execution_id=ExecutionId("e1")
+        )
+    )
+
+
+GRANTED_FROM_10 = BucketStart(ssp_kb=an_ssp_kb(), offset_next=10)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], 10),
+        ([a_checkpoint(20)], 20),
+        ([a_progress(30)], 30),
+        ([a_checkpoint(20), a_progress(30)], 30),
+        ([a_checkpoint(40), a_progress(30)], 40),
+        ([a_checkpoint(5)], 10),
+        ([a_checkpoint(20, epoch=0)], 10),
+        ([a_progress(20, epoch=2)], 10),
+        ([a_checkpoint(20), a_progress(99, epoch=0)], 20),
+        ([a_checkpoint(20, ssp_kb="kafka.orders.0:0/2")], 10),
+        ([a_checkpoint(20, ssp_kb="kafka.orders.1:0/1")], 10),
+    ],
+)
+def test_the_start_is_the_largest_position_under_the_grant_s_own_epoch(
+    records: list[CheckpointPut | ProgressPut], expected: int
+) -> None:
+    assert expected == start_offset(GRANTED_FROM_10, 1, positions_of(records))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 99), st.integers(0, 3)), max_size=8))
+def test_nothing_written_under_another_epoch_moves_a_start(written: list[tuple[bool, int, int]]) -> None:
+    records = [
+        (a_checkpoint if is_checkpoint else a_progress)(offset, epoch=epoch)
+        for is_checkpoint, offset, epoch in written
+    ]
+    latest = list({type(record): record for record in records}.values())
+    own = [
+        record
+        for record in latest
+        if (record.checkpoint if isinstance(record, CheckpointPut) else record.progress).epoch == 1
+    ]
+
+    assert start_offset(GRANTED_FROM_10, 1, positions_of(own)) == start_offset(
+        GRANTED_FROM_10, 1, positions_of(records)
+    )
+
+
+def test_the_latest_record_of_a_bucket_counts_and_others_are_no_positions() -> None:
+    term = TermPut(
+        term=1, coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url="u", started_at_ms=1
+    )
+
+    found = positions_of([a_checkpoint(20), term, a_checkpoint(15)])
+
+    assert 15 == found.checkpoints[an_ssp_kb()].offset_next
+    assert {} == found.progress
+
+
+def test_each_bucket_of_each_grant_has_its_start() -> None:
+    grants = [
+        a_grant("a", ssp_kb="kafka.orders.0:0/2", offset_next=3),
+        a_grant("b", epoch=2, ssp_kb="kafka.orders.0:1/2"),
+    ]
+    positions = positions_of([a_checkpoint(8, epoch=2, ssp_kb="kafka.orders.0:1/2")])
+
+    assert {an_ssp_kb("kafka.orders.0:0/2"): 3, an_ssp_kb("kafka.orders.0:1/2"): 8} == dict(
+        starts_of(grants, positions)
+    )
+    assert {} == dict(starts_of([], Positions()))
+
+
+@pytest.mark.parametrize("offset", [100, 150, 200])
+def test_a_start_on_what_the_topic_holds_or_at_its_end_is_good(offset: int) -> None:
+    check_bounds({an_ssp_kb(): offset}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
+
+
+def test_a_start_below_the_first_record_names_the_range_that_is_gone_and_the_words_that_give_it_up() -> None:
+    with pytest.raises(LostRangeError) as lost:
+        check_bounds({an_ssp_kb(): 40}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
+
+    assert (
+        "kafka.orders.0:0/1: wanted to read on from offset 40, but the topic now begins at 100: "
+        "60 offsets, 40 to 99, are gone unread (retention, or deleted). Nothing was skipped. "
+        "To give exactly this range up: --set task.lost.range.accept=kafka.orders.0:0/1@40-100"
+    ) == str(lost.value)
+
+
+def test_the_words_that_give_a_range_up_are_words_that_the_configuration_takes() -> None:
+    with pytest.raises(LostRangeError) as lost:
+        check_bounds({an_ssp_kb(): 40}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
+    words = str(lost.value).rpartition("task.lost.range.accept=")[2]
+
+    (accepted,) = a_config(task_lost_range_accept=words).accepted_losses
+
+    assert ("kafka.orders.0:0/1", 40, 100) == (accepted.ssp_kb, accepted.offset_from, accepted.offset_to)
+
+
+def test_several_lost_ranges_are_given_up_by_one_setting() -> None:
+    ssps = [f"kafka.orders.{partition}" for partition in range(2)]
+    starts = {an_ssp_kb(f"{ssp}:0/1"): 40 + number for number, ssp in enumerate(ssps)}
+    with pytest.raises(LostRangeError) as lost:
+        check_bounds(starts, {an_ssp(ssp): TopicBounds(offset_first=100, offset_end=200) for ssp in ssps})
+    last = str(lost.value).splitlines()[-1]
+
+    accepted = a_config(task_lost_range_accept=last.partition("task.lost.range.accept=")[2]).accepted_losses
+
+    assert [("kafka.orders.0:0/1", 40), ("kafka.orders.1:0/1", 41)] == [
+        (loss.ssp_kb, loss.offset_from) for loss in accepted
+    ]
+
+
+def test_a_start_past_the_end_says_that_the_log_was_cut() -> None:
+    with pytest.raises(LostRangeError) as lost:
+        check_bounds({an_ssp_kb(): 201}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)})
+
+    assert (
+        "kafka.orders.0:0/1: wanted to read on from offset 201, but the topic ends at 200: its log was cut (deleted "
+        "and made again, or an unclean leader election), so offsets have changed their meaning. Nothing was read. "
+        "Restore the topic, or start the job anew under another job.id"
+    ) == str(lost.value)
+
+
+def test_every_bucket_that_cannot_start_is_named_in_order() -> None:
+    bounds = TopicBounds(offset_first=100, offset_end=200)
+    starts = {
+        an_ssp_kb("kafka.orders.1:0/1"): 300,
+        an_ssp_kb("kafka.orders.0:1/2"): 1,
+        an_ssp_kb("kafka.orders.0:0/2"): 150,
+    }
+
+    with pytest.raises(LostRangeError) as lost:
+        check_bounds(starts, {an_ssp("kafka.orders.0"): bounds, an_ssp("kafka.orders.1"): bounds})
+
+    assert ["kafka.orders.0:1/2", "kafka.orders.1:0/1"] == [
+        line.partition(": ")[0] for line in str(lost.value).splitlines()
+    ]
+
+
+def test_an_input_that_is_the_topic_that_was_recorded_is_good() -> None:
+    orders, refunds = SystemStream("kafka", "orders"), SystemStream("kafka", "refunds")
+
+    check_identity({orders: "id-1"}, {orders: "id-1", refunds: "id-2"})
+
+
+def test_an_input_that_was_made_again_is_refused_by_name_with_the_way_out() -> None:
+    stream = SystemStream("kafka", "orders")
+
+    with pytest.raises(TopicIdentityError) as refused:
+        check_identity({stream: "id-1"}, {stream: "id-2"})
+
+    assert (
+        "kafka.orders: wanted the topic with id id-1, found id-2: it was deleted and made again, so checkpoints say "
+        "nothing about it. Nothing of it is read. Start the job under another job.id to read the new topic from its "
+        "beginning"
+    ) == str(refused.value)

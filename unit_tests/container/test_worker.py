@@ -1,0 +1,614 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from samzapy.container.work import Report, ReportKind
+from samzapy.container.worker import TRACEBACK_CHARS_MAX
+from samzapy.errors import FencedError, LocalStateError, LostContainerError, ProducerError
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.changelog import changelog_key
+from samzapy.task import LoadedTask
+from unit_tests.container.fakes import Crash, CrashAt
+from unit_tests.container.worlds import SSP_KB, TASK, AWorker, a_job, a_position, rows, sum_up
+
+DEAD_LETTERS = {"task_error_policy": "dead-letter", "task_dead_letter_output": "dead"}
+
+
+def failing_at(offset: int, error: BaseException) -> Any:
+    """`sum_up`, that fails at one message after it has sent and written."""
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        sum_up(envelope, collector, context)
+        context.store("sums").put("half", "done")
+        context.store("sums").delete("half")
+        if envelope.offset == offset:
+            raise error
+
+    return process
+
+
+# --- one transaction ---
+
+
+def test_outputs_state_and_checkpoint_of_a_batch_are_committed_together() -> None:
+    worker = AWorker()
+
+    report = worker.run(rows(("a", 1), ("b", 2)), rows(("a", 3), first=2))
+
+    assert [
+        (b"a", {"offset": 0, "total": 1}),
+        (b"b", {"offset": 1, "total": 2}),
+        (b"a", {"offset": 2, "total": 4}),
+    ] == worker.outputs()
+    assert {changelog_key(b"a", b""): b"4", changelog_key(b"b", b""): b"2"} == worker.sums
+    assert [(SSP_KB, 3, 1, TASK, "e1")] == [
+        (found.ssp_kb, found.offset_next, found.epoch, found.task_name, found.execution_id)
+        for found in worker.checkpoints()
+    ]
+    assert (
+        Report(
+            kind=ReportKind.COMMITTED, route=0, offset_next=3, records_in=3, records_out=3, dead_letters=0, commits=1
+        )
+        == report
+    )
+
+
+def test_the_local_position_says_what_the_transaction_did() -> None:
+    worker = AWorker()
+    worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 0, "kafka.other.0:0/1": 9})
+
+    worker.run(rows(("a", 1), ("b", 2)))
+
+    # Two changelog records stand before the transaction's marker.
+    assert (
+        a_position(
+            offsets_next={str(SSP_KB): 2, "kafka.other.0:0/1": 9}, changelog_next={"sums": 2}, caught_up_at_ms=77
+        )
+        == worker.environment.position
+    )
+
+
+def test_the_order_of_effects_is_lease_open_begin_lease_kafka_local_clean() -> None:
+    worker = AWorker()
+
+    worker.run(rows(("a", 1)))
+
+    assert [
+        "lease",
+        "open",
+        "begin",
+        "produce totals",
+        f"produce {changelog_topic('flights-1', 'sums')}",
+        f"produce {checkpoint_topic('flights-1')}",
+        "flush",
+        "lease",
+        "commit",
+        "local commit",
+        "clean",
+    ] == worker.trace
+
+
+def test_the_checkpoint_is_the_last_record_of_each_transaction() -> None:
+    worker = AWorker(bytes_max=0)
+
+    worker.run(rows(("a", 1), ("b", 2)))
+
+    produced = [effect for effect in worker.trace if effect.startswith("produce") or effect == "flush"]
+    checkpoint = f"produce {checkpoint_topic('flights-1')}"
+    assert [checkpoint, checkpoint] == [
+        produced[index - 1] for index, effect in enumerate(produced) if effect == "flush"
+    ]
+
+
+def test_no_rows_are_no_transaction() -> None:
+    worker = AWorker()
+
+    report = worker.run(rows())
+
+    assert [] == worker.trace
+    assert (0, -1, ReportKind.COMMITTED) == (report.commits, report.offset_next, report.kind)
+
+
+def test_of_several_writes_to_one_key_the_changelog_takes_the_last_one_per_transaction() -> None:
+    worker = AWorker()
+
+    worker.run(rows(*[("a", 1)] * 5))
+    worker.run(rows(*[("a", 1)] * 5, first=5))
+
+    assert [(changelog_key(b"a", b""), b"5"), (changelog_key(b"a", b""), b"10")] == worker.changelog()
+
+
+def test_a_removed_entry_is_a_tombstone_on_the_changelog_and_gone_from_the_local_store() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        store = context.store("sums")
+        store.delete() if envelope.value == "remove" else store.put(envelope.value)
+        collector.send("totals", store.get())
+
+    worker = AWorker(process)
+    worker.run(rows(("a", 1), ("b", 2)))
+
+    worker.run(rows(("a", "remove"), first=2))
+
+    assert (changelog_key(b"a", b""), None) == worker.changelog()[-1]
+    assert {changelog_key(b"b", b""): b"2"} == worker.sums
+    assert (None, None) == worker.outputs()[-1]
+
+
+def test_entries_belong_to_the_message_s_key_and_their_name() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        store = context.store("sums")
+        store.put((store.get("n") or 0) + 1, "n")
+        store.put("unnamed")
+        collector.send("totals", store.get("n"))
+
+    worker = AWorker(process)
+
+    worker.run(rows(("a", 0), ("b", 0), ("a", 0)))
+
+    assert [1, 1, 2] == [value for _, value in worker.outputs()]
+    assert {
+        changelog_key(b"a", b"n"): b"2",
+        changelog_key(b"a", b""): b'"unnamed"',
+        changelog_key(b"b", b"n"): b"1",
+        changelog_key(b"b", b""): b'"unnamed"',
+    } == worker.sums
+
+
+def test_a_store_shows_what_earlier_transactions_and_earlier_messages_wrote() -> None:
+    worker = AWorker()
+    worker.environment.contents.entries["sums", changelog_key(b"a", b"")] = b"100"
+
+    worker.run(rows(("a", 1), ("a", 2)))
+
+    assert [101, 103] == [value["total"] for _, value in worker.outputs()]
+
+
+def test_what_one_run_wrote_and_lost_does_not_show_in_the_next() -> None:
+    worker = AWorker()
+    worker.slot.producer().commit_fails = "unknown-aborted"
+    with pytest.raises(ProducerError):
+        worker.run(rows(("a", 1)))
+
+    worker.run(rows(("a", 1)))
+
+    assert [1] == [value["total"] for _, value in worker.outputs()]
+
+
+# --- what is handed in and out ---
+
+
+def test_a_message_arrives_decoded_and_as_it_was() -> None:
+    seen: list[Any] = []
+    worker = AWorker(lambda envelope, collector, context: seen.append((envelope, context)))
+
+    worker.run(rows(("ä", {"n": 1}), offsets=[7], headers=[[("h", b"1"), ("h", None)]]))
+
+    ((envelope, context),) = seen
+    assert ("kafka.orders.0", 7, "ä", {"n": 1}) == (str(envelope.ssp), envelope.offset, envelope.key, envelope.value)
+    assert ("ä".encode(), b'{"n": 1}', 1000) == (envelope.key_bytes, envelope.value_bytes, envelope.timestamp_ms)
+    assert (("h", b"1"), ("h", None)) == envelope.headers
+    assert (TASK, 0) == (context.task_name, context.partition_id)
+    assert "flights" == context.config["job.name"]
+
+
+def test_tombstones_empty_values_and_missing_headers_come_as_they_are() -> None:
+    seen: list[Any] = []
+    worker = AWorker(
+        lambda envelope, collector, context: seen.append((envelope.key, envelope.value, envelope.headers)),
+        config=a_job(systems_kafka_samza_msg_serde="bytes"),
+    )
+
+    worker.run(rows(("a", None), ("", b""), (None, b"x"), headers=[None, [], [("h", b"")]]))
+
+    assert [("a", None, ()), ("", b"", ()), (None, b"x", (("h", b""),))] == seen
+
+
+def test_an_output_goes_where_it_is_sent_with_all_that_is_said_of_it() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        collector.send("kafka.totals", None, "k", partition=3, headers={"h": b"1"}, timestamp_ms=5)
+        collector.send("totals", 1)
+
+    worker = AWorker(process)
+
+    worker.run(rows(("a", 1)))
+
+    (record,) = worker.kafka.committed("totals", 3)
+    assert (b"k", None, 5, (("h", b"1"),)) == (record.key, record.value, record.timestamp_ms, record.headers)
+    assert [(None, 1)] == worker.outputs()
+
+
+def test_each_output_stream_has_its_own_serdes() -> None:
+    config = a_job(
+        systems_kafka_streams_texts_samza_msg_serde="string", systems_kafka_streams_texts_samza_key_serde="bytes"
+    )
+
+    worker = AWorker(lambda envelope, collector, context: collector.send("texts", "plain", b"\xff"), config=config)
+    worker.run(rows(("a", 1)))
+
+    assert [(b"\xff", b"plain")] == [(record.key, record.value) for record in worker.kafka.committed("texts")]
+
+
+def test_the_instance_is_told_of_its_beginning_and_its_end() -> None:
+    told: list[str] = []
+    task = LoadedTask(
+        process=lambda *_: None,
+        init=lambda context: told.append(context.task_name),
+        close=lambda: told.append("closed"),
+    )
+
+    AWorker(task=task).runner.close()
+
+    assert [TASK, "closed"] == told
+
+
+def test_an_instance_that_fails_at_its_beginning_fails_the_task_and_no_message() -> None:
+    def init(context: Any) -> None:
+        raise ConnectionError("no database")
+
+    worker = AWorker(task=LoadedTask(process=sum_up, init=init, close=None), config=a_job(**DEAD_LETTERS))
+
+    report = worker.run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert report.error.startswith(f"task {TASK} failed in init: ConnectionError: no database\nTraceback")
+    assert ([], []) == (worker.outputs(), worker.kafka.committed("dead"))
+
+
+# --- a message is all or nothing ---
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), RecursionError()])
+def test_a_failed_message_leaves_nothing_but_its_dead_letter(error: BaseException) -> None:
+    worker = AWorker(failing_at(1, error), config=a_job(**DEAD_LETTERS))
+
+    report = worker.run(rows(("a", 1), ("a", 10), ("a", 100)))
+
+    assert [1, 101] == [value["total"] for _, value in worker.outputs()]
+    assert b"101" == worker.sums[changelog_key(b"a", b"")]
+    assert [3] == [found.offset_next for found in worker.checkpoints()]
+    assert (3, 2, 1) == (report.records_in, report.records_out, report.dead_letters)
+
+
+def test_undoing_a_message_restores_what_each_entry_was_before_it() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        store = context.store("sums")
+        if envelope.value == "fail":
+            store.put("new", "never there")
+            store.put("changed", "kept")
+            store.put("changed twice", "kept")
+            store.delete("removed")
+            store.put("again", "removed")
+            store.delete("in the local store")
+            raise ValueError
+        store.put("first", "kept")
+        store.put("first", "removed")
+
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS))
+    worker.environment.contents.entries["sums", changelog_key(b"a", b"in the local store")] = b'"old"'
+
+    worker.run(rows(("a", 1), ("a", "fail")))
+
+    assert {
+        changelog_key(b"a", b"kept"): b'"first"',
+        changelog_key(b"a", b"removed"): b'"first"',
+        changelog_key(b"a", b"in the local store"): b'"old"',
+    } == worker.sums
+    assert sorted(worker.changelog()) == [
+        (changelog_key(b"a", b"kept"), b'"first"'),
+        (changelog_key(b"a", b"removed"), b'"first"'),
+    ]
+
+
+def test_a_dead_letter_holds_the_message_as_it_was_and_says_where_and_why() -> None:
+    worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
+
+    worker.run(rows(("a", {"n": 1})))
+
+    (letter,) = worker.kafka.committed("dead")
+    headers = dict(letter.headers)
+    assert (b"a", b'{"n": 1}', 1000) == (letter.key, letter.value, letter.timestamp_ms)
+    assert (TASK.encode(), b"kafka.orders.0", b"0") == (headers["task"], headers["ssp"], headers["offset"])
+
+
+def test_a_dead_letter_carries_the_error_and_the_end_of_a_long_traceback() -> None:
+    worker = AWorker(failing_at(0, ValueError("\ud800" + "x" * 50_000)), config=a_job(**DEAD_LETTERS))
+
+    worker.run(rows(("a", 1)))
+
+    (letter,) = worker.kafka.committed("dead")
+    headers = dict(letter.headers)
+    assert headers["error"] is not None and headers["error"].startswith(b"ValueError: ?xxx")
+    assert headers["traceback"] is not None and len(headers["traceback"]) <= TRACEBACK_CHARS_MAX
+
+
+def test_under_policy_fail_nothing_of_the_transaction_stays_and_the_report_names_the_message() -> None:
+    worker = AWorker(failing_at(1, ValueError("no such plane")))
+
+    report = worker.run(rows(("a", 1), ("b", 2), ("c", 3)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert report.error.startswith(
+        f"task {TASK} failed at kafka.orders.0 offset 1, key b'b': ValueError: no such plane\nTraceback"
+    )
+    assert ([], [], {}) == (worker.outputs(), worker.checkpoints(), worker.sums)
+    assert ["abort", "clean"] == worker.trace[-2:]
+
+
+def test_under_policy_fail_earlier_transactions_stay() -> None:
+    worker = AWorker(failing_at(1, ValueError("no")), bytes_max=0)
+
+    report = worker.run(rows(("a", 1), ("b", 2)))
+
+    assert [1] == [found.offset_next for found in worker.checkpoints()]
+    assert (1, 1, 1) == (report.commits, report.offset_next, report.records_in)
+
+
+def test_after_a_failed_message_the_environment_can_be_begun_again() -> None:
+    worker = AWorker(failing_at(0, ValueError("no")))
+
+    worker.run(rows(("a", 1)))
+
+    worker.environment.begin().abort()
+
+
+def test_a_sick_disk_fails_the_batch_and_makes_no_dead_letter_of_a_good_message() -> None:
+    worker = AWorker(failing_at(0, LocalStateError("the disk")), config=a_job(**DEAD_LETTERS))
+
+    with pytest.raises(LocalStateError):
+        worker.run(rows(("a", 1)))
+
+    assert [] == worker.kafka.values("dead")
+
+
+def test_an_interrupted_process_is_no_failed_message() -> None:
+    worker = AWorker(failing_at(0, KeyboardInterrupt()), config=a_job(**DEAD_LETTERS))
+
+    with pytest.raises(KeyboardInterrupt):
+        worker.run(rows(("a", 1)))
+
+    assert "open" == worker.slot.state
+    worker.environment.begin().abort()
+
+
+@pytest.mark.parametrize(
+    ("process", "message", "complaint"),
+    [
+        (sum_up, (None, 1), "store sums: wanted a message with a key, found one without"),
+        (sum_up, ("a", b"{"), "SerdeError: serde json: "),
+        (lambda e, collector, x: collector.send("totals", {1, 2}), ("a", 1), "SerdeError: serde json: "),
+        (lambda e, collector, x: collector.send("totals", 1, b"k"), ("a", 1), "SerdeError: serde string: "),
+        (lambda e, collector, x: collector.send("", 1), ("a", 1), "wanted an output stream of the job's cluster"),
+        (lambda e, c, context: context.store("sums").put(None), ("a", 1), "use delete() to remove an entry"),
+        (lambda e, c, context: context.store("sums").put({1}), ("a", 1), "SerdeError: serde json: "),
+        (lambda e, c, context: context.store("sums").put(1, 7), ("a", 1), "SerdeError: serde string: "),
+        (lambda e, c, context: context.store("seen"), ("a", 1), "wanted store 'seen', found sums; declare it with"),
+    ],
+)
+def test_what_samzapy_refuses_of_a_message_fails_the_message_alone(
+    process: Any, message: tuple[str | None, Any], complaint: str
+) -> None:
+    dead_letters, failing = AWorker(process, config=a_job(**DEAD_LETTERS)), AWorker(process)
+
+    dead = dead_letters.run(rows(message))
+    failed = failing.run(rows(message))
+
+    assert (1, 1, []) == (dead.commits, dead.dead_letters, dead_letters.outputs())
+    assert re.search(re.escape(complaint), failed.error)
+
+
+def to(partition: int) -> Any:
+    return lambda e, collector, x: collector.send("totals", 1, partition=partition)
+
+
+def test_a_partition_that_an_output_does_not_have_fails_the_message_alone() -> None:
+    dead_letters, failing = AWorker(to(4), config=a_job(**DEAD_LETTERS)), AWorker(to(4))
+
+    assert 1 == dead_letters.run(rows(("a", 1))).dead_letters
+    assert "an output to totals: wanted a partition below 4, found 4" in failing.run(rows(("a", 1))).error
+    assert 1 == AWorker(to(3)).run(rows(("a", 1))).records_out
+
+
+def test_an_output_topic_that_is_not_there_fails_the_task_and_makes_no_dead_letters() -> None:
+    """Also when the first message that sends to it has failed for another reason."""
+    worker = AWorker(sum_up, config=a_job(**DEAD_LETTERS))
+    worker.kafka.absent.add("totals")
+
+    report = worker.run(rows((None, 1), ("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert (
+        "offset 1, key b'a': wanted the topic totals for its outputs, found no such topic; create it" in report.error
+    )
+    assert ([], []) == (worker.outputs(), worker.kafka.committed("dead"))
+
+
+def test_an_output_of_another_cluster_is_refused() -> None:
+    config = a_job(systems_other_bootstrap_servers="h:1")
+    worker = AWorker(lambda e, collector, x: collector.send("other.totals", 1), config=config)
+
+    assert (
+        "wanted an output stream of the job's cluster (kafka.orders), found 'other.totals'"
+        in worker.run(rows(("a", 1))).error
+    )
+
+
+def test_a_message_without_a_key_may_use_everything_but_a_keyed_store() -> None:
+    worker = AWorker(lambda envelope, collector, context: collector.send("totals", envelope.value))
+
+    worker.run(rows((None, 1)))
+
+    assert [(None, 1)] == worker.outputs()
+
+
+# --- several transactions ---
+
+
+def test_a_transaction_is_closed_when_it_holds_more_than_the_allowed_bytes() -> None:
+    one_message = len(b"a" + json.dumps({"offset": 0, "total": 1}, separators=(",", ":")).encode()) + len(
+        changelog_key(b"a", b"") + b"1"
+    )
+    worker = AWorker(bytes_max=2 * one_message)
+
+    report = worker.run(rows(*[("a", 1)] * 7))
+
+    assert [3, 6, 7] == [found.offset_next for found in worker.checkpoints()]
+    assert (3, 7) == (report.commits, report.records_in)
+
+
+def test_a_transaction_is_closed_when_its_time_is_over() -> None:
+    worker = AWorker(duration_max_s=5.0)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        worker.now_s += 2.0
+
+    worker.process = process
+    worker.run(rows(*[("a", 1)] * 4), rows(("a", 1), first=4))
+
+    assert [3, 5] == [found.offset_next for found in worker.checkpoints()]
+
+
+def test_a_transaction_that_is_full_at_the_end_of_a_chunk_is_closed_before_the_next_chunk() -> None:
+    worker = AWorker(bytes_max=0)
+
+    worker.run(rows(("a", 1)), rows(("a", 1), first=1))
+
+    assert [1, 2] == [found.offset_next for found in worker.checkpoints()]
+
+
+def test_the_next_transaction_sees_what_the_one_before_committed() -> None:
+    worker = AWorker(bytes_max=0)
+
+    worker.run(rows(("a", 1), ("a", 2), ("a", 3)))
+
+    assert [1, 3, 6] == [value["total"] for _, value in worker.outputs()]
+
+
+# --- what is below the next offset is done ---
+
+
+def test_messages_below_the_next_offset_are_skipped() -> None:
+    worker = AWorker()
+    worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 2})
+
+    report = worker.run(rows(("a", 1), ("a", 1), ("a", 1), ("a", 1)))
+
+    assert [2, 3] == [value["offset"] for _, value in worker.outputs()]
+    assert (2, 4) == (report.records_in, report.offset_next)
+
+
+def test_a_batch_of_nothing_new_never_moves_the_checkpoint_back() -> None:
+    worker = AWorker()
+    worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 10})
+
+    worker.run(rows(("a", 1), ("a", 1)))
+
+    assert [10] == [found.offset_next for found in worker.checkpoints()]
+    assert [] == worker.outputs()
+
+
+def test_the_same_batch_a_second_time_does_nothing_a_second_time() -> None:
+    worker = AWorker()
+    batch = rows(("a", 1), ("a", 2))
+    worker.run(batch)
+
+    worker.run(batch)
+
+    assert [1, 3] == [value["total"] for _, value in worker.outputs()]
+
+
+def test_gaps_between_offsets_are_no_matter() -> None:
+    worker = AWorker()
+
+    report = worker.run(rows(("a", 1), ("a", 2), offsets=[5, 90]))
+
+    assert 91 == report.offset_next
+
+
+# --- who may work ---
+
+
+@pytest.mark.parametrize("found", [a_position(execution_id="e2"), a_position(epoch=2), None])
+def test_who_finds_another_execution_or_epoch_in_the_local_state_stops(found: Any) -> None:
+    worker = AWorker()
+    worker.environment.contents.position = found
+
+    with pytest.raises(LostContainerError, match="another execution works in this directory"):
+        worker.run(rows(("a", 1)))
+
+    assert ("open", {}) == (worker.slot.state, worker.sums)
+    worker.environment.begin().abort()
+
+
+def test_nothing_is_begun_without_a_lease() -> None:
+    worker = AWorker()
+    worker.slot.lease_checks = 0
+
+    with pytest.raises(LostContainerError):
+        worker.run(rows(("a", 1)))
+
+    assert (["lease"], "clean") == (worker.trace, worker.slot.state)
+
+
+def test_nothing_is_committed_when_the_lease_ran_out_meanwhile() -> None:
+    worker = AWorker()
+    worker.slot.lease_checks = 1
+
+    with pytest.raises(LostContainerError):
+        worker.run(rows(("a", 1)))
+
+    assert "commit" not in worker.trace and "local commit" not in worker.trace
+    assert "open" == worker.slot.state
+
+
+def test_a_fenced_producer_commits_nothing_here_or_there() -> None:
+    worker = AWorker()
+    producer = worker.slot.producer()
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        sum_up(envelope, collector, context)
+        worker.kafka.init(producer.transactional_id)
+
+    worker.process = process
+
+    with pytest.raises(FencedError):
+        worker.run(rows(("a", 1)))
+
+    assert ([], {}, "open") == (worker.outputs(), worker.sums, worker.slot.state)
+
+
+@pytest.mark.parametrize("outcome", ["unknown-committed", "unknown-aborted"])
+def test_a_commit_of_unknown_outcome_commits_nothing_locally_and_leaves_the_slot_open(outcome: str) -> None:
+    worker = AWorker()
+    worker.slot.producer().commit_fails = outcome
+
+    with pytest.raises(ProducerError):
+        worker.run(rows(("a", 1)))
+
+    assert ({}, "open") == (worker.sums, worker.slot.state)
+    worker.environment.begin().abort()
+
+
+@pytest.mark.parametrize(
+    ("point", "slot", "committed", "locally"),
+    [
+        ("before-begin", "open", False, False),
+        ("after-produce", "open", False, False),
+        ("before-commit", "open", False, False),
+        ("after-kafka-commit", "open", True, False),
+        ("after-local-commit", "open", True, True),
+    ],
+)
+def test_local_state_is_never_ahead_of_kafka_wherever_the_process_dies(
+    point: str, slot: str, committed: bool, locally: bool
+) -> None:
+    worker = AWorker(crash_points=CrashAt(point))
+
+    with pytest.raises(Crash):
+        worker.run(rows(("a", 1)))
+
+    worker.kafka.init("samzapy/flights-1/e1/0")
+    assert (slot, committed, locally) == (worker.slot.state, bool(worker.outputs()), bool(worker.sums))

@@ -1,0 +1,130 @@
+"""A heartbeat is read exactly, and whatever is not one is refused with the field's name."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.heartbeats import REASON_LENGTH_MAX, parse_heartbeat
+from samzapy.model.container import ContainerPhase
+from samzapy.testing.builders import a_heartbeat, an_ssp_kb
+
+BODY = {
+    "job": "flights-1",
+    "executionId": "e1",
+    "processorId": "0",
+    "host": "host-a",
+    "bootId": "boot-a",
+    "pid": 100,
+    "processStartedMs": 5000,
+    "slotCount": 2,
+    "formatLevel": 1,
+    "state": "RUNNING",
+    "streamOffset": 42,
+    "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}],
+    "figures": {"recordsIn": 3, "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}},
+}
+
+
+def parsed(**changes):
+    return parse_heartbeat(json.dumps(BODY | changes).encode(), received_ms=9)
+
+
+def test_every_field_is_read():
+    expected = a_heartbeat(
+        stream_offset=42,
+        held=[("SystemStreamPartition_kafka.orders.3", 7)],
+        figures=Figures(records_in=3, positions={an_ssp_kb("kafka.orders.3:0/1"): Position(100, 120)}),
+        received_ms=9,
+    )
+
+    assert expected == parsed()
+
+
+def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
+    body = {key: value for key, value in BODY.items() if key != "figures"} | {"new": [1]}
+
+    assert Figures() == parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures
+
+
+@pytest.mark.parametrize("field", [name for name in BODY if name != "figures"])
+def test_each_other_field_is_wanted(field):
+    body = {key: value for key, value in BODY.items() if key != field}
+
+    with pytest.raises(ValueError, match=f"{field}: wanted .* found nothing"):
+        parse_heartbeat(json.dumps(body).encode(), received_ms=0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"executionId": "a/b"},
+        {"executionId": ""},
+        {"executionId": "x" * 129},
+        {"host": "a b"},
+        {"host": "\ud800"},
+        {"pid": 0},
+        {"pid": True},
+        {"pid": 1.0},
+        {"pid": "1"},
+        {"slotCount": 513},
+        {"streamOffset": -1},
+        {"streamOffset": 2**63},
+        {"state": "LOST"},
+        {"state": ["RUNNING"]},
+        {"held": None},
+        {"held": ["x"]},
+        {"held": [{"task": "t", "epoch": "7"}]},
+        {"figures": {"positions": {"nonsense": {"offsetNext": 0, "offsetEnd": 0}}}},
+        {"figures": {"recordsIn": None}},
+        {"reason": 5},
+    ],
+)
+def test_a_field_out_of_its_range_is_refused(changes):
+    with pytest.raises(ValueError, match="wanted"):
+        parsed(**changes)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"{",
+        b'{"job": 1, "job": 2}',
+        b'{"pid": NaN}',
+        b'{"pid": 1e400}',
+        b"[" * 60_000,
+        b'{"a":' * 10_000,
+        b'{"pid": ' + b"9" * 5_000 + b"}",
+    ],
+)
+def test_what_is_no_heartbeat_is_refused(body):
+    with pytest.raises(ValueError, match="wanted"):
+        parse_heartbeat(body, received_ms=0)
+
+
+@given(
+    body=st.binary(max_size=200)
+    | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
+)
+@example(body=json.dumps(BODY).encode())
+def test_nothing_but_a_value_error_leaves(body):
+    with suppress(ValueError):
+        parse_heartbeat(body, received_ms=0)
+
+
+def test_a_long_or_unwritable_reason_is_shortened_and_made_writable():
+    reason = parsed(state="STOPPED", reason="\ud800" + "x" * 5000).reason
+
+    assert REASON_LENGTH_MAX == len(reason)
+    assert "?" == reason.encode().decode()[0]
+
+
+def test_the_state_is_what_a_container_may_say_of_itself():
+    assert ContainerPhase.STOPPED is parsed(state="STOPPED").state

@@ -1,0 +1,441 @@
+"""The laws of design section 2, as properties of the core. Each is named after the law it holds us to."""
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.coordinator.actions import FenceExecution, ResolveStarts, actions
+from samzapy.coordinator.commands import ContainerGone, StartsResolved
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import INITIAL, Committed, evolve
+from samzapy.errors import BrokerUnavailableError, SamzapyError
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.grant import BucketStart, Grant
+from samzapy.stream import records as r
+from samzapy.stream.codec import encode
+from samzapy.stream.keys import key_of
+from samzapy.stream.log import Write
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
+from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+from unit_tests.coordinator.histories import PROCESSOR_OF, STEPS, Machine, a_term, commands, run
+from unit_tests.coordinator.world import World
+
+# --- L1: fold(compact(log)) == fold(log) ---
+
+SMALL = st.integers(0, 3)
+NAMES = st.sampled_from(["a", "b", "c"])
+SSP_KBS = st.sampled_from([an_ssp_kb(f"kafka.orders.{partition}:0/1") for partition in range(3)])
+PUTS = st.one_of(
+    st.builds(r.SchemaPut, fingerprint=NAMES, schema_json=NAMES),
+    st.builds(r.FormatLevelPut, level=SMALL),
+    st.builds(r.JobIdentityPut, job_name=NAMES, job_id=NAMES),
+    st.builds(
+        r.TermPut,
+        term=SMALL,
+        coordinator_id=NAMES,
+        host=NAMES,
+        boot_id=NAMES,
+        pid=SMALL,
+        process_started_ms=SMALL,
+        url=NAMES,
+        started_at_ms=SMALL,
+    ),
+    st.builds(r.ConfigPut, config_key=NAMES, value=NAMES),
+    st.builds(
+        r.InputPut,
+        system_stream=SSP_KBS.map(lambda ssp_kb: ssp_kb.ssp.system_stream),
+        partition_count=SMALL,
+        partition_count_first=SMALL,
+        topic_id=NAMES,
+    ),
+    st.builds(r.OwnTopicPut, name=NAMES, topic_id=NAMES, partition_count=SMALL),
+    st.builds(r.ChangelogPartitionPut, task_name=NAMES, partition=SMALL),
+    st.builds(
+        r.PlannedTaskPut,
+        generation=SMALL,
+        task_name=NAMES,
+        partition_id=SMALL,
+        mode=st.just("active"),
+        processor_id=NAMES,
+        changelog_partition=SMALL,
+        ssp_kbs=st.tuples(SSP_KBS),
+    ),
+    st.builds(r.GenerationPut, generation=SMALL, factor=st.just(1), task_count=SMALL, scheme=st.just("max")),
+    st.builds(
+        r.ContainerPut,
+        container=st.builds(
+            Container,
+            execution_id=NAMES,
+            processor_id=NAMES,
+            host=NAMES,
+            boot_id=NAMES,
+            pid=SMALL,
+            process_started_ms=SMALL,
+            slot_count=SMALL,
+            phase=st.sampled_from(ContainerPhase),
+            format_level=SMALL,
+            reason=NAMES,
+        ),
+    ),
+    st.builds(
+        r.LocalityPut,
+        locality=st.builds(ProcessorLocality, processor_id=NAMES, host=NAMES, fault_domain=NAMES),
+    ),
+    st.builds(r.EpochPut, epoch=SMALL),
+    st.builds(
+        r.GrantPut,
+        grant=st.builds(
+            Grant,
+            task_name=NAMES,
+            epoch=SMALL,
+            execution_id=NAMES,
+            generation=SMALL,
+            partition_id=SMALL,
+            changelog_partition=SMALL,
+            starts=st.tuples(st.builds(BucketStart, ssp_kb=SSP_KBS, offset_next=SMALL)),
+        ),
+    ),
+    st.builds(r.LossAcceptedPut, ssp_kb=SSP_KBS, offset_from=SMALL, offset_to=SMALL),
+)
+RECORDS = PUTS | PUTS.map(lambda put: r.Removed(key=key_of(put)))
+COMPACTIONS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=4)
+
+
+def on_a_topic(batches):
+    """A topic that holds `batches`, one transaction each."""
+    topic = MemoryTopic()
+    log = MemoryLog(topic)
+    log.take_over()
+    for batch in batches:
+        log.append_atomically([Write(key=key, value=value) for key, value in map(encode, batch)])
+    return topic
+
+
+def compacted_fold(topic, compactions):
+    for keep_until, tombstones_until in compactions:
+        topic.compact(keep_until=keep_until, tombstones_until=tombstones_until)
+    return replay(MemoryLog(topic).read(), topic="t").state
+
+
+@given(batches=st.lists(st.lists(RECORDS, min_size=1, max_size=6), max_size=12), compactions=COMPACTIONS)
+def test_l1_a_compacted_log_folds_to_the_same_state(batches, compactions):
+    topic = on_a_topic(batches)
+
+    assert compacted_fold(topic, []) == compacted_fold(topic, compactions)
+
+
+@settings(max_examples=50)
+@given(steps=STEPS, compactions=COMPACTIONS)
+def test_l1_what_a_coordinator_wrote_folds_to_its_state_before_and_after_compaction(steps, compactions):
+    machine = run(steps)
+    topic = on_a_topic([[item.record] for item in machine.log])
+
+    found = compacted_fold(topic, compactions)
+
+    # Each record stands in a transaction of its own here, so only the offsets differ.
+    assert replace(machine.state, generation_offset=0) == replace(found, generation_offset=0)
+
+
+@given(batch=st.lists(RECORDS, max_size=20), cut=st.integers(0, 20))
+def test_l1_batches_may_be_folded_together_or_apart(batch, cut):
+    items = [Committed(offset, record) for offset, record in enumerate(batch)]
+
+    assert evolve(INITIAL, items) == evolve(evolve(INITIAL, items[:cut]), items[cut:])
+
+
+# --- L2: twice is once ---
+
+
+@settings(max_examples=300)
+@given(steps=STEPS, command=commands())
+def test_l2_a_command_said_twice_writes_nothing_the_second_time(steps, command):
+    machine = run(steps)
+
+    machine.step(command)
+
+    assert () == machine.step(command)
+
+
+@given(steps=STEPS, index=st.integers(0, 9))
+def test_l2_an_action_that_is_answered_twice_writes_nothing_the_second_time(steps, index):
+    machine = run(steps)
+    wanted = actions(machine.state, machine.seen)
+    if not wanted:
+        return
+    answer = machine.answer(wanted[index % len(wanted)])
+
+    assert machine.step(answer)
+    assert () == machine.step(answer)
+
+
+# --- L3: actions from state ---
+
+
+@given(steps=STEPS)
+def test_l3_who_comes_back_asks_for_what_was_asked_for_before(steps):
+    machine = run(steps)
+    replayed = evolve(INITIAL, machine.log)
+
+    assert actions(machine.state, machine.seen) == actions(replayed, machine.seen)
+    fences = [action for action in actions(machine.state, machine.seen) if isinstance(action, FenceExecution)]
+    assert fences == [action for action in actions(replayed, Sightings()) if isinstance(action, FenceExecution)]
+
+
+class CrashError(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("port", ["fence", "read"])
+@pytest.mark.parametrize("done", [False, True])
+def test_l3_a_coordinator_that_dies_around_an_action_is_succeeded_by_one_that_asks_again(port, done):
+    world = World()
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission())
+    world.queue.append(a_heartbeat())
+    service.run_once(0)
+    original = getattr(world, port)
+
+    def dies(argument):
+        if done:
+            original(argument)
+        raise CrashError
+
+    setattr(world, port, dies)
+    world.queue.extend([a_heartbeat("e2", pid=200), a_heartbeat(state=ContainerPhase.STOPPED, held=[("t", 1)])])
+    with pytest.raises(CrashError):
+        service.run_once(0)
+    setattr(world, port, original)
+
+    successor = world.coordinator("b", pid=2)
+    successor.take_office()
+    successor.run_once(0)
+
+    state = successor.status().state
+    assert ContainerPhase.FENCED is state.containers["e1"].phase
+    assert {"e2"} == {grant.execution_id for grant in state.grants.values()}
+    assert {f"samzapy/flights-1/e1/{slot}" for slot in (0, 1, "driver")} == set(world.fenced)
+
+
+# --- L5: an append of unknown outcome ends the term ---
+
+
+@settings(max_examples=100)
+@given(breaks=st.lists(st.none() | st.booleans(), max_size=12))
+def test_l5_whatever_breaks_the_state_stays_that_of_the_log_and_the_work_is_done(breaks):
+    world = World()
+    log = world.log()
+    service = world.coordinator(log=log)
+    service.take_office()
+    service.submit(a_submission())
+    heard = [a_heartbeat(), a_heartbeat("e2", pid=200), a_heartbeat(state=ContainerPhase.STOPPED)]
+    for index, committed_anyway in enumerate([*breaks, None, None, None]):
+        if committed_anyway is not None:
+            log.break_next_append(committed=committed_anyway)
+        # The next append may be the one that begins a term, and fail too: the caller stands again.
+        world.queue.append(heard[min(index, 2)])
+        try:
+            if not service.leads:
+                service.take_office()
+            service.run_once(0)
+        except SamzapyError:
+            continue
+        assert service.status().state == replay(world.log().read(), topic="t").state
+
+    # Heartbeats are repeated until they are heard, so what was lost with a term is said again.
+    for heartbeat in heard:
+        world.queue.append(heartbeat)
+        service.run_once(0)
+    assert {"e2"} == {grant.execution_id for grant in service.status().state.grants.values()}
+    assert 4 == len(service.status().state.grants)
+
+
+def test_l5_no_office_is_taken_while_no_broker_answers():
+    world = World()
+    log = world.log()
+    service = world.coordinator(log=log)
+    service.take_office()
+    log.break_next_append(committed=False)
+
+    def unreachable():
+        raise BrokerUnavailableError("no broker answered")
+
+    log.take_over = unreachable
+    world.queue.append(a_heartbeat())
+    service._config = a_config()
+    with pytest.raises(BrokerUnavailableError):
+        service.submit(a_submission())
+
+    assert not service.leads
+    assert not service.status().may_answer(world.clock.monotonic_ms(), 10_000)
+
+
+# --- L6: one owner ---
+
+
+class Agent:
+    """An honest container: it holds what it has read and lets go when it has read that it must, some time later."""
+
+    def __init__(self, execution_id):
+        self.execution_id = execution_id
+        self.offset = 0
+        self.held = {}
+        self.taken_away = set()
+        self.stopped = False
+
+    def read(self, log, count):
+        for item in [item for item in log if item.offset >= self.offset][:count]:
+            self.offset = item.offset + 1
+            record = item.record
+            if isinstance(record, r.GrantPut) and record.grant.execution_id == self.execution_id:
+                if not self.stopped:
+                    self.held[record.grant.task_name, record.grant.epoch] = record.grant
+            elif isinstance(record, r.PlannedTaskPut):
+                self.taken_away.update(
+                    held
+                    for held, grant in self.held.items()
+                    if grant.task_name == record.task_name and PROCESSOR_OF[self.execution_id] != record.processor_id
+                )
+
+    def let_go(self):
+        for held in sorted(self.taken_away):
+            self.held.pop(held, None)
+
+    def heartbeat(self, stop):
+        if stop:
+            self.stopped, self.held = True, {}
+        return a_heartbeat(
+            self.execution_id,
+            processor_id=PROCESSOR_OF[self.execution_id],
+            state=ContainerPhase.STOPPED if self.stopped else ContainerPhase.RUNNING,
+            stream_offset=self.offset,
+            held=list(self.held),
+        )
+
+
+AGENT = st.sampled_from(sorted(PROCESSOR_OF))
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), AGENT, st.sampled_from([99, 99, 99, 1, 3])),
+        st.tuples(st.just("let go"), AGENT, st.just(0)),
+        st.tuples(st.just("say"), AGENT, st.sampled_from([0, 0, 0, 0, 1])),
+        st.tuples(st.just("report"), AGENT, st.just(0)),
+        st.tuples(st.just("hear"), AGENT, st.integers(0, 5)),
+        st.tuples(st.just("give up"), AGENT, st.just(0)),
+        st.tuples(st.just("act"), AGENT, st.integers(0, 9)),
+        st.tuples(st.just("grant"), AGENT, st.just(0)),
+        st.tuples(st.just("plan"), st.sampled_from([("0",), ("1",), ("0", "1"), ("1", "2")]), st.just(0)),
+    ),
+    max_size=40,
+)
+# Every history begins with a job that runs on e1, and three more that wait for a share.
+BEGINNING = [
+    ("plan", ("0",), 0),
+    ("say", "e1", 0),
+    ("grant", "e1", 0),
+    ("read", "e1", 99),
+    *(("say", execution_id, 0) for execution_id in ("e1", "e2", "e3", "e4")),
+]
+
+
+def check_one_owner(events):
+    """Play `events` with honest but slow, deaf and repeating containers; no bucket may have two that can commit."""
+    machine = Machine()
+    machine.step(a_term(0))
+    agents = {execution_id: Agent(execution_id) for execution_id in PROCESSOR_OF}
+    said, fenced = [], set()
+    for kind, who, number in [*BEGINNING, *events]:
+        if kind == "plan":
+            machine.step(a_submission(partition_counts={"kafka.orders": 2}, processor_ids=who))
+        elif kind == "act":
+            action = machine.perform(number)
+            if isinstance(action, FenceExecution):
+                fenced.add(action.execution_id)
+        elif kind == "grant":
+            # All that can be granted now, and who is granted something reads it.
+            for action in actions(machine.state, machine.seen):
+                if isinstance(action, ResolveStarts):
+                    machine.step(machine.answer(action))
+                    agents[action.execution_id].read(machine.log, 99)
+        elif kind == "give up":
+            machine.step(ContainerGone(who, "gone"))
+        elif kind == "read":
+            agents[who].read(machine.log, number)
+        elif kind == "let go":
+            agents[who].let_go()
+        elif kind in ("say", "report"):
+            if kind == "report":
+                agents[who].read(machine.log, 99)
+            said.append(agents[who].heartbeat(stop=bool(number)))
+            machine.step(said[-1])
+        elif said:
+            machine.step(said[number % len(said)])  # An old one arrives late, or again.
+        owners = {}
+        for agent in agents.values():
+            for grant in agent.held.values() if agent.execution_id not in fenced else ():
+                owners.setdefault(grant.starts[0].ssp_kb, set()).add(agent.execution_id)
+        assert all(len(found) == 1 for found in owners.values()), owners
+        granted = [grant for grant in machine.state.grants.values() if grant.execution_id not in fenced]
+        assert len({grant.epoch for grant in granted}) == len(granted)
+
+
+@settings(max_examples=1500)
+@given(events=EVENTS)
+def test_l6_a_bucket_never_has_two_owners_that_can_commit(events):
+    check_one_owner(events)
+
+
+# --- L7: equal state decides equally ---
+
+
+def turned_round(value):
+    """The same mappings in another order of insertion, as a replay after compaction gives them."""
+    changed = {}
+    for field in fields(value):
+        found = getattr(value, field.name)
+        if isinstance(found, dict):
+            changed[field.name] = dict(reversed(found.items()))
+    return replace(value, **changed)
+
+
+@settings(max_examples=1000)
+@given(steps=STEPS, command=commands())
+def test_l7_equal_states_decide_equally_whatever_the_order_of_their_tables(steps, command):
+    machine = run(steps)
+    state, seen = turned_round(machine.state), turned_round(machine.seen)
+    assert (machine.state, machine.seen) == (state, seen)
+
+    assert decided(command, machine.state, machine.seen) == decided(command, state, seen)
+    assert actions(machine.state, machine.seen) == actions(state, seen)
+
+
+def decided(command, state, seen):
+    try:
+        return decide(command, state, seen)
+    except SamzapyError as error:
+        return type(error), str(error)
+
+
+def test_l7_of_two_living_executions_the_same_one_is_chosen_in_any_order():
+    machine = run([a_heartbeat("e2"), a_heartbeat("e1")])
+
+    def chosen(state):
+        return {action.execution_id for action in actions(state, machine.seen) if isinstance(action, ResolveStarts)}
+
+    assert {"e1"} == chosen(machine.state) == chosen(turned_round(machine.state))
+
+
+def test_a_start_that_was_computed_before_somebody_else_had_the_task_is_not_used():
+    machine = run([a_heartbeat("e1")])
+    action = next(action for action in actions(machine.state, machine.seen))
+    stale = machine.answer(action)
+    assert isinstance(stale, StartsResolved)
+    machine.step(stale)
+    machine.step(a_heartbeat("e1", state=ContainerPhase.STOPPED))
+    machine.step(a_heartbeat("e2"))
+
+    assert () == machine.step(replace(stale, execution_id="e2"))

@@ -1,0 +1,132 @@
+"""The life table, and who is heard."""
+
+import pytest
+
+from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Tick
+from samzapy.coordinator.liveness import (
+    LIVING,
+    TRANSITIONS,
+    News,
+    Sighting,
+    Sightings,
+    expire,
+    give_up,
+    hear,
+    is_expected,
+    mark_fenced,
+    may_register,
+    sighted,
+)
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.container import ContainerPhase
+from samzapy.stream.records import ContainerPut, JobIdentityPut, LocalityPut
+from samzapy.testing.builders import a_container, a_heartbeat
+
+P = ContainerPhase
+
+
+def a_state(*containers):
+    return CoordinatorState(
+        job=JobIdentityPut(job_name="flights", job_id="1"),
+        format_level=1,
+        containers={container.execution_id: container for container in containers},
+    )
+
+
+def phases(records):
+    return [record.container.phase for record in records if isinstance(record, ContainerPut)]
+
+
+def test_the_life_of_a_container_is_this_table():
+    expected = {
+        (P.STARTED, News.SAID_RUNNING): P.RUNNING,
+        (P.STARTED, News.SAID_STOPPED): P.STOPPED,
+        (P.STARTED, News.GIVEN_UP): P.LOST,
+        (P.RUNNING, News.SAID_STOPPED): P.STOPPED,
+        (P.RUNNING, News.GIVEN_UP): P.LOST,
+        (P.LOST, News.FENCED): P.FENCED,
+    }
+
+    assert expected == {(phase, news): after for phase in P for news, after in TRANSITIONS[phase].items()}
+    assert {P.STOPPED, P.FENCED} == {phase for phase in P if a_container(phase=phase).is_gone}
+
+
+@pytest.mark.parametrize("phase", sorted(set(P) - LIVING))
+def test_there_is_no_way_back(phase):
+    state = a_state(a_container(phase=phase))
+
+    assert () == hear(a_heartbeat(state=P.RUNNING), state)
+    assert () == hear(a_heartbeat(state=P.STARTED), state)
+    assert not is_expected(state, a_heartbeat())
+    assert Sightings() == sighted(Sightings(), a_heartbeat(), state)
+
+
+def test_a_first_heartbeat_registers_in_the_state_it_speaks_of():
+    assert [P.STARTED] == phases(hear(a_heartbeat(state=P.STARTED), a_state()))
+    assert [P.RUNNING] == phases(hear(a_heartbeat(state=P.RUNNING), a_state()))
+
+
+@pytest.mark.parametrize(
+    "heartbeat",
+    [
+        a_heartbeat(job="other-1"),
+        a_heartbeat(held=[("t", 1)]),
+        a_heartbeat(state=P.STOPPED),
+        a_heartbeat(format_level=0),
+    ],
+    ids=["another job", "grants of another log", "already stopped", "cannot read our format"],
+)
+def test_an_execution_that_cannot_be_given_work_is_not_registered(heartbeat):
+    assert not may_register(a_state(), heartbeat)
+    assert () == hear(heartbeat, a_state())
+
+
+def test_where_a_processor_runs_is_recorded_when_it_runs_and_only_when_it_changed():
+    state = a_state(a_container(phase=P.STARTED))
+
+    records = hear(a_heartbeat(state=P.RUNNING, host="host-a"), state)
+
+    assert ["host-a"] == [record.locality.host for record in records if isinstance(record, LocalityPut)]
+    assert () == hear(a_heartbeat(state=P.STARTED), state)
+
+
+@pytest.mark.parametrize(
+    "change", [{"pid": 2}, {"boot_id": "b2"}, {"host": "h2"}, {"slot_count": 9}, {"processor_id": "1"}]
+)
+def test_only_the_recorded_process_is_heard(change):
+    state = a_state(a_container())
+
+    assert not is_expected(state, a_heartbeat(**change))
+    assert () == hear(a_heartbeat(state=P.STOPPED, **change), state)
+
+
+def test_silence_counts_from_the_last_heartbeat_of_this_term():
+    state = a_state(a_container("heard"), a_container("unheard"), a_container("gone", phase=P.FENCED))
+    last = {"heard": Sighting(at_ms=50, stream_offset=0, held=frozenset(), figures=None)}
+    seen = Sightings(term_began_ms=10, last=last)
+
+    def given_up(now_ms):
+        return [record.container.execution_id for record in expire(Tick(now_ms=now_ms, lost_ms=100), state, seen)]
+
+    assert [[], ["unheard"], ["unheard"], ["heard", "unheard"]] == [given_up(now) for now in (109, 110, 149, 150)]
+
+
+def test_the_reason_of_giving_up_stays_when_it_is_fenced():
+    lost = give_up(ContainerGone("e1", "its process has ended"), a_state(a_container()))[0].container
+
+    fenced = mark_fenced(ExecutionFenced("e1", 1), a_state(lost))[0].container
+
+    assert (P.LOST, P.FENCED) == (lost.phase, fenced.phase)
+    assert "its process has ended" == fenced.reason
+
+
+def test_news_of_an_execution_that_nobody_knows_changes_nothing():
+    assert () == give_up(ContainerGone("e9", ""), a_state())
+    assert () == mark_fenced(ExecutionFenced("e9", 1), a_state())
+
+
+def test_the_living_are_kept_in_the_sightings_and_the_others_forgotten():
+    state = a_state(a_container("e1"), a_container("e2", phase=P.LOST))
+    seen = Sightings(last={"e2": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=None)})
+
+    assert {"e1"} == set(sighted(seen, a_heartbeat("e1"), state).last)

@@ -1,0 +1,560 @@
+"""The loop on a memory log: a job is handed in, containers come and go, coordinators succeed one another."""
+
+import pytest
+
+from samzapy.coordinator.grants import Bounds
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.service import CoordinatorService
+from samzapy.errors import FencedError, TopicIdentityError, TopicPolicyError, UnknownSchemaError
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.container import ContainerPhase
+from samzapy.stream.codec import decode, parse_headers
+from samzapy.stream.log import Write
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp, an_ssp_kb
+from unit_tests.coordinator.world import World
+
+STARTED, RUNNING, STOPPED = ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED
+
+
+def started(world, **kwargs):
+    service = world.coordinator(**kwargs)
+    service.take_office()
+    service.submit(a_submission(config=world.config))
+    return service
+
+
+def hears(world, service, *heartbeats):
+    world.queue.extend(heartbeats)
+    service.run_once(0)
+
+
+def owners(service):
+    state = service.status().state
+    return {grant.task_name[-1]: (grant.execution_id, grant.epoch) for grant in state.grants_sorted}
+
+
+def records(world):
+    return [decode(found, topic="t") for found in world.log().read()]
+
+
+def folded(world):
+    return replay(world.log().read(), topic="t").state
+
+
+def test_a_new_stream_begins_with_its_term_its_job_its_format_and_its_schemas():
+    world = World()
+
+    world.coordinator().take_office()
+
+    kinds = [type(record).__name__ for record in records(world)]
+    assert kinds[:3] == ["TermPut", "JobIdentityPut", "FormatLevelPut"]
+    assert set(kinds[3:]) == {"SchemaPut"}
+
+
+def test_a_submitted_job_is_planned_once():
+    world = World()
+    service = started(world)
+    end = world.topic.end_offset
+
+    service.submit(a_submission(config=world.config))
+
+    assert world.topic.end_offset == end
+    state = service.status().state
+    assert [planned.processor_id for planned in state.plan] == ["0"] * 4
+    assert state.generation.generation == 1
+
+
+def test_a_container_registers_with_its_first_heartbeat_and_is_granted_its_tasks():
+    world = World()
+    service = started(world)
+
+    hears(world, service, a_heartbeat(state=STARTED))
+
+    state = service.status().state
+    assert state.containers["e1"].phase is STARTED
+    assert owners(service) == {str(partition): ("e1", partition + 1) for partition in range(4)}
+    assert [start.offset_next for grant in state.grants_sorted for start in grant.starts] == [0] * 4
+    assert world.positions_reads == 1
+
+
+def test_a_repeated_heartbeat_writes_nothing():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    end = world.topic.end_offset
+
+    hears(world, service, a_heartbeat(), a_heartbeat())
+
+    assert world.topic.end_offset == end
+
+
+def test_what_a_coordinator_holds_is_what_its_log_says():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+
+    state = service.status().state
+    assert state == folded(world)
+    assert state.generation_offset == folded(world).generation_offset
+
+
+def test_a_silent_container_is_given_up_fenced_and_its_tasks_go_on_from_their_checkpoints():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
+    world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
+    world.clock.advance(10_000)
+    hears(world, service, a_heartbeat("e2", pid=200, received_ms=world.clock.monotonic_ms()))
+    assert {owner for owner, _ in owners(service).values()} == {"e1"}
+
+    world.clock.advance(5_000)
+    service.run_once(0)
+
+    assert world.fenced == [f"samzapy/flights-1/e1/{slot}" for slot in (0, 1, "driver")]
+    state = service.status().state
+    assert state.containers["e1"].phase is ContainerPhase.FENCED
+    assert {grant.execution_id for grant in state.grants.values()} == {"e2"}
+    assert state.grants["SystemStreamPartition_kafka.orders.0", 5].starts[0].offset_next == 42
+    assert state == folded(world)
+
+
+def test_a_new_coordinator_gives_nobody_up_before_it_could_have_heard_them():
+    world = World()
+    hears(world, started(world), a_heartbeat(received_ms=world.clock.monotonic_ms()))
+    world.clock.advance(60_000)
+    successor = world.coordinator("b")
+    successor.take_office()
+
+    world.clock.advance(14_999)
+    successor.run_once(0)
+    assert successor.status().state.containers["e1"].phase is RUNNING
+
+    world.clock.advance(1)
+    successor.run_once(0)
+    assert successor.status().state.containers["e1"].phase is ContainerPhase.FENCED
+
+
+def test_a_process_that_is_known_to_be_gone_is_given_up_at_once():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
+    world.alive = {100: False, 200: True}
+    world.clock.advance(1_000)
+
+    service.run_once(0)
+
+    assert {owner for owner, _ in owners(service).values()} == {"e2"}
+
+
+def test_a_container_that_stopped_holding_nothing_needs_no_fence():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+
+    hears(world, service, a_heartbeat(state=STOPPED, reason="drained"), a_heartbeat("e2", pid=200))
+
+    assert world.fenced == []
+    assert service.status().state.containers["e1"].reason == "drained"
+    assert {owner for owner, _ in owners(service).values()} == {"e2"}
+
+
+def test_a_container_that_stopped_while_it_held_something_is_fenced():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+
+    hears(world, service, a_heartbeat(state=STOPPED, held=[("t", 1)], reason="killed"))
+
+    assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
+    assert "killed" in service.status().state.containers["e1"].reason
+
+
+def test_a_given_up_container_does_not_come_back():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    world.clock.advance(15_000)
+    service.run_once(0)
+    end = world.topic.end_offset
+
+    hears(world, service, a_heartbeat(received_ms=world.clock.monotonic_ms()))
+
+    assert world.topic.end_offset == end
+    assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
+
+
+def test_another_process_under_a_recorded_id_is_not_heard():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+
+    hears(world, service, a_heartbeat(pid=999, state=STOPPED))
+
+    assert service.status().state.containers["e1"].phase is RUNNING
+
+
+def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
+    world.alive, world.fencing_fails = {100: False}, 1
+    world.clock.advance(1_000)
+
+    service.run_once(0)
+    assert service.status().state.containers["e1"].phase is ContainerPhase.LOST
+    assert {owner for owner, _ in owners(service).values()} == {"e1"}
+    assert "no broker answered" in service.status().trouble
+
+    world.clock.advance(1_000)
+    service.run_once(0)
+    assert {owner for owner, _ in owners(service).values()} == {"e2"}
+    assert service.status().trouble == ""
+
+
+def test_who_cannot_be_fenced_keeps_nobody_else_waiting():
+    world = World()
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission(processor_ids=["0", "1"]))
+    hears(world, service, a_heartbeat())
+    world.alive, world.fencing_fails = {100: False}, 1
+    world.clock.advance(1_000)
+
+    hears(world, service, a_heartbeat("e3", pid=300, processor_id="1"))
+
+    assert service.status().state.containers["e1"].phase is ContainerPhase.LOST
+    assert {owner for owner, _ in owners(service).values()} == {"e1", "e3"}
+
+
+def test_positions_that_cannot_be_read_are_read_later():
+    world = World()
+    service = started(world)
+    world.reading_fails = 1
+
+    hears(world, service, a_heartbeat())
+    assert owners(service) == {}
+    assert "no broker answered" in service.status().trouble
+
+    world.clock.advance(1_000)
+    service.run_once(0)
+    assert len(owners(service)) == 4
+
+
+def test_an_accepted_loss_moves_the_start_and_is_recorded():
+    world = World(config=a_config(task_lost_range_accept="kafka.orders.0:0/1@42-60"))
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
+    world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
+    world.bounds[an_ssp()] = Bounds(50, 100)
+
+    hears(world, service, a_heartbeat(state=STOPPED), a_heartbeat("e2", pid=200))
+
+    state = service.status().state
+    assert state.grants["SystemStreamPartition_kafka.orders.0", 5].starts[0].offset_next == 50
+    loss = state.accepted_losses[ssp_kb]
+    assert (loss.offset_from, loss.offset_to) == (42, 50)
+
+
+def test_a_topic_that_was_made_again_is_refused_and_nothing_is_written():
+    world = World()
+    service = started(world)
+    end = world.topic.end_offset
+
+    for name in ("kafka.orders", "__samzapy-checkpoint-flights-1"):
+        with pytest.raises(TopicIdentityError, match=r"deleted and made again.*new job\.id"):
+            service.submit(a_submission(topic_ids={name: "another"}))
+
+    assert world.topic.end_offset == end
+
+
+def test_a_stream_of_another_job_is_refused():
+    world = World()
+    started(world)
+    world.config = a_config(job_name="other")
+
+    with pytest.raises(TopicPolicyError, match=r"job\.name=flights"):
+        world.coordinator("b").take_office()
+
+
+def test_who_meets_an_unknown_schema_does_not_lead():
+    world = World()
+    started(world)
+    log = world.log()
+    log.take_over()
+    log.append_atomically([Write(key=b"epoch", value=b"\xc3\x01" + b"12345678")])
+    candidate = world.coordinator("b")
+
+    with pytest.raises(UnknownSchemaError):
+        candidate.take_office()
+
+    assert not candidate.leads
+
+
+def test_only_differences_of_the_configuration_are_written_and_no_secret_is():
+    world = World(config=a_config(systems_kafka_client_sasl_password="canary", processor_id="0"))
+    service = started(world)
+    end = world.topic.end_offset
+
+    service.submit(a_submission(config=a_config(systems_kafka_client_sasl_password="other canary")))
+
+    assert [type(record).__name__ for record in records(world)][-1] == "Removed"
+    assert len(list(world.log().read(end))) == 1
+    assert all(b"canary" not in (found.value or b"") for found in world.log().read())
+
+
+def test_a_new_plan_replaces_the_records_of_the_old_one():
+    world = World()
+    service = started(world)
+
+    service.submit(a_submission(partition_counts={"kafka.orders": 6}))
+
+    state = service.status().state
+    assert {generation for generation, _ in state.planned_tasks} == {2}
+    assert len(state.plan) == 6
+    assert state == folded(world)
+
+
+def test_added_partitions_are_read_from_their_beginning_whatever_the_default():
+    world = World(config=a_config(systems_kafka_samza_offset_default="upcoming"))
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 5}))
+
+    starts = {
+        grant.starts[0].ssp_kb.ssp.partition: grant.starts[0].offset_next
+        for grant in service.status().state.grants_sorted
+    }
+    assert starts == {0: 100, 1: 100, 2: 100, 3: 100, 4: 0}
+
+
+def test_headers_tell_term_and_a_gapless_sequence():
+    world = World()
+    hears(world, started(world), a_heartbeat())
+    world.coordinator("b").take_office()
+
+    found = [parse_headers(record.headers) for record in world.log().read()]
+
+    assert [header.seq for header in found] == list(range(len(found)))
+    assert {header.term for header in found} == {1, 2}
+    assert found[-1].term == 2
+
+
+def test_headers_tell_what_happened_and_on_whose_word():
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat(state=STARTED))
+    hears(world, service, a_heartbeat())
+    service.submit(a_submission(config=a_config(job_container_heartbeat_ms="500")))
+
+    found = [parse_headers(record.headers) for record in world.log().read()]
+
+    events = [header.event for header in found]
+    assert ["TermStarted", "JobCreated", "FormatLevelSet"] == events[:3]
+    assert ["ContainerStarted"] == [header.event for header in found if header.actor == "container e1"][:1]
+    assert events.index("ContainerStarted") < events.index("TaskGranted") < events.index("ContainerBeganRunning")
+    assert "ConfigSet" == events[-1]
+    assert {"submit-1"} == {header.cause for header in found if header.actor == "operator"}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_append_of_unknown_outcome_ends_the_term_and_is_decided_again(committed):
+    world = World()
+    log = world.log()
+    service = started(world, log=log)
+
+    log.break_next_append(committed=committed)
+    hears(world, service, a_heartbeat())
+
+    state = service.status().state
+    assert state.term.term == 2
+    assert state.containers["e1"].phase is RUNNING
+    assert len(owners(service)) == 4
+    assert state == folded(world)
+
+
+def test_who_was_only_timed_out_leads_again():
+    world = World()
+    service = started(world)
+    world.log().take_over()
+
+    hears(world, service, a_heartbeat())
+
+    assert service.status().state.term.term == 2
+    assert service.leads
+
+
+def test_who_was_taken_over_from_steps_back_and_answers_nobody():
+    world = World()
+    old = started(world)
+    new = world.coordinator("b", pid=2)
+    new.take_office()
+    end = world.topic.end_offset
+    assert old.status().may_answer(world.clock.monotonic_ms(), 10_000)
+
+    with pytest.raises(FencedError, match="term 2 of b"):
+        hears(world, old, a_heartbeat())
+
+    assert not old.leads
+    assert not old.status().may_answer(world.clock.monotonic_ms(), 10_000)
+    assert world.topic.end_offset == end
+    new.run_once(0)
+    assert new.leads
+
+
+def test_who_was_taken_over_from_notices_without_writing_anything():
+    world = World()
+    old = started(world)
+    world.coordinator("b", pid=2).take_office()
+    world.clock.advance(1_000)
+
+    with pytest.raises(FencedError):
+        old.run_once(0)
+
+
+def test_a_newer_term_of_a_process_that_is_gone_is_succeeded():
+    world = World()
+    old = started(world)
+    world.coordinator("b", pid=2).take_office()
+    world.alive = {2: False}
+
+    hears(world, old, a_heartbeat())
+
+    assert old.status().state.term.term == 3
+
+
+def test_who_was_taken_over_from_while_its_append_broke_steps_back_too():
+    world = World()
+    log = world.log()
+    old, new = started(world, log=log), world.coordinator("b", pid=2)
+    append = log.append_atomically
+
+    def breaks_meanwhile(writes):
+        log.break_next_append(committed=True)
+        try:
+            return append(writes)
+        finally:
+            log.append_atomically = append
+            new.take_office()
+
+    log.append_atomically = breaks_meanwhile
+
+    with pytest.raises(FencedError, match="term 2 of b"):
+        hears(world, old, a_heartbeat())
+    assert folded(world).term.coordinator_id == "b"
+
+
+def test_one_round_fences_the_lost_and_serves_the_others():
+    world = World()
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission(processor_ids=["0", "1"]))
+    hears(world, service, a_heartbeat("e1"))
+    world.alive = {100: False}
+    world.clock.advance(1_000)
+
+    hears(world, service, a_heartbeat("e2", pid=200), a_heartbeat("e3", pid=300, processor_id="1"))
+
+    assert {owner for owner, _ in owners(service).values()} == {"e2", "e3"}
+
+
+def test_a_coordinator_that_was_stopped_does_not_answer_before_it_has_looked_again():
+    world = World()
+    service = started(world)
+    world.clock.advance(60_000)
+
+    assert not service.status().may_answer(world.clock.monotonic_ms(), 10_000)
+    service.run_once(0)
+    assert service.status().may_answer(world.clock.monotonic_ms(), 10_000)
+
+
+def test_a_short_lease_is_renewed_in_time():
+    world = World(config=a_config(job_container_lease_ms="400", job_container_heartbeat_ms="100"))
+    service = started(world)
+
+    for _ in range(20):
+        world.clock.advance(100)
+        service.run_once(0)
+        assert service.status().may_answer(world.clock.monotonic_ms() + 200, 400)
+
+
+class GapLog:
+    """Lets the old coordinator commit one more record right after the new one's first step."""
+
+    def __init__(self, log, predecessor):
+        self._log, self._predecessor, self._steps = log, predecessor, 0
+
+    def take_over(self):
+        self._log.take_over()
+        self._between()
+
+    def read(self, offset_from=0):
+        found = list(self._log.read(offset_from))
+        self._between()
+        return iter(found)
+
+    def append_atomically(self, writes):
+        return self._log.append_atomically(writes)
+
+    def end_offset(self):
+        return self._log.end_offset()
+
+    def _between(self):
+        self._steps += 1
+        if self._steps == 1:
+            self._predecessor()
+
+
+class ReplaysBeforeItFences(CoordinatorService):
+    """The mutant of law L4: reads first, then takes over."""
+
+    def take_office(self):
+        stale = list(self._log.read())
+        self._log.take_over()
+        log, self._log = self._log, _Replayed(stale, self._log)
+        try:
+            super().take_office()
+        finally:
+            self._log = log
+
+
+class _Replayed:
+    def __init__(self, stale, log):
+        self._stale, self._log = stale, log
+
+    def take_over(self):
+        pass
+
+    def read(self, offset_from=0):
+        return iter(self._stale)
+
+    def append_atomically(self, writes):
+        return self._log.append_atomically(writes)
+
+    def end_offset(self):
+        return self._log.end_offset()
+
+
+def succeeds_in_the_gap(service_type):
+    """Whether a successor knows what its predecessor could still commit while it took over."""
+    world = World()
+    old = started(world)
+
+    def commits_one_more():
+        try:
+            old._append_decisions([a_heartbeat()])
+        except FencedError:
+            return
+
+    new = world.coordinator("b", pid=2, log=GapLog(world.log(), commits_one_more), service=service_type)
+    new.take_office()
+    return new.status().state == folded(world)
+
+
+def test_l4_a_successor_knows_everything_its_predecessor_committed():
+    assert succeeds_in_the_gap(CoordinatorService)
+
+
+def test_l4_the_mutant_that_replays_before_it_fences_misses_a_record():
+    assert not succeeds_in_the_gap(ReplaysBeforeItFences)

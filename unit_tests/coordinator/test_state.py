@@ -1,0 +1,68 @@
+"""The fold by example; the laws about it are in test_laws."""
+
+from hypothesis import given
+
+from samzapy.coordinator.state import INITIAL, Committed, committed, evolve, job_model, latest
+from samzapy.model.container import ProcessorLocality
+from samzapy.stream.audit import event_name
+from samzapy.stream.keys import key_of
+from samzapy.stream.records import ConfigPut, GenerationPut, LocalityPut, Removed
+from samzapy.testing.builders import a_grant
+from unit_tests.coordinator.histories import Machine, run
+from unit_tests.coordinator.test_laws import PUTS
+
+
+@given(put=PUTS)
+def test_a_tombstone_takes_away_what_was_put_whatever_kind_it_is(put):
+    there = evolve(INITIAL, [Committed(0, put)])
+
+    assert INITIAL == evolve(there, [Committed(1, Removed(key=key_of(put)))])
+    assert INITIAL == evolve(INITIAL, [Committed(1, Removed(key=key_of(put)))])
+
+
+@given(put=PUTS)
+def test_every_record_has_an_event_before_and_after_it_is_known(put):
+    there = evolve(INITIAL, [Committed(0, put)])
+
+    assert latest(INITIAL, put) is None
+    assert latest(there, put) in (None, put)
+    assert event_name(put, latest(there, put))
+
+
+def test_what_stood_there_is_told_of_the_same_key_only():
+    state = evolve(INITIAL, [Committed(0, ConfigPut(config_key="a", value="1"))])
+
+    assert ConfigPut(config_key="a", value="1") == latest(state, ConfigPut(config_key="a", value="2"))
+    assert latest(state, ConfigPut(config_key="b", value="2")) is None
+
+
+def test_the_older_state_stays_as_it_was():
+    machine = run([])
+    before = dict(machine.state.config)
+
+    evolve(machine.state, [Committed(9, ConfigPut(config_key="new", value="1"))])
+
+    assert before == machine.state.config
+
+
+def test_it_is_known_where_the_plan_in_force_stands_and_where_the_state_comes_from():
+    generation = GenerationPut(generation=1, factor=1, task_count=0, scheme="max")
+
+    state = evolve(INITIAL, committed([generation, ConfigPut(config_key="a", value="")], 40))
+
+    assert (40, 42) == (state.generation_offset, state.offset_next)
+
+
+def test_there_is_no_job_model_before_the_first_plan():
+    assert job_model(INITIAL) is None
+    assert () == Machine().state.plan
+
+
+def test_the_job_model_holds_hosts_and_tasks_in_the_order_of_their_numbers():
+    ran = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
+
+    model = job_model(evolve(run([]).state, [Committed(99, ran)]))
+
+    assert [("0", "host-a")] == [(container.processor_id, container.location_id) for container in model.containers]
+    assert [0, 1] == [task.partition_id for task in model.tasks]
+    assert a_grant().task_name == model.tasks[0].name

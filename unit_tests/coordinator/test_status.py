@@ -1,0 +1,91 @@
+"""The status of a job: what is known is shown, what is not known is null."""
+
+from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.coordinator.status import status_json, status_of_log
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.container import ContainerPhase
+from samzapy.testing.builders import a_heartbeat, a_submission, an_ssp_kb
+from unit_tests.coordinator.world import World
+
+
+def shown(world, service):
+    snapshot = service.status()
+    return status_json(snapshot.job, snapshot.state, snapshot.seen, world.clock.monotonic_ms(), snapshot.trouble)
+
+
+def a_running_job(*heartbeats):
+    world = World()
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission(partition_counts={"kafka.orders": 2}))
+    world.queue.extend(heartbeats)
+    service.run_once(0)
+    return world, service
+
+
+def test_a_task_without_an_owner_is_shown_as_such():
+    status = shown(*a_running_job())
+
+    assert [None, None] == [task["owner"] for task in status["tasks"]]
+    assert [] == status["containers"]
+    assert status["totals"]["lag"] is None
+
+
+def test_positions_lag_and_counters_are_those_of_the_last_heartbeat():
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/1"): Position(90, 100),
+        an_ssp_kb("kafka.orders.1:0/1"): Position(100, 100),
+    }
+    world, service = a_running_job()
+    now_ms = world.clock.monotonic_ms()
+    world.queue.append(a_heartbeat(received_ms=now_ms, figures=Figures(records_in=7, positions=positions)))
+    service.run_once(0)
+    world.clock.advance(300)
+
+    status = shown(world, service)
+
+    assert [10, 0] == [task["lag"] for task in status["tasks"]]
+    assert {"recordsIn": 7, "recordsOut": 0, "deadLetters": 0, "commits": 0, "batches": 0, "lag": 10} == status[
+        "totals"
+    ]
+    assert 300 == status["containers"][0]["heartbeatAgeMs"]
+    assert ("e1", 1) == (status["tasks"][0]["owner"], status["tasks"][0]["epoch"])
+
+
+def test_a_position_that_nobody_reported_is_the_grants_start_without_a_lag():
+    status = shown(*a_running_job(a_heartbeat()))
+
+    expected = {"ssp": "kafka.orders.0:0/1", "offsetNext": 0, "offsetEnd": None, "lag": None}
+    assert [expected] == status["tasks"][0]["positions"]
+    assert status["tasks"][0]["lag"] is None
+
+
+def test_without_a_leader_the_topics_tell_how_far_a_job_is():
+    world, service = a_running_job(a_heartbeat())
+    ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
+    read = PositionsRead(
+        checkpoints={ssp_kb: Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")},
+        progress={},
+        bounds={ssp_kb.ssp: Bounds(0, 50)},
+    )
+
+    status = status_of_log("flights-1", service.status().state, read)
+
+    assert [8, None] == [task["lag"] for task in status["tasks"]]
+    assert (42, 50) == tuple(status["tasks"][0]["positions"][0][name] for name in ("offsetNext", "offsetEnd"))
+    assert {None} == set(status["totals"].values())
+    assert shown(world, service).keys() == status.keys()
+    assert shown(world, service)["containers"][0].keys() == status["containers"][0].keys()
+
+
+def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():
+    world, service = a_running_job(a_heartbeat())
+    world.queue.append(a_heartbeat(state=ContainerPhase.STOPPED, reason="drained"))
+    service.run_once(0)
+    assert ["STOPPED"] == [container["phase"] for container in shown(world, service)["containers"]]
+
+    world.queue.append(a_heartbeat("e2", pid=200))
+    service.run_once(0)
+
+    assert ["e2"] == [container["executionId"] for container in shown(world, service)["containers"]]

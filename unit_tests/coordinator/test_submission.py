@@ -1,0 +1,136 @@
+"""What a term and a submission write, and in which order."""
+
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.state import INITIAL, committed, evolve
+from samzapy.coordinator.submission import start_term, submit_job
+from samzapy.errors import PartitionSchemeError, TopicPolicyError, UnknownSchemaError
+from samzapy.stream.records import (
+    FORMAT_LEVEL,
+    ChangelogPartitionPut,
+    ConfigPut,
+    FormatLevelPut,
+    GenerationPut,
+    PlannedTaskPut,
+    Removed,
+)
+from samzapy.testing.builders import a_config, a_submission
+from unit_tests.coordinator.histories import a_term
+
+
+def after(state, records):
+    return evolve(state, committed(records, 100))
+
+
+def in_office():
+    return after(INITIAL, start_term(a_term(0), INITIAL))
+
+
+def submitted(state, **kwargs):
+    return submit_job(a_submission(**kwargs), state)
+
+
+def kinds(records):
+    found = [type(record) for record in records]
+    return [kind for index, kind in enumerate(found) if index == 0 or found[index - 1] is not kind]
+
+
+def test_a_plan_is_written_before_the_generation_that_makes_it_effective_and_others_removed_after_it():
+    state = after(in_office(), submitted(in_office()))
+
+    records = submitted(state, partition_counts={"kafka.orders": 5})
+
+    assert [ChangelogPartitionPut, PlannedTaskPut, GenerationPut, Removed] == kinds(records[1:])
+    assert {2} == {record.generation for record in records if isinstance(record, PlannedTaskPut)}
+    assert [f"plan/1/task/SystemStreamPartition_kafka.orders.{n}" for n in range(4)] == [
+        record.key for record in records if isinstance(record, Removed)
+    ]
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_a_torn_submission_changes_no_plan_in_force_and_is_completed(count):
+    state = after(in_office(), submitted(in_office()))
+    records = submitted(state, partition_counts={"kafka.orders": 6})
+    torn = after(state, records[:count])
+    effective = any(isinstance(record, GenerationPut) for record in records[:count])
+    assert (torn.plan == state.plan) is not effective
+
+    completed = after(torn, submitted(torn, partition_counts={"kafka.orders": 6}))
+    completed = after(completed, start_term(replace(a_term(1), term_before=1), completed))
+
+    assert [6] == [completed.generation.task_count]
+    assert {completed.generation.generation} == {number for number, _ in completed.planned_tasks}
+
+
+def test_the_number_of_an_unfinished_plan_is_not_used_again():
+    state = after(in_office(), submitted(in_office()))
+    unfinished = replace(state.plan[0], generation=2)
+    torn = after(state, [unfinished])
+    # A new term must not remove it: it alone holds the number.
+    torn = after(torn, start_term(a_term(1), torn))
+
+    records = submitted(torn, partition_counts={"kafka.orders": 5})
+
+    assert [3] == [record.generation for record in records if isinstance(record, GenerationPut)]
+    assert {3} == {number for number, _ in after(torn, records).planned_tasks}
+
+
+def test_a_new_term_removes_what_its_predecessor_left_of_older_plans():
+    state = after(in_office(), submitted(in_office()))
+    records = submitted(state, partition_counts={"kafka.orders": 5})
+    torn = after(state, [record for record in records if not isinstance(record, Removed)])
+
+    assert {2} == {number for number, _ in after(torn, start_term(a_term(1), torn)).planned_tasks}
+
+
+def test_settings_that_are_no_more_are_removed_in_a_fixed_order():
+    extra = {"processor_id": "7", "task_hang_timeout_ms": "1", "job_id": "1", "local_store_dir": "/x"}
+    state = after(in_office(), submitted(in_office(), config=a_config(**extra), processor_ids=["0"]))
+
+    records = submitted(state)
+
+    assert sorted(f"config/{name.replace('_', '.')}" for name in extra) == [record.key for record in records]
+
+
+def test_only_settings_that_changed_are_written():
+    state = after(in_office(), submitted(in_office()))
+
+    records = submitted(state, config=a_config(job_container_heartbeat_ms="500"))
+
+    assert (ConfigPut(config_key="job.container.heartbeat.ms", value="500"),) == records
+
+
+def test_a_refused_plan_is_refused_before_anything_is_written():
+    state = after(in_office(), submitted(in_office()))
+
+    with pytest.raises(PartitionSchemeError):
+        submitted(state, partition_counts={"kafka.orders": 2})
+
+
+def test_a_topic_of_ours_with_two_partitions_is_refused():
+    command = a_submission()
+    topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
+
+    with pytest.raises(TopicPolicyError, match="wanted 1 partition, found 2"):
+        submit_job(replace(command, own_topics=topics), in_office())
+
+
+def test_a_stream_of_a_newer_format_is_not_led():
+    state = after(in_office(), [FormatLevelPut(level=FORMAT_LEVEL + 1)])
+
+    with pytest.raises(UnknownSchemaError, match="newer release"):
+        start_term(a_term(1), state)
+
+
+def test_an_input_that_returns_is_still_known_by_its_topic():
+    config = a_config(task_inputs="kafka.orders,kafka.refunds")
+    state = after(in_office(), submitted(in_office(), config=config))
+    without = after(state, submitted(state))
+    assert 4 == len(without.plan)
+
+    with_again = after(without, submitted(without, config=config))
+
+    assert state.inputs == with_again.inputs
+    assert [planned.partition_id for planned in state.plan] == [planned.partition_id for planned in with_again.plan]

@@ -1,0 +1,77 @@
+"""The steady state, percentiles, and the reading of Spark's offsets."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from bench_measure import Look, cpu_of, memory_of, percentile, steady_state, tree_of
+from bench_subjects import offsets_sum
+
+
+def looks(*records: int) -> list[Look]:
+    """One batch end per figure, each a second and two CPU-seconds after the one before."""
+    return [
+        Look(at_s=float(number), records=done, cpu_s={"JVM": 2.0 * number}) for number, done in enumerate(records)
+    ]
+
+
+def test_the_steady_state_begins_at_the_first_batch_end_after_the_warm_up() -> None:
+    steady = steady_state(looks(100, 200, 300, 400), 200)
+
+    assert (200, 2.0, 4.0) == (steady.records, steady.wall_s, steady.cpu_s["JVM"])
+
+
+def test_the_steady_state_ends_with_the_last_full_batch() -> None:
+    steady = steady_state(looks(100, 200, 300, 400, 410), 100)
+
+    assert 300 == steady.records
+
+
+def test_several_small_batches_at_the_end_are_left_out() -> None:
+    steady = steady_state(looks(100, 200, 300, 400, 430, 440), 100)
+
+    assert 300 == steady.records
+
+
+def test_figures_are_per_record_and_per_second() -> None:
+    steady = steady_state(looks(0, 100, 200), 0)
+
+    assert (50.0, 100.0, 20_000.0) == (steady.per_cpu_s, steady.per_wall_s, steady.cpu_us_per_record("JVM"))
+
+
+def test_batches_that_are_a_few_records_short_are_the_warm_up_all_the_same() -> None:
+    steady = steady_state(looks(199, 398, 597, 600), 400)
+
+    assert 199 == steady.records
+
+
+@pytest.mark.parametrize("found", [(), (300,), (50, 300), (100, 200, 300, 303)])
+def test_fewer_than_two_full_batches_after_the_warm_up_are_no_steady_state(found: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="wanted two ends of full batches"):
+        steady_state(looks(*found), 300)
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [5.0, 1.0, 4.0, 2.0, 3.0]
+
+    assert [1.0, 3.0, 5.0] == [percentile(values, percent) for percent in (0, 50, 99)]
+
+
+def test_no_values_have_no_percentile() -> None:
+    with pytest.raises(ValueError, match="found none"):
+        percentile([], 50)
+
+
+def test_the_end_offsets_of_all_partitions_are_added_up() -> None:
+    text = 'v1\n{"batchWatermarkMs":0}\n{"a":{"0":3,"1":4},"b":{"0":5}}'
+
+    assert 12 == offsets_sum(text)
+
+
+def test_this_process_has_used_time_and_memory() -> None:
+    tree = tree_of(os.getpid())
+
+    assert os.getpid() in tree
+    assert sum(cpu_of(tree).values()) > 0
+    assert sum(memory_of(tree).values()) > 1

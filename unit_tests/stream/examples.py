@@ -1,0 +1,112 @@
+"""One plain instance of each record class: what the golden files hold, and what hostile bytes start from."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    CheckpointPut,
+    ConfigPut,
+    ContainerPut,
+    EpochPut,
+    FormatLevelPut,
+    GenerationPut,
+    GrantPut,
+    InputPut,
+    JobIdentityPut,
+    LocalityPut,
+    LossAcceptedPut,
+    OwnTopicPut,
+    PlannedTaskPut,
+    ProgressPut,
+    Record,
+    Removed,
+    SchemaPut,
+    TermPut,
+)
+
+RECORD_TYPES = tuple(kind for kind in get_args(Record) if kind is not Removed)
+
+_SSP_KB = SspKeyBucket.parse("kafka.page.views.3:1/4")
+_TASK = TaskName("SystemStreamPartition_kafka.page.views.3-1-4")
+_EXECUTION = ExecutionId("0-20260101-7f3a")
+
+EXAMPLES: tuple[Record, ...] = (
+    SchemaPut(fingerprint="8f5c393f1ad57572", schema_json='"int"'),
+    FormatLevelPut(level=1),
+    JobIdentityPut(job_name="page-views", job_id="1"),
+    TermPut(
+        term=7,
+        coordinator_id="host-a-4711",
+        host="host-a",
+        boot_id="b00t",
+        pid=4711,
+        process_started_ms=123_456,
+        url="http://127.0.0.1:8080",
+        started_at_ms=1_767_225_600_000,
+    ),
+    ConfigPut(config_key="task.inputs", value="kafka.page.views"),
+    InputPut(
+        system_stream=SystemStream.parse("kafka.page.views"),
+        partition_count=8,
+        partition_count_first=4,
+        topic_id="kqmV1mVwQp6nR2zH3pB8Tw",
+    ),
+    OwnTopicPut(name="__samzapy-coordinator-page-views-1", topic_id="AAAAAAAAAAAAAAAAAAAAAQ", partition_count=1),
+    ChangelogPartitionPut(task_name=TaskName("Partition_3"), partition=3),
+    PlannedTaskPut(
+        generation=5,
+        task_name=_TASK,
+        partition_id=13,
+        mode="active",
+        processor_id=ProcessorId("0"),
+        changelog_partition=3,
+        ssp_kbs=(_SSP_KB, SspKeyBucket.parse("kafka.clicks.3:1/4")),
+    ),
+    GenerationPut(generation=5, factor=4, task_count=32, scheme="max"),
+    ContainerPut(
+        container=Container(
+            execution_id=_EXECUTION,
+            processor_id=ProcessorId("0"),
+            host="host-b",
+            boot_id="b00t",
+            pid=4712,
+            process_started_ms=123_789,
+            slot_count=2,
+            phase=ContainerPhase.LOST,
+            format_level=1,
+            reason="no heartbeat for 30 s",
+        )
+    ),
+    LocalityPut(locality=ProcessorLocality(processor_id=ProcessorId("0"), host="host-b", fault_domain="rack-1")),
+    EpochPut(epoch=99),
+    GrantPut(
+        grant=Grant(
+            task_name=_TASK,
+            epoch=99,
+            execution_id=_EXECUTION,
+            generation=5,
+            partition_id=7,
+            changelog_partition=3,
+            starts=(
+                BucketStart(
+                    ssp_kb=_SSP_KB,
+                    offset_next=1000,
+                    floors=(Floor(ssp_kb=SspKeyBucket.parse("kafka.page.views.3:5/8"), offset_next=1500),),
+                ),
+            ),
+            tick_last=12,
+        )
+    ),
+    LossAcceptedPut(ssp_kb=_SSP_KB, offset_from=10, offset_to=20),
+    CheckpointPut(
+        checkpoint=Checkpoint(ssp_kb=_SSP_KB, offset_next=1234, epoch=99, task_name=_TASK, execution_id=_EXECUTION)
+    ),
+    ProgressPut(progress=Progress(ssp_kb=_SSP_KB, offset_next=1300, epoch=99, execution_id=_EXECUTION)),
+)

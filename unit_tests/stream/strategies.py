@@ -1,0 +1,147 @@
+"""Hypothesis strategies for every record class, as wide as the classes allow."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskMode, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    CheckpointPut,
+    ConfigPut,
+    ContainerPut,
+    EpochPut,
+    FormatLevelPut,
+    GenerationPut,
+    GrantPut,
+    InputPut,
+    JobIdentityPut,
+    LocalityPut,
+    LossAcceptedPut,
+    OwnTopicPut,
+    PlannedTaskPut,
+    ProgressPut,
+    SchemaPut,
+    TermPut,
+)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=40)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
+topic_names = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", min_size=1, max_size=60)
+longs = st.integers(-(2**63), 2**63 - 1)
+counts = st.integers(0, 2**63 - 1)
+system_streams = st.builds(SystemStream, st.sampled_from(["kafka", "k-1", "k_2"]), topic_names)
+ssps = st.builds(SystemStreamPartition, st.sampled_from(["kafka", "k-1"]), topic_names, st.integers(0, 100_000))
+
+
+@st.composite
+def _ssp_kbs(draw: st.DrawFn) -> SspKeyBucket:
+    factor = 2 ** draw(st.integers(0, 8))
+    return SspKeyBucket(draw(ssps), draw(st.integers(0, factor - 1)), factor)
+
+
+ssp_kbs = _ssp_kbs()
+# Task names hold topic names, partition numbers, and whatever a grouper of the user's makes of them.
+task_names = st.one_of(
+    st.builds(lambda ssp: f"SystemStreamPartition_{ssp}", ssps),
+    st.builds("Partition_{}-{}-{}".format, counts, counts, counts),
+    st.text("abcXYZ019._-:", min_size=1, max_size=40),
+).map(TaskName)
+execution_ids = names.map(ExecutionId)
+processor_ids = names.map(ProcessorId)
+floors = st.builds(Floor, ssp_kb=ssp_kbs, offset_next=longs)
+starts = st.builds(BucketStart, ssp_kb=ssp_kbs, offset_next=longs, floors=st.lists(floors, max_size=3).map(tuple))
+
+records = st.one_of(
+    st.builds(SchemaPut, fingerprint=names, schema_json=texts),
+    st.builds(FormatLevelPut, level=longs),
+    st.builds(JobIdentityPut, job_name=texts, job_id=texts),
+    st.builds(
+        TermPut,
+        term=longs,
+        coordinator_id=texts,
+        host=texts,
+        boot_id=texts,
+        pid=longs,
+        process_started_ms=longs,
+        url=texts,
+        started_at_ms=longs,
+    ),
+    st.builds(ConfigPut, config_key=names, value=texts),
+    st.builds(
+        InputPut,
+        system_stream=system_streams,
+        partition_count=longs,
+        partition_count_first=longs,
+        topic_id=texts,
+    ),
+    st.builds(OwnTopicPut, name=topic_names, topic_id=texts, partition_count=longs),
+    st.builds(ChangelogPartitionPut, task_name=task_names, partition=longs),
+    st.builds(
+        PlannedTaskPut,
+        generation=counts,
+        task_name=task_names,
+        partition_id=longs,
+        mode=st.sampled_from([mode.value for mode in TaskMode]),
+        processor_id=texts.map(ProcessorId),
+        changelog_partition=longs,
+        ssp_kbs=st.lists(ssp_kbs, max_size=5).map(tuple),
+    ),
+    st.builds(GenerationPut, generation=longs, factor=longs, task_count=longs, scheme=texts),
+    st.builds(
+        ContainerPut,
+        container=st.builds(
+            Container,
+            execution_id=execution_ids,
+            processor_id=texts.map(ProcessorId),
+            host=texts,
+            boot_id=texts,
+            pid=longs,
+            process_started_ms=longs,
+            slot_count=longs,
+            phase=st.sampled_from(ContainerPhase),
+            format_level=longs,
+            reason=texts,
+        ),
+    ),
+    st.builds(
+        LocalityPut,
+        locality=st.builds(ProcessorLocality, processor_id=processor_ids, host=texts, fault_domain=texts),
+    ),
+    st.builds(EpochPut, epoch=longs),
+    st.builds(
+        GrantPut,
+        grant=st.builds(
+            Grant,
+            task_name=task_names,
+            epoch=counts,
+            execution_id=texts.map(ExecutionId),
+            generation=longs,
+            changelog_partition=longs,
+            starts=st.lists(starts, max_size=4).map(tuple),
+            tick_last=longs,
+        ),
+    ),
+    st.builds(LossAcceptedPut, ssp_kb=ssp_kbs, offset_from=longs, offset_to=longs),
+    st.builds(
+        CheckpointPut,
+        checkpoint=st.builds(
+            Checkpoint,
+            ssp_kb=ssp_kbs,
+            offset_next=longs,
+            epoch=longs,
+            task_name=texts.map(TaskName),
+            execution_id=texts.map(ExecutionId),
+        ),
+    ),
+    st.builds(
+        ProgressPut,
+        progress=st.builds(
+            Progress, ssp_kb=ssp_kbs, offset_next=longs, epoch=longs, execution_id=texts.map(ExecutionId)
+        ),
+    ),
+)

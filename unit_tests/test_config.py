@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.config import (
+    CLIENT_PROPERTIES_REFUSED,
+    KEYS,
+    REQUIRED,
+    AcceptedLoss,
+    JobConfig,
+    StoreConfig,
+    merge,
+    parse_config,
+    read_properties,
+    recorded_properties,
+)
+from samzapy.errors import ConfigError, UnknownConfigKeyError
+
+MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
+
+
+def config_with(properties: dict[str, str]) -> JobConfig:
+    return parse_config(MINIMAL | properties)
+
+
+# --- keys ---
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("job.nam", "job.name"),
+        ("task.input", "task.inputs"),
+        ("stores.seen.msg.serd", "stores.<name>.msg.serde"),
+        ("systems.kafka.samza.offset.defaults", "systems.<system>.samza.offset.default"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_known_one(wrong: str, nearest: str) -> None:
+    with pytest.raises(UnknownConfigKeyError, match=re.escape(f"{wrong}; did you mean {nearest}?")):
+        config_with({wrong: "x"})
+
+
+def test_an_unknown_key_near_nothing_points_to_the_list_of_keys() -> None:
+    with pytest.raises(UnknownConfigKeyError, match=re.escape("docs/configuration.md lists all keys")):
+        config_with({"qqqqq": "x"})
+
+
+def test_a_key_of_spark_is_refused_with_where_it_belongs() -> None:
+    with pytest.raises(UnknownConfigKeyError, match=re.escape("pass --conf spark.executor.memory=...")):
+        config_with({"spark.executor.memory": "4g"})
+
+
+@pytest.mark.parametrize("key", [key.name for key in KEYS if key.default is REQUIRED])
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_required_key_that_is_missing_or_empty_is_named(key: str, value: str | None) -> None:
+    properties = {name: text for name, text in MINIMAL.items() if name != key}
+    if value is not None:
+        properties[key] = value
+
+    with pytest.raises(ConfigError, match=re.escape(f"wanted {key}, found nothing")):
+        parse_config(properties)
+
+
+def test_every_key_has_a_meaning_and_a_default_that_it_would_accept_itself() -> None:
+    for key in KEYS:
+        assert key.meaning.endswith(".")
+        if isinstance(key.default, str) and "<" not in key.name:
+            config_with({key.name: key.default} if key.default else {})
+        if key.choices and key.default is not None:
+            assert key.default in key.choices
+
+
+def test_an_empty_value_means_the_default() -> None:
+    assert config_with({}).job_id == config_with({"job.id": ""}).job_id
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("task.error.policy", "ignore", "wanted one of fail, dead-letter, found 'ignore'"),
+        ("task.transaction.max.ms", "5s", "wanted milliseconds (digits only), found '5s'"),
+        ("task.transaction.max.ms", "-1", "wanted milliseconds (digits only), found '-1'"),
+        ("task.transaction.max.bytes", "1k", "wanted bytes (digits only), found '1k'"),
+        ("task.batch.offsets.max", "٣", "wanted a number (digits only)"),
+        ("job.name", "a/b", "wanted letters, digits, dots, dashes or underscores"),
+        ("job.id", "a-b", "wanted letters, digits and underscores (no dashes), found 'a-b'"),
+        ("processor.id", "a.b", "wanted letters, digits and underscores"),
+        ("systems.kafka.samza.msg.serde", "avro", "wanted one of bytes, string, json, found 'avro'"),
+        ("stores.seen.changelog.replication.factor", "two", "wanted a number"),
+        ("stores.seen.msg.serde", "", "wanted one of bytes, string, json, found ''"),
+        ("stores.no-dash.msg.serde", "json", "wanted a store name of letters, digits and underscores"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_names_the_key_what_was_wanted_and_what_was_found(
+    key: str, value: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
+        config_with({key: value, "local.store.dir": "/data"})
+
+    assert str(refused.value).startswith(key.removesuffix(".msg.serde") if "no-dash" in key else key)
+
+
+# --- values that must fit together ---
+
+
+@pytest.mark.parametrize(
+    ("properties", "complaint"),
+    [
+        ({"task.inputs": " , "}, "task.inputs: wanted at least one input stream"),
+        ({"task.inputs": "orders, kafka.orders"}, "task.inputs: wanted each stream once"),
+        (
+            {
+                "task.inputs": "kafka.orders, other.orders",
+                "systems.other.bootstrap.servers": "h:1",
+            },
+            "task.inputs: wanted streams of one cluster, found systems kafka, other",
+        ),
+        (
+            {"task.inputs": "other.orders", "systems.other.bootstrap.servers": "h:1"},
+            "set job.default.system=other",
+        ),
+        (
+            {"task.transaction.max.ms": "10001", "task.transaction.timeout.ms": "20000"},
+            "task.transaction.max.ms: wanted at most half of task.transaction.timeout.ms (20000), found 10001",
+        ),
+        (
+            {"job.container.lost.ms": "10000", "job.container.lease.ms": "10000"},
+            "job.container.lost.ms: wanted more than job.container.lease.ms (10000), found 10000",
+        ),
+        (
+            {"job.container.heartbeat.ms": "5001", "job.container.lease.ms": "10000"},
+            "job.container.heartbeat.ms: wanted at most half of job.container.lease.ms (10000), found 5001",
+        ),
+        ({"task.error.policy": "dead-letter"}, "wanted task.dead.letter.output (a stream), found nothing"),
+        (
+            {"task.dead.letter.output": "other.dead", "systems.other.bootstrap.servers": "h:1"},
+            "task.dead.letter.output: wanted a stream of the inputs' cluster (kafka)",
+        ),
+        ({"stores.seen.msg.serde": "json"}, "local.store.dir: wanted a directory that is kept over restarts"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(properties: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        config_with(properties)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"task.transaction.max.ms": "10000", "task.transaction.timeout.ms": "20000"},
+        {"job.container.lost.ms": "10001", "job.container.lease.ms": "10000"},
+        {"job.container.heartbeat.ms": "5000", "job.container.lease.ms": "10000"},
+    ],
+)
+def test_the_limit_itself_is_allowed(properties: dict[str, str]) -> None:
+    config_with(properties)
+
+
+@pytest.mark.parametrize("name", CLIENT_PROPERTIES_REFUSED)
+def test_a_client_property_on_which_exactly_once_rests_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"systems.kafka.client.{name}: samzapy sets {name} itself")):
+        config_with({f"systems.kafka.client.{name}": "x"})
+
+
+# --- what comes out ---
+
+
+def test_inputs_and_outputs_may_be_named_without_their_system() -> None:
+    config = config_with(
+        {
+            "task.inputs": "orders, kafka.page.views, orders.v2",
+            "task.dead.letter.output": "dead",
+            "systems.kafka.bootstrap.servers": "h:1",
+        }
+    )
+
+    assert ("kafka.orders", "kafka.page.views", "kafka.orders.v2") == config.inputs
+    assert "kafka.dead" == config.dead_letter_output
+
+
+def test_a_stream_s_own_setting_wins_over_its_system_s_and_that_over_the_default() -> None:
+    config = config_with(
+        {
+            "task.inputs": "page.views, orders",
+            "systems.kafka.samza.msg.serde": "json",
+            "systems.kafka.streams.page.views.samza.msg.serde": "string",
+            "systems.kafka.streams.page.views.samza.offset.default": "oldest",
+        }
+    )
+
+    assert ("string", "json") == (config.msg_serde("kafka.page.views"), config.msg_serde("kafka.orders"))
+    assert ("bytes", "bytes") == (config.key_serde("kafka.page.views"), config.key_serde("kafka.orders"))
+    assert ("oldest", "upcoming") == (
+        config.offset_default("kafka.page.views"),
+        config.offset_default("kafka.orders"),
+    )
+
+
+def test_a_store_is_declared_by_any_of_its_keys_and_stores_come_in_the_order_of_their_names() -> None:
+    config = config_with(
+        {
+            "local.store.dir": "/data",
+            "stores.seen.size.max.bytes": "1048576",
+            "stores.counts.msg.serde": "json",
+            "stores.counts.changelog.replication.factor": "2",
+        }
+    )
+
+    assert (
+        StoreConfig(
+            name="counts", msg_serde="json", key_serde="string", replication_factor=2, size_max_bytes=17179869184
+        ),
+        StoreConfig(
+            name="seen", msg_serde="bytes", key_serde="string", replication_factor=None, size_max_bytes=1048576
+        ),
+    ) == config.stores
+
+
+def test_client_properties_are_passed_on_without_their_prefix() -> None:
+    config = config_with(
+        {
+            "systems.kafka.client.security.protocol": "SASL_SSL",
+            "systems.kafka.client.ssl.ca.location": "/ca",
+            "systems.other.client.x": "y",
+        }
+    )
+
+    assert {"security.protocol": "SASL_SSL", "ssl.ca.location": "/ca"} == dict(config.client_properties("kafka"))
+
+
+def test_a_cluster_without_addresses_is_named_with_the_line_to_add() -> None:
+    with pytest.raises(ConfigError, match=re.escape("--set systems.kafka.bootstrap.servers=host:port")):
+        config_with({}).bootstrap_servers("kafka")
+
+
+def test_the_job_s_name_carries_its_id() -> None:
+    assert "page-views-eu_1" == config_with({"job.name": "page-views", "job.id": "eu_1"}).job
+
+
+def test_accepted_losses_are_ranges_of_named_buckets() -> None:
+    config = config_with({"task.lost.range.accept": "kafka.page.views.3:1/4@100-250, kafka.orders.0@0-7"})
+
+    assert (
+        AcceptedLoss(ssp_kb="kafka.page.views.3:1/4", offset_from=100, offset_to=250),
+        AcceptedLoss(ssp_kb="kafka.orders.0", offset_from=0, offset_to=7),
+    ) == config.accepted_losses
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "kafka.orders.3:0/1",
+        "kafka.orders@1-2",
+        "orders.3@1-2",
+        "kafka.orders.3:4/4@1-2",
+        "kafka.orders.3:0/1@100-100",
+        "kafka.orders.3:0/1@250-100",
+        "kafka.orders.3:0/1@a-b",
+        "kafka.orders.03@1-2",
+    ],
+)
+def test_an_accepted_loss_that_is_no_range_of_a_bucket_is_refused(item: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape("kafka.orders.3:0/1@100-250")):
+        config_with({"task.lost.range.accept": item})
+
+
+def test_what_is_recorded_is_in_key_order_and_holds_no_secret() -> None:
+    recorded = recorded_properties(
+        {
+            "systems.kafka.client.sasl.password": "hunter2",
+            "systems.kafka.client.sasl.jaas.config": "password=hunter2",
+            "systems.kafka.client.ssl.key.location": "/key",
+            "job.name": "flights",
+        }
+    )
+
+    assert [
+        ("job.name", "flights"),
+        ("systems.kafka.client.sasl.jaas.config", "***"),
+        ("systems.kafka.client.sasl.password", "***"),
+        ("systems.kafka.client.ssl.key.location", "***"),
+    ] == list(recorded.items())
+
+
+# --- the properties file ---
+
+
+def test_a_properties_file_may_use_equals_colons_or_spaces_and_comments() -> None:
+    text = "# comment\n! comment\n\na=1\n b : 2 \nc 3\nd = e = f\nempty=\nbare\n"
+
+    assert {"a": "1", "b": "2", "c": "3", "d": "e = f", "empty": "", "bare": ""} == read_properties(text, "f")
+
+
+def test_a_backslash_at_the_end_continues_the_line() -> None:
+    text = "task.inputs=kafka.a,\\\n    kafka.b,\\\n  # kafka.c\njob.name=x\\\\\n"
+
+    found = read_properties(text, "f")
+
+    # In a continued line # is text, as in Java; two backslashes are no continuation.
+    assert {"task.inputs": "kafka.a,kafka.b,# kafka.c", "job.name": "x\\\\"} == found
+
+
+def test_a_continuation_at_the_end_of_the_file_is_the_end_of_the_line() -> None:
+    assert {"a": "1"} == read_properties("a=1\\", "f")
+
+
+def test_a_key_that_stands_twice_names_the_file_and_the_line() -> None:
+    with pytest.raises(ConfigError, match=re.escape("job.properties:4: a stands twice; keep one of the two lines")):
+        read_properties("a=1\nb=\\\n2\na=1\n", "job.properties")
+
+
+def test_a_line_without_a_key_names_the_file_and_the_line_it_begins_at() -> None:
+    with pytest.raises(ConfigError, match=re.escape("job.properties:2: wanted key=value, found '=3'")):
+        read_properties("a=1\n=\\\n3\n", "job.properties")
+
+
+keys = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)
+values = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S"), exclude_characters="\\"), max_size=20)
+
+
+@given(st.dictionaries(keys, values, max_size=8))
+def test_whatever_is_written_as_key_equals_value_is_read_back(properties: dict[str, str]) -> None:
+    text = "".join(f"{key} = {value}\n" for key, value in properties.items())
+
+    assert properties == read_properties(text, "f")
+
+
+# --- where values come from ---
+
+
+def test_set_wins_over_the_environment_and_that_over_the_file() -> None:
+    merged = merge(
+        file={"job.name": "file", "job.id": "file", "processor.id": "file", "task.inputs": "kafka.a"},
+        environment={"SAMZAPY_SET_JOB_NAME": "env", "SAMZAPY_SET_JOB_ID": "env", "HOME": "/root"},
+        overrides=["job.name=set=1", " task.inputs = kafka.b "],
+    )
+
+    assert {
+        "job.name": "set=1",
+        "job.id": "env",
+        "processor.id": "file",
+        "task.inputs": "kafka.b",
+    } == merged
+
+
+def test_the_last_of_two_overrides_of_one_key_wins() -> None:
+    assert {"job.id": "2"} == merge(file={}, environment={}, overrides=["job.id=1", "job.id=2"])
+
+
+def test_an_environment_variable_that_names_no_key_names_the_nearest() -> None:
+    with pytest.raises(
+        UnknownConfigKeyError, match="SAMZAPY_SET_JOB_NAM names no config key; did you mean SAMZAPY_SET_JOB_NAME"
+    ):
+        merge(file={}, environment={"SAMZAPY_SET_JOB_NAM": "x"}, overrides=[])
+
+
+@pytest.mark.parametrize("override", ["job.name", "=x", " =x"])
+def test_an_override_that_is_no_key_and_value_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match="wanted --set key=value"):
+        merge(file={}, environment={}, overrides=[override])
+
+
+def test_no_two_keys_share_an_environment_variable() -> None:
+    names = [key.name.replace(".", "_").upper() for key in KEYS if "<" not in key.name]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("task.batch.offsets.max", "0"), ("job.container.heartbeat.ms", "0"), ("job.coordinator.port", "65536")],
+)
+def test_a_number_out_of_its_bounds_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: wanted a number from .* to .*, found {value}"):
+        config_with({key: value})

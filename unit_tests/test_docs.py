@@ -1,0 +1,132 @@
+"""What the documentation says must be so: links, files, settings, exit codes, the example."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from samzapy.config import parse_config, read_properties
+from samzapy.errors import ExitCode, SamzapyError
+from samzapy.stream.keys import Namespace
+from samzapy.task import load_task_factory
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+EXAMPLE_LINES_MAX = 25
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
+
+    for target, anchor in links:
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{page.name} links to {target}, which is not there"
+        assert not anchor or anchor in anchors_of(path), f"{page.name}: {target} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    for name in re.findall(
+        r"`((?:samzapy|scripts|schemas|examples|docs)/[\w./-]+)`", page.read_text(encoding="utf-8")
+    ):
+        assert list(ROOT.glob(f"{name}*")), f"{page.name} names {name}, which is not there"
+
+
+def test_the_walk_shows_the_name_of_the_file_that_it_links_to() -> None:
+    for shown, target in re.findall(r"\[([\w/{},]+\.py)\]\(([^)]+)\)", text_of("docs/architecture.md")):
+        assert f"../samzapy/{shown}" == target
+
+
+def test_the_map_in_the_architecture_is_the_one_that_is_checked() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    layers = config["importlinter:contract:map"]["layers"].split("\n")
+    wanted = "  >  ".join(layer.replace("samzapy.", "") for layer in layers if layer)
+
+    assert wanted in text_of("docs/architecture.md")
+
+
+def test_every_namespace_of_the_coordinator_stream_is_explained() -> None:
+    architecture = text_of("docs/architecture.md")
+
+    for namespace in set(Namespace) - {Namespace.CHECKPOINT, Namespace.PROGRESS}:
+        assert re.search(rf"`{namespace}(/[^`]*)?`", architecture), f"{namespace} is not explained"
+
+
+def test_the_configuration_page_is_written_from_the_keys() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"), run_name="config_reference")
+
+    assert script["page"]() == text_of("docs/configuration.md"), "run scripts/config_reference"
+
+
+def test_every_exit_code_is_documented_under_its_name() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text_of("docs/exit-codes.md"), re.MULTILINE)
+    codes = {name: code for name, code in vars(ExitCode).items() if name.isupper()}
+
+    assert codes == {name: int(code) for code, name in rows}
+
+
+def test_every_error_ends_with_a_documented_exit_code() -> None:
+    codes = {code for name, code in vars(ExitCode).items() if name.isupper()}
+    found = [SamzapyError]
+    for error in found:
+        found.extend(error.__subclasses__())
+
+    assert {error.exit_code for error in found} <= codes
+
+
+def test_the_example_of_the_readme_is_short_and_is_a_job(tmp_path: Path) -> None:
+    (example,) = code_blocks(text_of("README.md"), "python")
+    (properties,) = code_blocks(text_of("README.md"), "properties")
+    job_file = tmp_path / "flights.py"
+    job_file.write_text(example, encoding="utf-8")
+
+    task = load_task_factory(job_file)()
+    config = parse_config(read_properties(properties, "README.md"))
+
+    assert callable(task.process)
+    assert "flights-1" == config.job
+    assert len([*example.splitlines(), *properties.splitlines()]) < EXAMPLE_LINES_MAX
+
+
+def test_the_two_commands_come_first() -> None:
+    first, *_ = code_blocks(text_of("README.md"), "bash")
+
+    assert ["scripts/demo", "scripts/test"] == [line.split()[0] for line in first.splitlines()]
+    assert text_of("README.md").index(first) < 400
+
+
+def test_the_changelog_knows_the_version() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+
+    assert f"\n## [{config['metadata']['version']}]" in text_of("CHANGELOG.md")
+
+
+def test_decisions_are_numbered_without_a_gap_and_say_how_they_could_be_wrong() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    headings = ("Context", "Decision", "Alternatives", "Consequences", "How we would know it was wrong")
+
+    assert [f"{number:04d}" for number in range(1, len(pages) + 1)] == [page.name[:4] for page in pages]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith(f"# {page.name[:4]} ")
+        assert [f"## {heading}" for heading in headings] == re.findall(r"^## .*$", text, re.MULTILINE), page.name

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import samzapy
+
+
+def test_the_exported_names_are_sorted_and_there() -> None:
+    assert sorted(samzapy.__all__) == samzapy.__all__
+    assert [] == [name for name in samzapy.__all__ if not hasattr(samzapy, name)]
+
+
+def test_whatever_a_job_file_can_name_is_exported() -> None:
+    """Modules of the package are attributes too once somebody imports them; everything else is on purpose."""
+    public = {
+        name
+        for name, value in vars(samzapy).items()
+        if not name.startswith("_") and name != "annotations" and not hasattr(value, "__path__")
+        if getattr(value, "__name__", "") != f"samzapy.{name}"
+    }
+
+    assert set(samzapy.__all__) == public
+
+
+def test_what_is_exported_says_what_it_is_for() -> None:
+    assert [] == [name for name in samzapy.__all__ if not getattr(samzapy, name).__doc__]
+
+
+def test_importing_the_package_loads_no_client_and_no_engine() -> None:
+    heavy = {"pyspark", "confluent_kafka", "pyarrow", "lmdb", "fastavro", "starlette", "uvicorn", "click", "rich"}
+    code = f"import sys, samzapy; print(*sorted({heavy!r} & set(sys.modules)))"
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "" == ran.stdout.strip()
+
+
+def test_type_checkers_of_job_files_see_the_package_s_types() -> None:
+    from importlib import resources
+
+    assert resources.files("samzapy").joinpath("py.typed").is_file()

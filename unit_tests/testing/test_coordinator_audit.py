@@ -1,0 +1,135 @@
+"""The auditor agrees with what the coordinator really writes, and names what a coordinator must never write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from samzapy.coordinator.grants import owner_of
+from samzapy.coordinator.replay import replay
+from samzapy.model.container import ContainerPhase
+from samzapy.testing.builders import a_heartbeat, a_submission
+from samzapy.testing.coordinator_audit import Audit, Audited
+from unit_tests.coordinator.world import World
+
+Records = list[Audited]
+
+
+def a_stream() -> Records:
+    """Two coordinators in turn; one execution that was lost, its successor, and one that stopped."""
+    return audited(a_world())
+
+
+def a_world() -> World:
+    world = World()
+    first = world.coordinator()
+    first.take_office()
+    first.submit(a_submission(config=world.config))
+    world.queue.append(a_heartbeat(state=ContainerPhase.STARTED))
+    first.run_once(0)
+    world.queue.append(a_heartbeat())
+    first.run_once(0)
+    world.alive = {100: False}
+    second = world.coordinator("b")
+    second.take_office()
+    second.submit(a_submission(config=world.config))
+    world.queue.append(a_heartbeat("e2", pid=200))
+    second.run_once(0)
+    return world
+
+
+def audited(world: World) -> Records:
+    return [Audited(found.offset, found.key, found.value, found.headers) for found in world.log().read()]
+
+
+def complaints(records: Records) -> str:
+    return "\n".join(Audit().read(records).finish())
+
+
+def find(records: Records, key: bytes, nth: int = 0) -> int:
+    return [index for index, record in enumerate(records) if record.key.startswith(key)][nth]
+
+
+def test_a_real_stream_is_in_order_and_gives_the_owners_that_the_coordinator_gives() -> None:
+    world = a_world()
+    audit = Audit().read(audited(world))
+
+    assert [] == audit.finish()
+    state = replay(world.log().read(), topic="t").state
+    owners = {planned.task_name: owner_of(state, planned.task_name) for planned in state.plan}
+    assert {name: "e2" for name in owners} == audit.owners()
+    assert audit.owners() == {name: owner and owner.execution_id for name, owner in owners.items()}
+
+
+def lose(records: Records) -> None:
+    del records[find(records, b"grant/")]
+
+
+def double(records: Records) -> None:
+    at = find(records, b"grant/")
+    records.insert(at, records[at])
+
+
+def swap(records: Records) -> None:
+    at = find(records, b"grant/")
+    records[at - 1], records[at] = records[at], records[at - 1]
+
+
+def forget_the_fence(records: Records) -> None:
+    """Removes the FENCED record and closes the gap in the numbers: only the owners are wrong now."""
+    at = find(records, b"container/e1", -1)
+    del records[at]
+    for index in range(at, len(records)):
+        records[index] = with_header(records[index], "seq", int(header(records[index], "seq")) - 1)
+
+
+def go_on_in_the_old_term(records: Records) -> None:
+    records[-1] = with_header(records[-1], "term", 1)
+
+
+def begin_a_term_without_its_record(records: Records) -> None:
+    records[-1] = with_header(records[-1], "term", 3)
+
+
+def drop_headers(records: Records) -> None:
+    records[5] = records[5]._replace(headers=())
+
+
+def withdraw_the_only_grant(records: Records) -> None:
+    key = max(Audit().read(records).grants)
+    last = records[find(records, key.encode())]
+    ending = with_header(last, "seq", int(header(records[-1], "seq")) + 1)
+    records.append(ending._replace(offset=records[-1].offset + 1, value=None))
+
+
+def header(record: Audited, name: str) -> str:
+    return (dict(record.headers)[name] or b"").decode()
+
+
+def with_header(record: Audited, name: str, value: int) -> Audited:
+    return record._replace(headers=tuple({**dict(record.headers), name: str(value).encode()}.items()))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lose, "a gap"),
+        (double, "two writers"),
+        (swap, "two writers"),
+        (forget_the_fence, "two owners"),
+        (go_on_in_the_old_term, "of term 1 follows term 2"),
+        (begin_a_term_without_its_record, "of term 3 follows term 2"),
+        (drop_headers, "lacks the headers"),
+        (withdraw_the_only_grant, "no other grant has its task"),
+    ],
+)
+def test_what_must_not_be_is_named(spoil: Callable[[Records], None], complaint: str) -> None:
+    records = a_stream()
+    spoil(records)
+
+    assert complaint in complaints(records)
+
+
+def test_a_stream_without_a_plan_is_named() -> None:
+    assert "no plan ever took effect" == complaints([])
