@@ -189,7 +189,8 @@ class Running:
                 yield Look(at_s=at_s, records=records, cpu_s=cpu_of(self.tree()))
                 continue
             if self._child.poll() is not None:
-                raise SamzapyError(f"{self._subject.name} ended with {self._child.returncode}; see {self.log_path}")
+                last = self.log_path.read_text(errors="replace").splitlines()[-20:]
+                raise SamzapyError("\n".join([f"{self._subject.name} ended with {self._child.returncode}:", *last]))
             if time.monotonic() - self.started_s > deadline_s:
                 raise DeadlineError(
                     f"{self._subject.name}: {records} of {records_total} records; see {self.log_path}"
