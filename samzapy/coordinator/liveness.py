@@ -22,9 +22,9 @@ from typing import Final
 
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Figures, Heartbeat, HeldGrant, Tick
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.job import ExecutionId
-from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut
+from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
 
 
 class News(Enum):
@@ -136,7 +136,8 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
         return _after(News.SAID_STOPPED, container, heartbeat.reason)
     if heartbeat.state is P.RUNNING:
         changed = _after(News.SAID_RUNNING, container, "")
-        return (*changed, *_locality(replace(container, phase=P.RUNNING), state))
+        running = replace(container, phase=P.RUNNING)
+        return (*changed, *_locality(running, state), *_task_localities(running, heartbeat, state))
     return ()
 
 
@@ -178,6 +179,27 @@ def _locality(container: Container, state: CoordinatorState) -> tuple[Coordinato
     if container.phase is not P.RUNNING or state.localities.get(container.processor_id) == wanted:
         return ()
     return (LocalityPut(locality=wanted),)
+
+
+def _task_localities(
+    container: Container, heartbeat: Heartbeat, state: CoordinatorState
+) -> tuple[CoordinatorRecord, ...]:
+    """Where the state of its tasks is being built up, once it runs.
+
+    Read off what the container holds: a grant is listed from when it was read, so this may be early by one
+    restore, and then a move finds less there than it hoped for. It may not be late: a grant that is not the
+    execution's own, or no longer the newest of its task, says nothing.
+    """
+    newest = {grant.task_name: grant for grant in state.grants_sorted}
+    found = []
+    for held in sorted(heartbeat.held):
+        grant = newest.get(held.task_name)
+        if grant is None or (grant.epoch, grant.execution_id) != (held.epoch, heartbeat.execution_id):
+            continue
+        wanted = TaskLocality(task_name=held.task_name, processor_id=container.processor_id, host=container.host)
+        if state.task_localities.get(held.task_name) != wanted:
+            found.append(TaskLocalityPut(locality=wanted))
+    return tuple(found)
 
 
 def _container(heartbeat: Heartbeat) -> Container:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never
 
-from samzapy.model.container import Container, ProcessorLocality
+from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
 from samzapy.model.job import (
     ContainerModel,
@@ -45,6 +45,7 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     Removed,
     SchemaPut,
+    TaskLocalityPut,
     TermPut,
 )
 
@@ -86,6 +87,7 @@ class CoordinatorState:
     generation_offset: int = 0
     containers: Mapping[ExecutionId, Container] = field(default_factory=dict)
     localities: Mapping[ProcessorId, ProcessorLocality] = field(default_factory=dict)
+    task_localities: Mapping[TaskName, TaskLocality] = field(default_factory=dict)
     epoch: int = 0
     grants: Mapping[tuple[TaskName, int], Grant] = field(default_factory=dict)
     accepted_losses: Mapping[SspKeyBucket, LossAcceptedPut] = field(default_factory=dict)
@@ -163,6 +165,8 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             _table(state, changed, "containers")[record.container.execution_id] = record.container
         case LocalityPut():
             _table(state, changed, "localities")[record.locality.processor_id] = record.locality
+        case TaskLocalityPut():
+            _table(state, changed, "task_localities")[record.locality.task_name] = record.locality
         case GrantPut():
             _table(state, changed, "grants")[record.grant.task_name, record.grant.epoch] = record.grant
         case LossAcceptedPut():
@@ -210,6 +214,8 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             _table(state, changed, "containers").pop(parsed.parts[0], None)
         case Namespace.LOCALITY:
             _table(state, changed, "localities").pop(parsed.parts[0], None)
+        case Namespace.TASK_LOCALITY:
+            _table(state, changed, "task_localities").pop(parsed.parts[0], None)
         case Namespace.GRANT:
             _table(state, changed, "grants").pop((parsed.parts[0], int(parsed.parts[1])), None)
         case Namespace.ACCEPTED_LOSS:
@@ -238,6 +244,9 @@ def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRec
         case LocalityPut():
             locality = state.localities.get(record.locality.processor_id)
             return None if locality is None else LocalityPut(locality=locality)
+        case TaskLocalityPut():
+            of_task = state.task_localities.get(record.locality.task_name)
+            return None if of_task is None else TaskLocalityPut(locality=of_task)
         case _:
             return None
 
@@ -268,6 +277,19 @@ def job_model(state: CoordinatorState) -> JobModel | None:
             )
             for processor_id in sorted(tasks_of, key=lambda found: (len(found), found))
         ),
+    )
+
+
+def locality_of(state: CoordinatorState) -> Locality:
+    """What planning knows of places: where living executions run, else where their processors ran last."""
+    processors = {processor_id: state.localities[processor_id].host for processor_id in state.localities}
+    # In the order of their ids, so that it is the same one wherever a processor has two.
+    for container in state.containers_sorted:
+        if container.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING):
+            processors[container.processor_id] = container.host
+    return Locality(
+        processors=processors,
+        tasks={task_name: state.task_localities[task_name].host for task_name in state.task_localities},
     )
 
 

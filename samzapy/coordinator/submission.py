@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from samzapy.config import recorded_properties
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
-from samzapy.coordinator.state import CoordinatorState, job_model, tombstone
+from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
 from samzapy.errors import TopicIdentityError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.job import JobModel
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
@@ -101,6 +101,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState) -> tuple[Coordinator
         command.processor_ids,
         generation=1 + max((0, *_generations(state))),
         changelog_partitions=state.changelog_partitions,
+        locality=locality_of(state),
     )
     return (
         *_config_records(command, state),

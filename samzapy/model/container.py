@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 
 
 class ContainerPhase(StrEnum):
@@ -57,6 +59,34 @@ class ProcessorLocality:
     processor_id: ProcessorId
     host: str
     fault_domain: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLocality:
+    """Where a task's state is: the host it was last run on, and by whom.
+
+    Kept beside the processor's, because a processor may come back on another host and leave the state behind.
+    """
+
+    task_name: TaskName
+    processor_id: ProcessorId
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locality:
+    """What planning knows of places. Whoever is not named has none.
+
+    Attributes:
+        processors: the host each processor runs on now, or ran on last.
+        tasks: the host that holds each task's state.
+    """
+
+    processors: Mapping[ProcessorId, str] = field(default_factory=dict)
+    tasks: Mapping[TaskName, str] = field(default_factory=dict)
+
+
+NO_LOCALITY: Final = Locality()
 
 
 def transactional_ids(job: str, execution_id: ExecutionId, slot_count: int) -> tuple[str, ...]:

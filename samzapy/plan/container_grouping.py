@@ -1,22 +1,62 @@
-"""Tasks -> processors: balanced by count, and as few tasks as possible change hands.
+"""Tasks -> processors: balanced by count, least movement, and state is looked for where it is.
 
-A task that moves takes its state with it, so a task stays where it was unless its processor is gone or has
-more than its share.
+Seed 001's order of preference: the processor that had the task, then one on the host that holds its state,
+then any. A task that moves takes its state with it, so it stays unless its processor is gone or has more than
+its share; and since a processor id is worth more than a host, it also stays with a processor that came back
+elsewhere.
+
+Balanced means that no two processors differ by more than one task. Where the number of tasks is no multiple,
+some processors take one more, and which ones is left open as long as it can be of use: they go to those that
+had most, then to those on whose host state waits, then to the first.
+
+On purpose unlike Samza 1.8: tasks are taken by number, not by name as text; processors may be more than tasks;
+a mapping that is out of balance is balanced; the previous processor is asked before the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from samzapy.model.job import ProcessorId, TaskName
+from samzapy.model.container import NO_LOCALITY, Locality
+from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
+
+
+class ByCountAndLocality:
+    """The built-in way from tasks to processors: `group_tasks` with what is known of places."""
+
+    def __init__(self, locality: Locality = NO_LOCALITY) -> None:
+        self._locality = locality
+
+    def group(
+        self,
+        tasks: Sequence[TaskModel],
+        processor_ids: Sequence[ProcessorId],
+        previous_containers: Sequence[ContainerModel],
+    ) -> tuple[ContainerModel, ...]:
+        """A container for each processor, also for one without tasks, with the location it has."""
+        before = {task.name: one.processor_id for one in previous_containers for task in one.tasks}
+        numbered = sorted(tasks, key=lambda task: (task.partition_id, task.name))
+        owner = group_tasks([task.name for task in numbered], processor_ids, before, self._locality)
+        return tuple(
+            ContainerModel(
+                processor_id=processor,
+                location_id=self._locality.processors.get(processor),
+                tasks=tuple(task for task in numbered if owner[task.name] == processor),
+            )
+            for processor in sorted(set(processor_ids), key=processor_order)
+        )
 
 
 def group_tasks(
     task_names: Sequence[TaskName],
     processor_ids: Sequence[ProcessorId],
     previous: Mapping[TaskName, ProcessorId],
+    locality: Locality = NO_LOCALITY,
 ) -> Mapping[TaskName, ProcessorId]:
     """The processor of each task.
+
+    No balanced answer has fewer tasks that leave a processor which is still there. Those that do leave are the
+    ones whose state is on another host anyway, and of all that must go as many as can go to where their state is.
 
     Args:
         task_names: in the order in which they are given out.
@@ -24,39 +64,71 @@ def group_tasks(
         previous: where tasks were, also those and processors that are no more.
     """
     assert processor_ids, "a plan needs a processor"
-    processors = sorted(set(processor_ids), key=_numbers_by_size)
-    share = _shares(task_names, processors, previous)
+    shares = _Shares(len(task_names), sorted(set(processor_ids), key=processor_order))
     found: dict[TaskName, ProcessorId] = {}
-    for task in task_names:
-        processor = previous.get(task)
-        if processor is not None and share.get(processor, 0) > 0:
+    for processor, had in _by_processor(task_names, shares.processors, previous):
+        # Whose state stayed on another host has the least to lose.
+        here = locality.processors.get(processor)
+        at_home = sorted(had, key=lambda task: here is None or locality.tasks.get(task, here) != here)
+        for task in at_home[: shares.take(processor, len(had))]:
             found[task] = processor
-            share[processor] -= 1
-    # What is left goes round, so that neighbouring partitions (of one topic, alike in load) spread.
-    for task in task_names:
-        if task not in found:
-            processor = max(processors, key=lambda candidate: share[candidate])
-            found[task] = processor
-            share[processor] -= 1
+    for within_base in (True, False):
+        for task in task_names:
+            host = locality.tasks.get(task)
+            if task not in found and host is not None:
+                on_host = [one for one in shares.processors if locality.processors.get(one) == host]
+                _give(task, shares.least_loaded(on_host, within_base=within_base), shares, found)
+    for within_base in (True, False):
+        for task in task_names:
+            if task not in found:
+                _give(task, shares.least_loaded(shares.processors, within_base=within_base), shares, found)
     return {task: found[task] for task in task_names}
 
 
-def _shares(
-    task_names: Sequence[TaskName],
-    processors: Sequence[ProcessorId],
-    previous: Mapping[TaskName, ProcessorId],
-) -> dict[ProcessorId, int]:
-    """How many tasks each processor gets; who had most is first to get one more, so that less moves."""
-    had = {processor: 0 for processor in processors}
+def processor_order(processor_id: ProcessorId) -> tuple[int, str]:
+    """Orders `2` before `10`, and is total for any text."""
+    return len(processor_id), processor_id
+
+
+class _Shares:
+    """How many tasks each processor has, and may still get: `base` each, and `spare` of them one more."""
+
+    def __init__(self, task_count: int, processors: Sequence[ProcessorId]) -> None:
+        self.processors = processors
+        self._base, self._spare = divmod(task_count, len(processors))
+        self._taken = dict.fromkeys(processors, 0)
+
+    def take(self, processor: ProcessorId, wanted: int) -> int:
+        """Take as many of `wanted` as may be; at the beginning, before anything else is taken."""
+        one_more = wanted > self._base and self._spare > 0
+        self._spare -= one_more
+        self._taken[processor] = min(wanted, self._base + one_more)
+        return self._taken[processor]
+
+    def least_loaded(self, candidates: Sequence[ProcessorId], *, within_base: bool) -> ProcessorId | None:
+        """The first of those with the fewest tasks that may have another; None if all are full."""
+        limit = self._base if within_base else self._base + (self._spare > 0)
+        free = [one for one in candidates if self._taken[one] < limit]
+        return min(free, key=lambda one: self._taken[one], default=None)
+
+    def add(self, processor: ProcessorId) -> None:
+        self._spare -= self._taken[processor] == self._base
+        self._taken[processor] += 1
+
+
+def _by_processor(
+    task_names: Sequence[TaskName], processors: Sequence[ProcessorId], previous: Mapping[TaskName, ProcessorId]
+) -> Sequence[tuple[ProcessorId, Sequence[TaskName]]]:
+    """The tasks that each living processor had; who had most comes first, and is first to keep one more."""
+    had: dict[ProcessorId, list[TaskName]] = {processor: [] for processor in processors}
     for task in task_names:
         processor = previous.get(task)
         if processor in had:
-            had[processor] += 1
-    least, with_one_more = divmod(len(task_names), len(processors))
-    by_had = sorted(processors, key=lambda processor: (-had[processor], _numbers_by_size(processor)))
-    return {processor: least + (index < with_one_more) for index, processor in enumerate(by_had)}
+            had[processor].append(task)
+    return sorted(had.items(), key=lambda item: (-len(item[1]), processor_order(item[0])))
 
 
-def _numbers_by_size(processor_id: ProcessorId) -> tuple[int, str]:
-    """Orders `2` before `10`, and is total for any text."""
-    return len(processor_id), processor_id
+def _give(task: TaskName, processor: ProcessorId | None, shares: _Shares, found: dict[TaskName, ProcessorId]) -> None:
+    if processor is not None:
+        shares.add(processor)
+        found[task] = processor

@@ -1,4 +1,4 @@
-"""The one function that makes a JobModel: (config, partition counts, previous plan, processors) -> plan.
+"""The one function that makes a JobModel: (config, partition counts, previous plan, locality, processors) -> plan.
 
 Pure, and deterministic to the byte: a coordinator that takes over plans what its predecessor would have.
 
@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from samzapy.config import JobConfig, recorded_properties
 from samzapy.errors import PartitionSchemeError
-from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.container import NO_LOCALITY, Locality
+from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
-from samzapy.plan.container_grouping import group_tasks
+from samzapy.plan.container_grouping import ByCountAndLocality
 from samzapy.plan.partition_schemes import SCHEMES, SspGroup
 from samzapy.plan.task_names import TaskNameParts
 
@@ -28,6 +29,7 @@ def plan_job(
     *,
     generation: int | None = None,
     changelog_partitions: Mapping[TaskName, int] | None = None,
+    locality: Locality = NO_LOCALITY,
 ) -> JobModel:
     """Which task reads what, and which processor runs it.
 
@@ -36,6 +38,7 @@ def plan_job(
         previous: the plan in force, None for a new job.
         generation: number of the new plan; by default the one after `previous`.
         changelog_partitions: of every base task that ever was; by default those of `previous`.
+        locality: on which hosts the processors are, and the tasks' state is.
 
     Raises:
         PartitionSchemeError: the change would move or drop keyed state, or a stream has fewer partitions than
@@ -52,18 +55,11 @@ def plan_job(
     for name, task in known.items():
         sticky.setdefault(TaskNameParts.parse(name).base_name, task.changelog_partition)
     tasks = _numbered(groups, known, sticky)
-    owner = group_tasks([task.name for task in tasks], processor_ids, _processors_of(previous))
+    grouper = ByCountAndLocality(locality)
     return JobModel(
         generation=generation if generation is not None else _next_generation(previous),
         config=recorded_properties(config.properties),
-        containers=tuple(
-            ContainerModel(
-                processor_id=processor,
-                location_id=None,
-                tasks=tuple(task for task in tasks if owner[task.name] == processor),
-            )
-            for processor in sorted(set(processor_ids), key=lambda found: (len(found), found))
-        ),
+        containers=grouper.group(tasks, processor_ids, () if previous is None else previous.containers),
     )
 
 
@@ -138,12 +134,6 @@ def _partition_counts_of(plan: JobModel) -> Mapping[SystemStream, int]:
     ssps = sorted({ssp_kb.ssp for task in plan.tasks for ssp_kb in task.ssp_kbs})
     # In order, so the last one of a stream stays: its highest partition.
     return {ssp.system_stream: ssp.partition + 1 for ssp in ssps}
-
-
-def _processors_of(previous: JobModel | None) -> Mapping[TaskName, ProcessorId]:
-    if previous is None:
-        return {}
-    return {task.name: container.processor_id for container in previous.containers for task in container.tasks}
 
 
 def _next_generation(previous: JobModel | None) -> int:

@@ -41,6 +41,7 @@ from samzapy.stream.records import (
     Record,
     Removed,
     SchemaPut,
+    TaskLocalityPut,
     TermPut,
 )
 
@@ -126,6 +127,8 @@ def event_name(record: Record, before: Record | None) -> str:
             return _container_event(record, before)
         case LocalityPut():
             return "ProcessorLocated" if before is None else "ProcessorMoved"
+        case TaskLocalityPut():
+            return "TaskStateLocated" if before is None else "TaskStateMoved"
         case EpochPut():
             return "EpochAdvanced"
         case GrantPut():
@@ -229,6 +232,7 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.GENERATION: "GenerationRemoved",
     Namespace.CONTAINER: "ContainerForgotten",
     Namespace.LOCALITY: "LocalityRemoved",
+    Namespace.TASK_LOCALITY: "TaskLocalityRemoved",
     Namespace.EPOCH: "EpochRemoved",
     Namespace.GRANT: "GrantEnded",
     Namespace.ACCEPTED_LOSS: "AcceptedLossRemoved",

@@ -25,7 +25,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStream
 from samzapy.stream.keys import key_of, parse_key
@@ -49,6 +49,7 @@ from samzapy.stream.records import (
     Record,
     Removed,
     SchemaPut,
+    TaskLocalityPut,
     TermPut,
 )
 
@@ -303,6 +304,15 @@ def _locality_to(record: LocalityPut) -> dict[str, Any]:
     }
 
 
+def _task_locality_from(datum: dict[str, Any]) -> TaskLocalityPut:
+    return TaskLocalityPut(locality=TaskLocality(**datum))
+
+
+def _task_locality_to(record: TaskLocalityPut) -> dict[str, Any]:
+    found = record.locality
+    return {"task_name": found.task_name, "processor_id": found.processor_id, "host": found.host}
+
+
 def _start_from(datum: dict[str, Any]) -> BucketStart:
     return BucketStart(
         ssp_kb=SspKeyBucket.parse(datum["ssp_kb"]),
@@ -397,6 +407,7 @@ _FORMS: tuple[_Form, ...] = (
     _flat(GenerationPut, "generation"),
     _form(ContainerPut, "container", _container_to, _container_from),
     _form(LocalityPut, "locality", _locality_to, _locality_from),
+    _form(TaskLocalityPut, "task_locality", _task_locality_to, _task_locality_from),
     _flat(EpochPut, "epoch"),
     _form(GrantPut, "grant", _grant_to, _grant_from),
     _form(LossAcceptedPut, "loss_accepted", _loss_accepted_to, _loss_accepted_from),

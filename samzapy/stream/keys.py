@@ -35,6 +35,7 @@ from samzapy.stream.records import (
     Record,
     Removed,
     SchemaPut,
+    TaskLocalityPut,
     TermPut,
 )
 
@@ -54,6 +55,7 @@ class Namespace(StrEnum):
     GENERATION = "generation"
     CONTAINER = "container"
     LOCALITY = "locality"
+    TASK_LOCALITY = "task-locality"
     EPOCH = "epoch"
     GRANT = "grant"
     ACCEPTED_LOSS = "accepted-loss"
@@ -100,6 +102,8 @@ def key_of(record: Record) -> str:
             return f"container/{record.container.execution_id}"
         case LocalityPut():
             return f"locality/{record.locality.processor_id}"
+        case TaskLocalityPut():
+            return f"task-locality/{record.locality.task_name}"
         case EpochPut():
             return "epoch"
         case GrantPut():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.container import Container, ProcessorLocality
+from samzapy.model.container import Container, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
 from samzapy.model.job import ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
@@ -136,6 +136,13 @@ class LocalityPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLocalityPut:
+    """`task-locality/<task>`: where a task's state is."""
+
+    locality: TaskLocality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPut:
     """`epoch`: the last grant epoch given out, so that none is ever repeated."""
 
@@ -192,6 +199,7 @@ CoordinatorRecord = (
     | GenerationPut
     | ContainerPut
     | LocalityPut
+    | TaskLocalityPut
     | EpochPut
     | GrantPut
     | LossAcceptedPut

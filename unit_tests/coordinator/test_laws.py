@@ -13,7 +13,7 @@ from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import BrokerUnavailableError, SamzapyError
-from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.stream import records as r
 from samzapy.stream.codec import encode
@@ -84,6 +84,10 @@ PUTS = st.one_of(
     st.builds(
         r.LocalityPut,
         locality=st.builds(ProcessorLocality, processor_id=NAMES, host=NAMES, fault_domain=NAMES),
+    ),
+    st.builds(
+        r.TaskLocalityPut,
+        locality=st.builds(TaskLocality, task_name=NAMES, processor_id=NAMES, host=NAMES),
     ),
     st.builds(r.EpochPut, epoch=SMALL),
     st.builds(

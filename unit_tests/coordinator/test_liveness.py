@@ -17,12 +17,14 @@ from samzapy.coordinator.liveness import (
     may_register,
     sighted,
 )
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.container import ContainerPhase
-from samzapy.stream.records import ContainerPut, JobIdentityPut, LocalityPut
-from samzapy.testing.builders import a_container, a_heartbeat
+from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, uncommitted
+from samzapy.model.container import ContainerPhase, ProcessorLocality
+from samzapy.stream.records import ContainerPut, GrantPut, JobIdentityPut, LocalityPut, TaskLocalityPut
+from samzapy.testing.builders import a_container, a_grant, a_heartbeat
 
 P = ContainerPhase
+# Task number, epoch, execution: t1 went from e1 to e2, t2 and t3 are e1's.
+GRANTED = ((1, 1, "e1"), (2, 2, "e1"), (3, 3, "e1"), (1, 4, "e2"))
 
 
 def a_state(*containers):
@@ -88,6 +90,35 @@ def test_where_a_processor_runs_is_recorded_when_it_runs_and_only_when_it_change
 
     assert ["host-a"] == [record.locality.host for record in records if isinstance(record, LocalityPut)]
     assert () == hear(a_heartbeat(state=P.STARTED), state)
+
+
+def test_where_a_tasks_state_is_follows_the_newest_grant_of_the_container_that_runs():
+    state = evolve(
+        a_state(a_container("e1"), a_container("e2", processor_id="1", host="host-b")),
+        uncommitted([GrantPut(grant=a_grant(f"t{n}", epoch=epoch, execution_id=one)) for n, epoch, one in GRANTED]),
+    )
+
+    def located(heartbeat):
+        records = hear(heartbeat, state)
+        return [(put.locality.task_name, put.locality.host) for put in records if isinstance(put, TaskLocalityPut)]
+
+    held = [(f"t{n}", epoch) for n, epoch, _ in GRANTED] + [("t9", 9)]
+    assert [("t2", "host-a"), ("t3", "host-a")] == located(a_heartbeat("e1", held=held))
+    assert [("t1", "host-b")] == located(a_heartbeat("e2", processor_id="1", host="host-b", held=held))
+    assert [] == located(a_heartbeat("e1", held=held, state=P.STARTED))
+    # Said once, it is not said again.
+    state = evolve(state, uncommitted(hear(a_heartbeat("e1", held=held), state)))
+    assert [] == located(a_heartbeat("e1", held=held))
+
+
+def test_a_living_execution_says_where_its_processor_is_and_the_record_where_it_was():
+    gone_elsewhere = a_container("e3", processor_id="2", host="host-c", phase=P.FENCED)
+    state = a_state(a_container("e1", host="host-b", phase=P.STARTED), gone_elsewhere)
+    records = [LocalityPut(locality=ProcessorLocality(processor_id=one, host="host-a")) for one in ("0", "2")]
+
+    locality = locality_of(evolve(state, uncommitted(records)))
+
+    assert {"0": "host-b", "2": "host-a"} == locality.processors
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,17 @@ import pytest
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.errors import PartitionSchemeError, TopicPolicyError, UnknownSchemaError
+from samzapy.model.container import ProcessorLocality, TaskLocality
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ChangelogPartitionPut,
     ConfigPut,
     FormatLevelPut,
     GenerationPut,
+    LocalityPut,
     PlannedTaskPut,
     Removed,
+    TaskLocalityPut,
 )
 from samzapy.testing.builders import a_config, a_submission
 from unit_tests.coordinator.histories import a_term
@@ -134,3 +137,15 @@ def test_an_input_that_returns_is_still_known_by_its_topic():
 
     assert state.inputs == with_again.inputs
     assert [planned.partition_id for planned in state.plan] == [planned.partition_id for planned in with_again.plan]
+
+
+def test_what_is_recorded_of_hosts_decides_where_a_task_goes_whose_processor_is_gone():
+    state = after(in_office(), submitted(in_office(), processor_ids=["0", "1"]))
+    gone = [planned.task_name for planned in state.plan if planned.processor_id == "1"]
+    places = [LocalityPut(locality=ProcessorLocality(processor_id=f"{one}", host=f"host-{one}")) for one in (2, 3)]
+    lost = TaskLocality(task_name=gone[0], processor_id="1", host="host-3")
+
+    replanned = after(state, [*places, TaskLocalityPut(locality=lost)])
+    replanned = after(replanned, submitted(replanned, processor_ids=["0", "2", "3"]))
+
+    assert "3" == next(planned.processor_id for planned in replanned.plan if planned.task_name == gone[0])

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.errors import PartitionSchemeError
+from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.job_plan import plan_job
 from samzapy.testing.builders import a_config
@@ -108,6 +109,19 @@ def test_equal_inputs_plan_equally_in_whatever_order_they_are_given(counts, proc
 
     assert repr(plan) == repr(plan_job(config, other_way, None, processors[::-1]))
     assert repr(plan.tasks) == repr(plan_job(config, one_way, plan, processors).tasks)
+
+
+def test_a_task_without_its_processor_goes_to_where_its_state_is():
+    before = plan_job(a_config(), {ORDERS: 4}, None, ["0", "1"])
+    # Processor 1 had 1 and 3, and ran on host-b; it is gone, and 2 and 3 came.
+    state = {task.name: "host-b" for task in before.tasks if task.partition_id in (1, 3)}
+
+    after = plan_job(
+        a_config(), {ORDERS: 4}, before, ["0", "2", "3"], locality=Locality(processors={"3": "host-b"}, tasks=state)
+    )
+
+    assert [("0", None), ("2", None), ("3", "host-b")] == [(c.processor_id, c.location_id) for c in after.containers]
+    assert [[0, 2], [3], [1]] == [[task.partition_id for task in c.tasks] for c in after.containers]
 
 
 def test_a_plan_shows_no_secret():

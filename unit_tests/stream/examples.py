@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
@@ -28,6 +28,7 @@ from samzapy.stream.records import (
     Record,
     Removed,
     SchemaPut,
+    TaskLocalityPut,
     TermPut,
 )
 
@@ -85,6 +86,7 @@ EXAMPLES: tuple[Record, ...] = (
         )
     ),
     LocalityPut(locality=ProcessorLocality(processor_id=ProcessorId("0"), host="host-b", fault_domain="rack-1")),
+    TaskLocalityPut(locality=TaskLocality(task_name=_TASK, processor_id=ProcessorId("0"), host="host-b")),
     EpochPut(epoch=99),
     GrantPut(
         grant=Grant(

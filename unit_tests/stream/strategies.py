@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
+from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskMode, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -26,6 +26,7 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     ProgressPut,
     SchemaPut,
+    TaskLocalityPut,
     TermPut,
 )
 
@@ -111,6 +112,10 @@ records = st.one_of(
     st.builds(
         LocalityPut,
         locality=st.builds(ProcessorLocality, processor_id=processor_ids, host=texts, fault_domain=texts),
+    ),
+    st.builds(
+        TaskLocalityPut,
+        locality=st.builds(TaskLocality, task_name=task_names, processor_id=processor_ids, host=texts),
     ),
     st.builds(EpochPut, epoch=longs),
     st.builds(

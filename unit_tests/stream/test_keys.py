@@ -22,6 +22,7 @@ KEYS_AS_WRITTEN = [
     "generation",
     "container/0-20260101-7f3a",
     "locality/0",
+    "task-locality/SystemStreamPartition_kafka.page.views.3-1-4",
     "epoch",
     "grant/SystemStreamPartition_kafka.page.views.3-1-4/99",
     "accepted-loss/kafka.page.views.3:1/4",
