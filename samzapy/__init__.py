@@ -1,24 +1,33 @@
 """samzapy: a Kafka-native coordinator-stream runtime on Spark Structured Streaming.
 
-What a job file needs: `task` to mark the task, `run` to run it. Importing this loads neither Spark nor Kafka.
+What a job file needs: `task` to mark the task, `run` to run it; and for a job that brings its own groupers their
+interfaces. Importing this loads neither Spark nor Kafka.
 """
 
 from __future__ import annotations
 
 from samzapy.errors import SamzapyError
+from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.serde import SerdeError
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.plan.groupers import SystemStreamPartitionGrouper, TaskNameGrouper
 from samzapy.task import IncomingMessageEnvelope, KeyedStore, MessageCollector, StreamTask, TaskContext, task
 
 __all__ = [
+    "ContainerModel",
     "IncomingMessageEnvelope",
     "KeyedStore",
     "MessageCollector",
+    "ProcessorId",
     "SamzapyError",
     "SerdeError",
     "StreamTask",
     "SystemStreamPartition",
+    "SystemStreamPartitionGrouper",
     "TaskContext",
+    "TaskModel",
+    "TaskName",
+    "TaskNameGrouper",
     "run",
     "task",
 ]
