@@ -264,6 +264,7 @@ def job_model(state: CoordinatorState) -> JobModel | None:
                 ssp_kbs=planned.ssp_kbs,
                 changelog_partition=planned.changelog_partition,
                 mode=TaskMode(planned.mode),
+                broadcast_ssps=planned.broadcast_ssps,
             )
         )
     return JobModel(

@@ -186,6 +186,7 @@ def _planned(plan: JobModel, generation: int | None = None) -> tuple[PlannedTask
             processor_id=container.processor_id,
             changelog_partition=task.changelog_partition,
             ssp_kbs=task.ssp_kbs,
+            broadcast_ssps=task.broadcast_ssps,
         )
         for container in plan.containers
         for task in container.tasks

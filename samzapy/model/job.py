@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
-from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 TaskName = NewType("TaskName", str)
 ProcessorId = NewType("ProcessorId", str)
@@ -32,7 +32,11 @@ class TaskModel:
 
     Attributes:
         partition_id: seed 003's StreamTask number; given once, never renumbered.
+        ssp_kbs: what this task alone reads; no other task is granted any of it (law L6).
         changelog_partition: the partition of every changelog topic of the job that holds this task's state.
+        broadcast_ssps: what this task reads as a whole, whatever the factor, and other tasks read too; never also
+            in `ssp_kbs`. Law L6 does not speak of them. A position in one belongs to the task that made it: it
+            stands under `checkpoint/<SSP>@<task>`, for instance `checkpoint/kafka.rules.0@Partition_3`.
     """
 
     name: TaskName
@@ -40,6 +44,7 @@ class TaskModel:
     ssp_kbs: tuple[SspKeyBucket, ...]
     changelog_partition: int
     mode: TaskMode = TaskMode.ACTIVE
+    broadcast_ssps: tuple[SystemStreamPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

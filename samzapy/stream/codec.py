@@ -27,7 +27,7 @@ from samzapy.errors import CorruptRecordError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Floor, Grant
-from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.stream.keys import key_of, parse_key
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import (
@@ -265,7 +265,11 @@ def _input_to(record: InputPut) -> dict[str, Any]:
 
 
 def _planned_task_from(datum: dict[str, Any]) -> PlannedTaskPut:
-    return PlannedTaskPut(**(datum | {"ssp_kbs": tuple(SspKeyBucket.parse(text) for text in datum["ssp_kbs"])}))
+    parsed = {
+        "ssp_kbs": tuple(SspKeyBucket.parse(text) for text in datum["ssp_kbs"]),
+        "broadcast_ssps": tuple(SystemStreamPartition.parse(text) for text in datum["broadcast_ssps"]),
+    }
+    return PlannedTaskPut(**(datum | parsed))
 
 
 def _planned_task_to(record: PlannedTaskPut) -> dict[str, Any]:
@@ -277,6 +281,7 @@ def _planned_task_to(record: PlannedTaskPut) -> dict[str, Any]:
         "processor_id": record.processor_id,
         "changelog_partition": record.changelog_partition,
         "ssp_kbs": [str(ssp_kb) for ssp_kb in record.ssp_kbs],
+        "broadcast_ssps": [str(ssp) for ssp in record.broadcast_ssps],
     }
 
 

@@ -13,7 +13,7 @@ from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
 from samzapy.model.job import ProcessorId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 
 FORMAT_LEVEL = 1
 """What this release writes and reads (design section 3, upgrades)."""
@@ -100,7 +100,10 @@ class ChangelogPartitionPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTaskPut:
-    """`plan/<generation>/task/<name>`: one task of a plan; in force only under the generation in force."""
+    """`plan/<generation>/task/<name>`: one task of a plan; in force only under the generation in force.
+
+    `ssp_kbs` and `broadcast_ssps` as in `TaskModel`: what this task alone reads, and what others read too.
+    """
 
     generation: int
     task_name: TaskName
@@ -109,6 +112,7 @@ class PlannedTaskPut:
     processor_id: ProcessorId
     changelog_partition: int
     ssp_kbs: tuple[SspKeyBucket, ...]
+    broadcast_ssps: tuple[SystemStreamPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
@@ -69,6 +69,7 @@ EXAMPLES: tuple[Record, ...] = (
         processor_id=ProcessorId("0"),
         changelog_partition=3,
         ssp_kbs=(_SSP_KB, SspKeyBucket.parse("kafka.clicks.3:1/4")),
+        broadcast_ssps=(SystemStreamPartition.parse("kafka.rules.0"),),
     ),
     GenerationPut(generation=5, factor=4, task_count=32, scheme="max"),
     ContainerPut(

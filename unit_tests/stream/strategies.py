@@ -91,6 +91,7 @@ records = st.one_of(
         processor_id=texts.map(ProcessorId),
         changelog_partition=longs,
         ssp_kbs=st.lists(ssp_kbs, max_size=5).map(tuple),
+        broadcast_ssps=st.lists(ssps, max_size=3).map(tuple),
     ),
     st.builds(GenerationPut, generation=longs, factor=longs, task_count=longs, scheme=texts),
     st.builds(
@@ -126,6 +127,7 @@ records = st.one_of(
             epoch=counts,
             execution_id=texts.map(ExecutionId),
             generation=longs,
+            partition_id=longs,
             changelog_partition=longs,
             starts=st.lists(starts, max_size=4).map(tuple),
             tick_last=longs,
