@@ -107,6 +107,7 @@ class DevBroker:
         directory: where everything of this broker lives. Without one a temporary directory is made, and
             removed when the context ends.
         port_number: the port clients connect to; 0 picks a free one at the first start.
+        advertised_port: the port it sends clients to, where that is another one: a proxy's in front of it.
         overrides: Kafka's own settings, over `BROKER_DEFAULTS`. Addresses, roles and directories are ours.
         detached: lives on when this Python process ends. Otherwise it is killed at exit.
         heap_mib: the JVM's largest heap.
@@ -117,6 +118,7 @@ class DevBroker:
         directory: Path | None = None,
         *,
         port_number: int = 0,
+        advertised_port: int = 0,
         overrides: Mapping[str, str] | None = None,
         detached: bool = False,
         heap_mib: int = 512,
@@ -126,6 +128,7 @@ class DevBroker:
         self.overrides = dict(overrides or {})
         self._port_wanted = port_number
         self._port_number = port_number
+        self._advertised_port = advertised_port
         self._detached = detached
         self._heap_mib = heap_mib
         _refuse_overrides_of_ours(self.overrides)
@@ -277,7 +280,7 @@ class DevBroker:
             # Else a port that we picked went to somebody else in between: pick again.
 
     def _write_settings(self, port_number: int, controller_port: int) -> None:
-        addresses = _addresses(self.directory, port_number, controller_port)
+        addresses = _addresses(self.directory, port_number, controller_port, self._advertised_port)
         settings = {**BROKER_DEFAULTS, **self.overrides, **addresses}
         lines = [f"{key}={value}\n" for key, value in sorted(settings.items())]
         (self.directory / "server.properties").write_text("".join(lines), encoding="utf-8")
@@ -487,9 +490,9 @@ def _serves(process: ProcessIdentity, port_number: int) -> bool:
         return False
 
 
-def _addresses(directory: Path, port_number: int, controller_port: int) -> dict[str, str]:
+def _addresses(directory: Path, port_number: int, controller_port: int, advertised_port: int = 0) -> dict[str, str]:
     return {
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port_number}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{advertised_port or port_number}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"{NODE_ID}@{LOOPBACK}:{controller_port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
