@@ -584,7 +584,9 @@ def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:
 
 
 def _accepted_loss(item: str) -> AcceptedLoss:
-    matched = re.fullmatch(rf"([^.\s]+\.\S+\.{_NUMBER}(?::({_NUMBER})/({_NUMBER}))?)@({_NUMBER})-({_NUMBER})", item)
+    matched = re.fullmatch(
+        rf"([^.\s]+\.\S+\.{_NUMBER}(?::({_NUMBER})/({_NUMBER})|@\S+)?)@({_NUMBER})-({_NUMBER})", item
+    )
     if matched is None:
         raise ConfigError(f"task.lost.range.accept: wanted kafka.orders.3:0/1@100-250, found {item!r}")
     ssp_kb, bucket, factor, offset_from, offset_to = matched.groups()

@@ -242,11 +242,13 @@ def test_the_job_s_name_carries_its_id() -> None:
 
 
 def test_accepted_losses_are_ranges_of_named_buckets() -> None:
-    config = config_with({"task.lost.range.accept": "kafka.page.views.3:1/4@100-250, kafka.orders.0@0-7"})
+    given = "kafka.page.views.3:1/4@100-250, kafka.orders.0@0-7, kafka.rules.0@Partition_3@5-9"
+    config = config_with({"task.lost.range.accept": given})
 
     assert (
         AcceptedLoss(ssp_kb="kafka.page.views.3:1/4", offset_from=100, offset_to=250),
         AcceptedLoss(ssp_kb="kafka.orders.0", offset_from=0, offset_to=7),
+        AcceptedLoss(ssp_kb="kafka.rules.0@Partition_3", offset_from=5, offset_to=9),
     ) == config.accepted_losses
 
 

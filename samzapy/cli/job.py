@@ -90,7 +90,7 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
 
 def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
     """None where they cannot be read now: the rest of the status is worth showing all the same."""
-    ssps = sorted({ssp_kb.ssp for planned in state.plan for ssp_kb in planned.ssp_kbs})
+    ssps = sorted({ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions})
     try:
         return KafkaPositions(address.connection, address.job).read(ssps)
     except (DataError, DeadlineError, TemporaryError) as error:

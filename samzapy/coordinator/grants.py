@@ -115,7 +115,7 @@ def grant_task(command: StartsResolved, state: CoordinatorState, seen: Sightings
         return ()
     if any(grant.epoch > command.epoch_before and _clashes(grant, planned) for grant in state.grants.values()):
         return ()  # Somebody had it since the positions were read.
-    assert tuple(start.ssp_kb for start in command.starts) == planned.ssp_kbs, "starts of another plan"
+    assert tuple(start.ssp_kb for start in command.starts) == planned.positions, "starts of another plan"
     grant = Grant(
         task_name=planned.task_name,
         epoch=state.epoch + 1,
@@ -157,7 +157,7 @@ def starts_of(
     by_epoch = sorted(grants, key=lambda grant: grant.epoch)
     starts: list[BucketStart] = []
     losses: list[LossUsed] = []
-    for ssp_kb in planned.ssp_kbs:
+    for ssp_kb in planned.positions:
         bounds = read.bounds.get(ssp_kb.ssp)
         if bounds is None:
             raise MissingTopicError(
@@ -229,7 +229,7 @@ def _is_in_force(grant: Grant | None, planned: PlannedTaskPut, state: Coordinato
         grant is not None
         and _lives(grant, state)
         and state.containers[grant.execution_id].processor_id == planned.processor_id
-        and _buckets(grant) == frozenset(planned.ssp_kbs)
+        and _buckets(grant) == frozenset(planned.positions)
     )
 
 
@@ -243,7 +243,7 @@ def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
         planned is None
         or container is None
         or container.processor_id != planned.processor_id
-        or _buckets(grant) != frozenset(planned.ssp_kbs)
+        or _buckets(grant) != frozenset(planned.positions)
     )
 
 
@@ -271,7 +271,7 @@ def _superseded(newer: Grant, state: CoordinatorState) -> tuple[Removed, ...]:
 
 
 def _is_covered(wanted: SspKeyBucket, having: Sequence[SspKeyBucket]) -> bool:
-    same = [ssp_kb for ssp_kb in having if ssp_kb.ssp == wanted.ssp]
+    same = [ssp_kb for ssp_kb in having if (ssp_kb.ssp, ssp_kb.reader) == (wanted.ssp, wanted.reader)]
     finest = max((wanted.factor, *(ssp_kb.factor for ssp_kb in same)))
     return all(
         any(bucket % ssp_kb.factor == ssp_kb.bucket for ssp_kb in same)

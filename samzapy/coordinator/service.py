@@ -356,7 +356,7 @@ class CoordinatorService:
         planned_of = {planned.task_name: planned for planned in state.plan}
         tasks = [planned_of[action.task_name] for action in wanted]
         try:
-            read = self._positions.read(sorted({ssp_kb.ssp for planned in tasks for ssp_kb in planned.ssp_kbs}))
+            read = self._positions.read(sorted({ssp_kb.ssp for planned in tasks for ssp_kb in planned.positions}))
         except (TemporaryError, DeadlineError) as error:
             self._put_off(error)
             return ()
@@ -386,7 +386,7 @@ class CoordinatorService:
         self._act_next_ms = self._clock.monotonic_ms() + LOOK_ROUND_MS
 
     def _offset_defaults(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, str]:
-        return {ssp_kb.ssp: self._offset_default(ssp_kb.ssp) for ssp_kb in planned.ssp_kbs}
+        return {ssp_kb.ssp: self._offset_default(ssp_kb.ssp) for ssp_kb in planned.positions}
 
     def _offset_default(self, ssp: SystemStreamPartition) -> str:
         """A partition that was added while the job ran is read from its beginning, whatever the default."""

@@ -2,10 +2,11 @@
 
 An SSP is a partition of an input. An `SspKeyBucket` (SSPKb) is an SSP narrowed to one key bucket of a
 factor; checkpoints, grants and progress are kept per SSPKb. With factor 1 there is one bucket, 0 of 1.
+Of a broadcast input every task gets every message, so there is one SSPKb per task: its reader.
 
-Text forms (frozen; they are keys on topics): `kafka.orders.3` and `kafka.orders.3:1/4`. The system ends
-at the first dot and the partition starts after the last one, so stream names may hold dots, dashes and
-underscores. (Samza splits at every dot and cannot read `page.views` back.)
+Text forms (frozen; they are keys on topics): `kafka.orders.3`, `kafka.orders.3:1/4` and, of a broadcast input,
+`kafka.rules.0@Partition_3`. The system ends at the first dot and the partition starts after the last one, so stream
+names may hold dots, dashes and underscores. (Samza splits at every dot and cannot read `page.views` back.)
 """
 
 from __future__ import annotations
@@ -66,25 +67,42 @@ class SystemStreamPartition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SspKeyBucket:
-    """One key bucket of an SSP, `kafka.orders.3:1/4` (bucket 1 of 4).
+    """The part of an SSP that has one position and one owner.
+
+    Either one key bucket of it, `kafka.orders.3:1/4` (bucket 1 of 4); or all of it as one task reads it for itself,
+    `kafka.rules.0@Partition_3`: a broadcast input, whose position belongs to the task.
+
+    Attributes:
+        reader: the task's name; empty where the SSP is not a broadcast one.
 
     Raises:
-        ValueError: `factor` is no power of two up to 256, or `bucket` is not in `range(factor)`.
+        ValueError: `factor` is no power of two up to 256, `bucket` is not in `range(factor)`, or there are both a
+            bucket and a reader.
     """
 
     ssp: SystemStreamPartition
     bucket: int = 0
     factor: int = 1
+    reader: str = ""
 
     def __post_init__(self) -> None:
         check_factor(self.factor)
         if not 0 <= self.bucket < self.factor:
             raise ValueError(f"wanted a key bucket in 0..{self.factor - 1}, found {self.bucket}")
+        if self.reader and self.factor != 1:
+            raise ValueError(
+                f"wanted all of {self.ssp} for its reader {self.reader}, found a factor of {self.factor}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `kafka.orders.3:1/4`, or the three-part form `kafka.orders.3` as bucket 0 of 1. Raises ValueError."""
-        # A topic name holds no colon, so the first one ends the SSP.
+        """Read `kafka.orders.3:1/4` or `kafka.rules.0@task`; `kafka.orders.3` is bucket 0 of 1. Raises ValueError."""
+        # A topic name holds neither colon nor at sign; a task's name may, so the at sign is looked for first.
+        ssp, at, reader = text.partition("@")
+        if at:
+            if not reader:
+                raise ValueError(f"wanted ssp@task (for instance kafka.rules.0@Partition_3), found {text!r}")
+            return cls(SystemStreamPartition.parse(ssp), reader=reader)
         ssp, colon, rest = text.partition(":")
         if not colon:
             return cls(SystemStreamPartition.parse(ssp))
@@ -94,12 +112,16 @@ class SspKeyBucket:
         return cls(SystemStreamPartition.parse(ssp), int(bucket), int(factor))
 
     def overlaps(self, other: SspKeyBucket) -> bool:
-        """Whether some key falls into both: same SSP, and the buckets agree modulo the smaller factor."""
+        """Whether both are a position of some message: same SSP and reader, buckets equal modulo the smaller factor.
+
+        What two tasks read for themselves never overlaps: a broadcast input has no owner (law L6).
+        """
         smaller = min(self.factor, other.factor)
-        return self.ssp == other.ssp and self.bucket % smaller == other.bucket % smaller
+        same = self.ssp == other.ssp and self.reader == other.reader
+        return same and self.bucket % smaller == other.bucket % smaller
 
     def __str__(self) -> str:
-        return f"{self.ssp}:{self.bucket}/{self.factor}"
+        return f"{self.ssp}@{self.reader}" if self.reader else f"{self.ssp}:{self.bucket}/{self.factor}"
 
 
 def check_factor(factor: int) -> None:

@@ -160,7 +160,7 @@ def parse_key(text: str) -> ParsedKey:
         case Namespace.ACCEPTED_LOSS | Namespace.CHECKPOINT | Namespace.PROGRESS:
             # The three-part form parses too, but as a key it would be a second spelling.
             if str(SspKeyBucket.parse(rest)) != rest:
-                raise _malformed(text, f"{word}/<ssp>:<bucket>/<factor>")
+                raise _malformed(text, f"{word}/<ssp>:<bucket>/<factor> or {word}/<ssp>@<task>")
         case _:
             if not rest:
                 raise _malformed(text, f"{word}/<name>")

@@ -114,6 +114,11 @@ class PlannedTaskPut:
     ssp_kbs: tuple[SspKeyBucket, ...]
     broadcast_ssps: tuple[SystemStreamPartition, ...] = ()
 
+    @property
+    def positions(self) -> tuple[SspKeyBucket, ...]:
+        """Everything in which the task has a position, so what a grant of it starts: its own SSPKbs come first."""
+        return (*self.ssp_kbs, *(SspKeyBucket(ssp, reader=self.task_name) for ssp in self.broadcast_ssps))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationPut:

@@ -88,7 +88,7 @@ class Machine:
         if isinstance(action, FenceExecution):
             return ExecutionFenced(action.execution_id, action.attempt)
         planned = next(planned for planned in self.state.plan if planned.task_name == action.task_name)
-        ssps = [ssp_kb.ssp for ssp_kb in planned.ssp_kbs]
+        ssps = [ssp_kb.ssp for ssp_kb in planned.positions]
         starts, losses = starts_of(
             planned,
             self.state.grants_sorted,

@@ -13,6 +13,7 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DataError, MissingTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import ContainerPhase
+from samzapy.model.grant import BucketStart
 from samzapy.stream.records import PlannedTaskPut
 from samzapy.testing.builders import a_grant, a_heartbeat, a_submission, an_ssp, an_ssp_kb
 from unit_tests.coordinator.histories import Machine, a_term
@@ -245,3 +246,83 @@ def test_a_bucket_that_is_split_off_begins_where_the_whole_had_come_to():
     planned = replace(PLANNED, ssp_kbs=(an_ssp_kb("kafka.orders.0:1/2"),))
 
     assert (70, ()) == resolved(grants=[a_grant()], checkpoint=(1, 70), planned=planned)
+
+
+# --- broadcast inputs: every task reads them for itself ---
+
+RULES = an_ssp("kafka.rules.0")
+
+
+def with_rules(machine):
+    """The plan in force, in which each task reads `RULES` too."""
+    plan = {key: replace(planned, broadcast_ssps=(RULES,)) for key, planned in machine.state.planned_tasks.items()}
+    machine.state = replace(machine.state, planned_tasks=plan)
+    return machine
+
+
+def test_a_broadcast_input_has_any_number_of_owners_at_once():
+    machine = Machine()
+    machine.step(a_term(0))
+    machine.step(a_submission(partition_counts={"kafka.orders": 2}, processor_ids=["0", "1"]))
+    machine.step(a_heartbeat("e1"))
+    machine.step(a_heartbeat("e2", processor_id="1", pid=200))
+    with_rules(machine)
+
+    machine.perform(0)
+    machine.perform(0)
+
+    assert {"e1", "e2"} == {grant.execution_id for grant in machine.state.grants.values()}
+    read = {grant.task_name: str(grant.starts[1].ssp_kb) for grant in machine.state.grants.values()}
+    assert {task: f"kafka.rules.0@{task}" for task in read} == read
+    assert () == wanted_grants(machine.state, machine.seen)
+
+
+def test_a_broadcast_input_that_is_added_or_left_out_makes_a_new_grant_after_a_release():
+    machine = with_rules(a_machine())
+    assert [] == next_owners(machine)
+
+    machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
+    assert ["e1"] == next_owners(machine)
+
+
+def test_a_task_goes_on_where_it_was_in_a_broadcast_input_whatever_the_others_did():
+    planned = replace(PLANNED, broadcast_ssps=(RULES,))
+    mine, theirs = an_ssp_kb(f"kafka.rules.0@{TASK}"), an_ssp_kb("kafka.rules.0@another")
+    positions = {
+        mine: replace(a_checkpoint(1, 7), ssp_kb=mine),
+        theirs: replace(a_checkpoint(2, 50), ssp_kb=theirs, task_name="another"),
+    }
+    grants = [
+        replace(
+            a_grant(epoch=1),
+            starts=(BucketStart(ssp_kb=SSP_KB, offset_next=0), BucketStart(ssp_kb=mine, offset_next=3)),
+        ),
+        replace(a_grant("another", epoch=2), starts=(BucketStart(ssp_kb=theirs, offset_next=40),)),
+    ]
+
+    starts, _ = starts_of(
+        planned,
+        grants,
+        PositionsRead(checkpoints=positions, progress={}, bounds={ssp: Bounds(0, 100) for ssp in (an_ssp(), RULES)}),
+        offset_default_of={an_ssp(): "oldest", RULES: "oldest"},
+        accepted_losses=(),
+    )
+
+    assert [(SSP_KB, 0), (mine, 7)] == [(start.ssp_kb, start.offset_next) for start in starts]
+
+
+def test_a_grant_of_a_broadcast_input_is_not_covered_by_another_task_s():
+    """Its record stays, because the task's position in it is computed from it."""
+    mine, theirs = an_ssp_kb(f"kafka.rules.0@{TASK}"), an_ssp_kb("kafka.rules.0@another")
+    machine = a_machine()
+    older = replace(
+        machine.state.grants[TASK, 1],
+        starts=(*machine.state.grants[TASK, 1].starts, BucketStart(ssp_kb=mine, offset_next=3)),
+    )
+    other = replace(a_grant("another", epoch=2), starts=(BucketStart(ssp_kb=theirs, offset_next=40),))
+    machine.state = replace(machine.state, epoch=2, grants={(TASK, 1): older, ("another", 2): other})
+
+    machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
+    machine.perform(0)
+
+    assert {(TASK, 1), ("another", 2), (TASK, 3)} == set(machine.state.grants)

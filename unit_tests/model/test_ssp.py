@@ -22,6 +22,12 @@ def key_buckets(draw: st.DrawFn, of: st.SearchStrategy[SystemStreamPartition] = 
     return SspKeyBucket(draw(of), draw(st.integers(0, factor - 1)), factor)
 
 
+# Of a broadcast input; users may name their tasks as they like.
+as_read_by_a_task = st.builds(
+    SspKeyBucket, ssps, reader=st.text(min_size=1, max_size=30) | ssps.map("SystemStreamPartition_{}-1-4".format)
+)
+
+
 @given(ssps)
 def test_every_legal_topic_name_survives_in_all_text_forms(ssp: SystemStreamPartition) -> None:
     assert ssp.system_stream == SystemStream.parse(str(ssp.system_stream))
@@ -29,7 +35,7 @@ def test_every_legal_topic_name_survives_in_all_text_forms(ssp: SystemStreamPart
     assert SspKeyBucket(ssp) == SspKeyBucket.parse(str(ssp))
 
 
-@given(key_buckets())
+@given(key_buckets() | as_read_by_a_task)
 def test_every_key_bucket_survives_its_text_form(ssp_kb: SspKeyBucket) -> None:
     assert ssp_kb == SspKeyBucket.parse(str(ssp_kb))
 
@@ -43,7 +49,7 @@ def test_every_task_name_survives_with_every_legal_topic_name(ssp_kb: SspKeyBuck
     assert of_partition == TaskNameParts.parse(of_partition.name)
 
 
-@given(key_buckets(), key_buckets())
+@given(key_buckets() | as_read_by_a_task, key_buckets() | as_read_by_a_task)
 def test_two_key_buckets_never_share_a_text_form(one: SspKeyBucket, other: SspKeyBucket) -> None:
     assert (one == other) == (str(one) == str(other))
 
@@ -72,7 +78,7 @@ def test_a_text_that_is_no_ssp_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rest", [":", ":1", ":1/", ":/4", ":4/4", ":1/3", ":0/0", ":0/512", ":01/4", ":1/4/8", ":-1/4"]
+    "rest", [":", ":1", ":1/", ":/4", ":4/4", ":1/3", ":0/0", ":0/512", ":01/4", ":1/4/8", ":-1/4", ":0/1@task", "@"]
 )
 def test_a_text_that_is_no_key_bucket_is_refused(rest: str) -> None:
     with pytest.raises(ValueError, match="wanted"):
@@ -106,6 +112,22 @@ def test_buckets_of_two_partitions_never_overlap(ssp_kb: SspKeyBucket) -> None:
     elsewhere = SystemStreamPartition(ssp_kb.ssp.system, ssp_kb.ssp.stream, ssp_kb.ssp.partition + 1)
 
     assert not ssp_kb.overlaps(SspKeyBucket(elsewhere))
+
+
+def test_what_tasks_read_for_themselves_overlaps_only_with_itself() -> None:
+    ours, theirs = (SspKeyBucket.parse(f"kafka.rules.0@{task}") for task in ("Partition_0", "Partition_1"))
+
+    assert ours.overlaps(ours)
+    assert not ours.overlaps(theirs)
+    assert not ours.overlaps(SspKeyBucket.parse("kafka.rules.0:0/1"))
+    assert not SspKeyBucket.parse("kafka.rules.0:0/1").overlaps(ours)
+
+
+def test_a_task_reads_all_of_a_broadcast_partition_for_itself_or_none() -> None:
+    with pytest.raises(
+        ValueError, match="wanted all of kafka.rules.0 for its reader Partition_0, found a factor of 2"
+    ):
+        SspKeyBucket(SystemStreamPartition.parse("kafka.rules.0"), 1, 2, "Partition_0")
 
 
 def test_ssps_are_ordered_by_the_number_of_the_partition_not_by_its_text() -> None:

@@ -45,13 +45,13 @@ def _ssp_kbs(draw: st.DrawFn) -> SspKeyBucket:
     return SspKeyBucket(draw(ssps), draw(st.integers(0, factor - 1)), factor)
 
 
-ssp_kbs = _ssp_kbs()
 # Task names hold topic names, partition numbers, and whatever a grouper of the user's makes of them.
 task_names = st.one_of(
     st.builds(lambda ssp: f"SystemStreamPartition_{ssp}", ssps),
     st.builds("Partition_{}-{}-{}".format, counts, counts, counts),
     st.text("abcXYZ019._-:", min_size=1, max_size=40),
 ).map(TaskName)
+ssp_kbs = _ssp_kbs() | st.builds(SspKeyBucket, ssps, reader=task_names)
 execution_ids = names.map(ExecutionId)
 processor_ids = names.map(ProcessorId)
 floors = st.builds(Floor, ssp_kb=ssp_kbs, offset_next=longs)

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samzapy.model.checkpoint import Progress
+from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.keys import Namespace, ParsedKey, key_of, parse_key
-from samzapy.stream.records import GrantPut, PlannedTaskPut, Record, Removed
+from samzapy.stream.records import GrantPut, PlannedTaskPut, ProgressPut, Record, Removed
 from unit_tests.stream.examples import EXAMPLES
 from unit_tests.stream.strategies import records
 
@@ -60,6 +63,15 @@ def test_two_facts_share_a_key_only_if_they_share_its_namespace_and_parts(a: Rec
 
 def test_a_grant_is_read_from_the_right_so_a_task_name_may_hold_a_slash() -> None:
     assert ParsedKey(Namespace.GRANT, ("a/7/b", "12")) == parse_key("grant/a/7/b/12")
+
+
+def test_a_broadcast_input_has_a_position_for_each_task() -> None:
+    position = Progress(
+        ssp_kb=SspKeyBucket.parse("kafka.rules.0@Partition_3"), offset_next=5, epoch=1, execution_id=ExecutionId("e1")
+    )
+
+    assert "progress/kafka.rules.0@Partition_3" == key_of(ProgressPut(progress=position))
+    assert ParsedKey(Namespace.CHECKPOINT, ("kafka.rules.0@a/b",)) == parse_key("checkpoint/kafka.rules.0@a/b")
 
 
 def test_a_tombstone_stands_under_the_key_it_removes() -> None:
