@@ -1,4 +1,7 @@
-"""`samzapy job status`: how a job is, from its leader if one answers, else from its topics. Read-only."""
+"""`samzapy job`: `status` tells how a job is, from its leader if one answers, else from its topics. Read-only.
+
+`plan` is in `cli.plan`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.plan import plan
 from samzapy.coordinator.grants import PositionsRead
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
@@ -29,7 +33,10 @@ READ_WAIT_S = 15.0
 
 @click.group()
 def job() -> None:
-    """How a job is."""
+    """How a job is, and what it would do."""
+
+
+job.add_command(plan)
 
 
 @job.command()

@@ -14,11 +14,14 @@ for a task that takes the whole partition; else `keyBucketFactor` says of how ma
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
+from typing import Any, Final
 
-from samzapy.model.job import ContainerModel, JobModel, TaskModel
-from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskMode, TaskModel, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 Json = Mapping[str, object]
+_MISSING: Final = object()
 
 
 def job_model_json(model: JobModel) -> Json:
@@ -52,3 +55,52 @@ def _ssp_kb(ssp_kb: SspKeyBucket) -> Json:
     if ssp_kb.factor == 1:
         return ssp | {"keyBucket": -1}
     return ssp | {"keyBucket": ssp_kb.bucket, "keyBucketFactor": ssp_kb.factor}
+
+
+def job_model_of_json(found: object) -> JobModel:
+    """Read `job_model_json` back.
+
+    Raises:
+        ValueError: something is missing or of another type; says which field.
+    """
+    return JobModel(
+        generation=_field(found, "generation", int),
+        config={str(key): str(value) for key, value in _field(found, "config", dict).items()},
+        containers=tuple(_container_of(item) for item in _field(found, "containers", list)),
+    )
+
+
+def _container_of(found: object) -> ContainerModel:
+    location = _field(found, "location-id", (str, NoneType))
+    return ContainerModel(
+        processor_id=ProcessorId(_field(found, "processor-id", str)),
+        location_id=location,
+        tasks=tuple(_task_of(item) for item in _field(found, "tasks", list)),
+    )
+
+
+def _task_of(found: object) -> TaskModel:
+    return TaskModel(
+        name=TaskName(_field(found, "task-name", str)),
+        mode=TaskMode(_field(found, "mode", str)),
+        partition_id=_field(found, "partition", int),
+        changelog_partition=_field(found, "changelog-partition", int),
+        ssp_kbs=tuple(_ssp_kb_of(item) for item in _field(found, "system-stream-partitions", list)),
+    )
+
+
+def _ssp_kb_of(found: object) -> SspKeyBucket:
+    ssp = SystemStreamPartition(
+        _field(found, "system", str), _field(found, "stream", str), _field(found, "partition", int)
+    )
+    bucket = found.get("keyBucket", -1) if isinstance(found, dict) else -1
+    return SspKeyBucket(ssp) if bucket == -1 else SspKeyBucket(ssp, bucket, _field(found, "keyBucketFactor", int))
+
+
+def _field(found: object, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
+    value = found.get(name, _MISSING) if isinstance(found, dict) else _MISSING
+    if not isinstance(value, kind) or isinstance(value, bool):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        shown = "nothing" if value is _MISSING else repr(value)[:80]
+        raise ValueError(f"{name}: wanted {' or '.join(one.__name__ for one in kinds)}, found {shown}")
+    return value

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from samzapy.model.ssp import SspKeyBucket, SystemStream
-from samzapy.plan.job_model_json import job_model_json
+from samzapy.plan.job_model_json import job_model_json, job_model_of_json
 from samzapy.plan.job_plan import plan_job
 from samzapy.testing.builders import a_config, an_ssp
 
@@ -34,3 +34,11 @@ def test_a_key_bucket_is_shown_with_its_factor():
 
     expected = {"system": "kafka", "stream": "orders", "partition": 0, "keyBucket": 1, "keyBucketFactor": 4}
     assert [expected] == found
+
+
+def test_what_was_written_is_read_back():
+    model = plan_job(a_config(), {SystemStream("kafka", "orders"): 3}, None, ["0", "1"])
+    task = replace(model.tasks[0], ssp_kbs=(SspKeyBucket(an_ssp(), 1, 4),))
+    model = replace(model, containers=(replace(model.containers[0], location_id="host-a", tasks=(task,)),))
+
+    assert model == job_model_of_json(json.loads(json.dumps(job_model_json(model))))

@@ -1,0 +1,81 @@
+"""`samzapy job plan` against a broker: counts, the recorded plan, and how much state there is to restore."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.cli.job import job as job_command
+from samzapy.coordinator.state import INITIAL
+from samzapy.coordinator.submission import start_term, submit_job
+from samzapy.errors import MissingTopicError
+from samzapy.model.container import TaskLocality, coordinator_transactional_id
+from samzapy.model.topics import changelog_spec, changelog_topic, coordinator_spec, coordinator_topic
+from samzapy.stream.codec import encode
+from samzapy.stream.log import Write
+from samzapy.stream.records import TaskLocalityPut
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.builders import a_config, a_submission
+from unit_tests.coordinator.histories import a_term
+
+
+def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_path: Path) -> None:
+    name = f"plan{uuid.uuid4().hex[:8]}"
+    properties = {
+        "job.name": name,
+        "task.inputs": f"kafka.in-{name}",
+        "systems.kafka.bootstrap.servers": broker.bootstrap_servers,
+        "stores.seen.msg.serde": "json",
+        "local.store.dir": str(tmp_path),
+    }
+    config = a_config(**{key.replace("_", "__").replace(".", "_"): value for key, value in properties.items()})
+    file = tmp_path / "job.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    with pytest.raises(MissingTopicError, match=f"in-{name}"):
+        _ = planned(file, "--processors", "0")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(f"in-{name}", 2, 1)])[f"in-{name}"].result(timeout=30)
+    first = planned(file, "--processors", "0")
+    assert (0, 2, 0) == (first["fromGeneration"], first["totals"]["new"], first["totals"]["restoreBytesAbout"])
+
+    connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+    for spec in (coordinator_spec(config.job), changelog_spec(config.job, "seen", 2)):
+        KafkaAdmin(connection).ensure_topic(spec)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(300):
+        producer.produce(changelog_topic(config.job, "seen"), b"x" * 90, f"{number:010d}", partition=1)
+    assert 0 == producer.flush(30)
+    submission = a_submission(config=config, partition_counts={config.inputs[0]: 2})
+    task = "SystemStreamPartition_kafka.in-{}.{}".format
+    kept = TaskLocality(task_name=task(name, 0), processor_id="0", host="host-a")
+    term = start_term(replace(a_term(0), job_name=name), INITIAL)
+    log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
+    log.take_over()
+    records = [*term, *submit_job(submission, INITIAL), TaskLocalityPut(locality=kept)]
+    log.append_atomically([Write(key=key, value=value) for key, value in map(encode, records)])
+    log.close()
+
+    second = planned(file, "--processors", "1@host-a,2@host-b")
+
+    found = [(row["from"], row["to"], row["restoreRecordsMax"], row["restoreBytesAbout"]) for row in second["tasks"]]
+    assert [("0", "1", 0, 0), ("0", "2", 300, 300 * 100)] == found
+    assert (1, 2) == (second["fromGeneration"], second["jobModel"]["generation"])
+
+
+def planned(file: Path, *options: str) -> dict:
+    result = CliRunner().invoke(job_command, ["plan", "--config", str(file), "-o", "json", *options])
+    if result.exception is not None:
+        raise result.exception
+    found: dict = json.loads(result.stdout)
+    return found

@@ -1,0 +1,275 @@
+"""`samzapy job plan`: what a job would do, before it does it. Read-only, and without a cluster if need be."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
+from samzapy.adapters.kafka.state_size import changelog_sizes
+from samzapy.cli.run_job import read_config
+from samzapy.config import JobConfig
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
+from samzapy.coordinator.submission import check_readable
+from samzapy.errors import ConfigError
+from samzapy.model.container import Locality
+from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topics import changelog_topic, coordinator_topic
+from samzapy.plan.job_model_json import job_model_of_json
+from samzapy.plan.job_plan import plan_job
+from samzapy.plan.plan_change import NOTHING_TO_RESTORE, PlanChange, StateSize, plan_change, plan_change_json
+
+READ_WAIT_S = 15.0
+"""Longer than a coordinator's transaction may stay open after it died."""
+
+
+@click.command()
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), required=True, help="The job's properties file."
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@click.option(
+    "--partitions", metavar="STREAM=N,...", help="Partition counts of the inputs; no cluster is asked then."
+)
+@click.option(
+    "--processors", metavar="ID@HOST,...", help="Who takes part [default: who does now, else processor.id]."
+)
+@click.option(
+    "--previous",
+    "previous_file",
+    type=click.Path(path_type=Path),
+    help="The plan in force: what `job plan -o json` or GET /jobModel gave [default: the cluster's record].",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def plan(
+    config_file: Path,
+    overrides: Sequence[str],
+    partitions: str | None,
+    processors: str | None,
+    previous_file: Path | None,
+    output: str,
+) -> None:
+    """Show the plan that a submission would make now, and how it differs from the one in force.
+
+    For each task: what it reads, on which processor, why there, and how much state would have to be restored there.
+    Nothing is written. The plan says from which generation it was made.
+
+    \b
+    Examples:
+      samzapy job plan --config flights.properties
+      samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
+    """
+    config = read_config(config_file, config_file, overrides, os.environ)
+    known = _known_offline(config, partitions) if partitions is not None else _known_by_cluster(config)
+    if previous_file is not None:
+        known = _with_previous(known, _read_plan(previous_file))
+    processor_ids, hosts = _processors(processors, known, config)
+    locality = Locality(processors={**known.locality.processors, **hosts}, tasks=known.locality.tasks)
+    planned = plan_job(
+        config,
+        known.partition_counts,
+        known.previous,
+        processor_ids,
+        changelog_partitions=known.changelog_partitions,
+        locality=locality,
+    )
+    change = plan_change(known.previous, planned, locality, lambda task: _unknown(config, task))
+    if known.connection is not None and config.stores:
+        change = _with_sizes(change, known, planned, locality, config)
+    if output == "json":
+        click.echo(json.dumps(plan_change_json(config.job, change), indent=2))
+    else:
+        _print(config.job, change)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What a plan is made from. `connection` is None where no cluster is asked."""
+
+    partition_counts: Mapping[SystemStream, int]
+    previous: JobModel | None
+    changelog_partitions: Mapping[TaskName, int]
+    locality: Locality
+    connection: KafkaConnection | None
+
+
+def _known_offline(config: JobConfig, partitions: str) -> _Known:
+    counts = _partition_counts(config, partitions)
+    return _Known(
+        partition_counts=counts, previous=None, changelog_partitions={}, locality=Locality(), connection=None
+    )
+
+
+def _known_by_cluster(config: JobConfig) -> _Known:
+    connection = KafkaConnection(
+        bootstrap_servers=config.bootstrap_servers(config.default_system),
+        properties=config.client_properties(config.default_system),
+    )
+    admin = KafkaAdmin(connection)
+    admin.check_reachable()
+    streams = [SystemStream.parse(name) for name in config.inputs]
+    described = admin.describe(stream.stream for stream in streams)
+    state = _recorded(config, connection, admin)
+    return _Known(
+        partition_counts={stream: described[stream.stream].partition_count for stream in streams},
+        previous=job_model(state),
+        changelog_partitions=state.changelog_partitions,
+        locality=locality_of(state),
+        connection=connection,
+    )
+
+
+def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin) -> CoordinatorState:
+    """What the job's coordinator stream says; of a job that never ran nothing."""
+    topic = coordinator_topic(config.job)
+    if not admin.find([topic]):
+        return CoordinatorState()
+    first = beginning_offsets(connection, [(topic, 0)])[topic, 0]
+    state = replay(read_to_end(connection, topic, 0, first, deadline_s=READ_WAIT_S), topic=topic).state
+    check_readable(state, config.job_name, config.job_id)
+    return state
+
+
+def _with_previous(known: _Known, previous: JobModel) -> _Known:
+    """A plan from a file counts instead of the recorded one, with the places that it names."""
+    located = [container for container in previous.containers if container.location_id is not None]
+    return _Known(
+        partition_counts=known.partition_counts,
+        previous=previous,
+        changelog_partitions=known.changelog_partitions,
+        locality=Locality(
+            processors={container.processor_id: str(container.location_id) for container in located},
+            tasks={task.name: str(container.location_id) for container in located for task in container.tasks},
+        ),
+        connection=known.connection,
+    )
+
+
+def _partition_counts(config: JobConfig, text: str) -> Mapping[SystemStream, int]:
+    found: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, count = item.rpartition("=")
+        if not equals or not (count.isascii() and count.isdigit() and int(count)):
+            raise ConfigError(f"--partitions: wanted STREAM=N with N from 1 on (kafka.orders=4), found {item!r}")
+        stream = config.qualified(name)
+        if stream not in config.inputs:
+            raise ConfigError(
+                f"--partitions: wanted inputs of the job ({', '.join(config.inputs)}), found {stream}; "
+                "correct the name, or add it to task.inputs"
+            )
+        if stream in found:
+            raise ConfigError(f"--partitions: wanted {stream} once, found it twice")
+        found[stream] = int(count)
+    missing = [name for name in config.inputs if name not in found]
+    if missing:
+        raise ConfigError(
+            f"--partitions: wanted a count for each input, found none for {', '.join(missing)}; "
+            f"add {missing[0]}=N, or leave --partitions out to ask the cluster"
+        )
+    return {SystemStream.parse(name): count for name, count in found.items()}
+
+
+def _processors(
+    text: str | None, known: _Known, config: JobConfig
+) -> tuple[Sequence[ProcessorId], Mapping[ProcessorId, str]]:
+    """The processors to plan for, and the hosts that were given with them."""
+    if text is None:
+        before = () if known.previous is None else known.previous.containers
+        return [one.processor_id for one in before] or [ProcessorId(config.processor_id)], {}
+    hosts: dict[ProcessorId, str | None] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, at, host = item.partition("@")
+        processor_id = ProcessorId(name)
+        if not name or (at and not host) or processor_id in hosts:
+            raise ConfigError(
+                f"--processors: wanted each processor once, as ID or ID@HOST (0@host-a,1@host-b), found {item!r}"
+            )
+        hosts[processor_id] = host or None
+    if not hosts:
+        raise ConfigError("--processors: wanted at least one (0@host-a,1@host-b), found none")
+    return list(hosts), {one: host for one, host in hosts.items() if host is not None}
+
+
+def _read_plan(path: Path) -> JobModel:
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            found = found.get("jobModel", found)
+        return job_model_of_json(found)
+    except OSError as error:
+        raise ConfigError(f"--previous: wanted a plan in {path}, found {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"--previous: wanted the JSON of `samzapy job plan -o json` or of GET /jobModel in {path}, found: {error}"
+        ) from error
+
+
+def _unknown(config: JobConfig, task: TaskModel) -> StateSize | None:
+    return None if config.stores else NOTHING_TO_RESTORE
+
+
+def _with_sizes(
+    change: PlanChange, known: _Known, planned: JobModel, locality: Locality, config: JobConfig
+) -> PlanChange:
+    """`change` with the sizes of what is to be restored, asked for all tasks at once."""
+    assert known.connection is not None, "sizes are asked of a cluster"
+    asked = {task.task_name for task in change.tasks if task.restore is None}
+    wanted = {task.changelog_partition for task in planned.tasks if task.name in asked}
+    topics = [changelog_topic(config.job, store.name) for store in config.stores]
+    sizes = changelog_sizes(known.connection, topics, wanted) if wanted else {}
+    return plan_change(known.previous, planned, locality, lambda task: sizes[task.changelog_partition])
+
+
+_COLUMNS = ("task", "reads", "change", "from", "to", "location", "restore", "why")
+
+
+def _print(job: str, change: PlanChange) -> None:
+    console = Console(width=1000, highlight=False)
+    since = f"generation {change.generation_from}" if change.generation_from else "nothing: the job has no plan yet"
+    console.print(Text(f"job {job}  plan of {len(change.tasks)} tasks, made from {since}"))
+    reads = {task.name: ", ".join(str(one.ssp) for one in task.ssp_kbs) for task in change.plan.tasks}
+    table = Table(box=None, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, no_wrap=True)
+    for task in change.tasks:
+        cells = (
+            task.task_name,
+            reads[task.task_name],
+            task.change.value,
+            task.processor_before or "-",
+            task.processor_id,
+            task.location_id or "-",
+            _size(task.restore),
+            task.why,
+        )
+        table.add_row(*(Text(_printable(cell)) for cell in cells))
+    console.print(table)
+    for task_name in change.gone:
+        console.print(Text(_printable(f"gone: {task_name}")))
+    counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
+    console.print(Text(f"{counted}; to restore: {_size(change.restore)}"))
+
+
+def _size(size: StateSize | None) -> str:
+    if size is None:
+        return "unknown"
+    if not size.records_max:
+        return "nothing"
+    return f"<= {size.records_max} records, ~{size.bytes_about} bytes"
+
+
+def _printable(text: str) -> str:
+    """What a topic or a file holds may be codes that a terminal obeys; they are shown, not sent."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

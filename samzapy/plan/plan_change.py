@@ -1,0 +1,192 @@
+"""A plan before it is in force: what would move, what it costs, and why each task would be where it is.
+
+Everything here is read off two plans and what is known of places; the grouper is not asked. So the reasons hold
+for a user's own grouper as well, and for a plan that somebody edited.
+
+```json
+{"job": "flights-1", "fromGeneration": 3, "jobModel": {...},
+ "tasks": [{"task": "…", "change": "moves", "from": "0", "to": "1", "location": "host-b",
+            "why": "processor 0 is gone; same host as its state (host-b)",
+            "restoreRecordsMax": 0, "restoreBytesAbout": 0}],
+ "gone": [],
+ "totals": {"stays": 3, "moves": 1, "new": 0, "gone": 0, "restoreRecordsMax": 0, "restoreBytesAbout": 0}}
+```
+
+`change` is `stays`, `moves` or `new`. What is to be restored is null where nobody could be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from samzapy.errors import RejectedError
+from samzapy.model.container import Locality
+from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.plan.job_model_json import Json, job_model_json
+
+
+class Change(StrEnum):
+    """What becomes of a task."""
+
+    STAYS = "stays"
+    MOVES = "moves"
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """What a changelog partition holds for one who has nothing: at most so many records, about so many bytes."""
+
+    records_max: int
+    bytes_about: int
+
+
+NOTHING_TO_RESTORE = StateSize(0, 0)
+SizeOf = Callable[[TaskModel], StateSize | None]
+"""How much state a task has; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChange:
+    """One task of the new plan. `restore` is None where it is not known."""
+
+    task_name: TaskName
+    change: Change
+    processor_before: ProcessorId | None
+    processor_id: ProcessorId
+    location_id: str | None
+    why: str
+    restore: StateSize | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange:
+    """A plan and how it differs from the one in force.
+
+    Attributes:
+        generation_from: of the plan it was made from; 0: there was none.
+        gone: tasks of the plan in force that are no more.
+    """
+
+    generation_from: int
+    plan: JobModel
+    tasks: tuple[TaskChange, ...]
+    gone: tuple[TaskName, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many tasks stay, move, are new and are gone."""
+        found = {kind.value: sum(task.change is kind for task in self.tasks) for kind in Change}
+        return found | {"gone": len(self.gone)}
+
+    @property
+    def restore(self) -> StateSize | None:
+        """Over all tasks; None as soon as one is not known: a sum that leaves something out would mislead."""
+        known = [task.restore for task in self.tasks if task.restore is not None]
+        if len(known) < len(self.tasks):
+            return None
+        return StateSize(sum(size.records_max for size in known), sum(size.bytes_about for size in known))
+
+
+def plan_change(before: JobModel | None, after: JobModel, locality: Locality, size_of: SizeOf) -> PlanChange:
+    """What changes when `after` takes the place of `before`.
+
+    Args:
+        locality: as it was given to the planner.
+        size_of: asked only for tasks that will not find their state.
+    """
+    owners = {} if before is None else {task.name: c.processor_id for c in before.containers for task in c.tasks}
+    living = {container.processor_id for container in after.containers}
+    found = []
+    for container in after.containers:
+        for task in container.tasks:
+            owner = owners.get(task.name)
+            host = locality.tasks.get(task.name)
+            at_home = host is not None and host == container.location_id
+            change = (
+                Change.NEW if owner is None else Change.STAYS if owner == container.processor_id else Change.MOVES
+            )
+            found.append(
+                TaskChange(
+                    task_name=task.name,
+                    change=change,
+                    processor_before=owner,
+                    processor_id=container.processor_id,
+                    location_id=container.location_id,
+                    why=_why(change, owner, living, host, at_home=at_home),
+                    restore=_restore(task, change, host, size_of, at_home=at_home),
+                )
+            )
+    number = {task.name: task.partition_id for task in after.tasks}
+    return PlanChange(
+        generation_from=0 if before is None else before.generation,
+        plan=after,
+        tasks=tuple(sorted(found, key=lambda item: (number[item.task_name], item.task_name))),
+        gone=() if before is None else tuple(task.name for task in before.tasks if task.name not in number),
+    )
+
+
+def check_not_outdated(generation_from: int, generation_in_force: int) -> None:
+    """Raise unless a plan that was made from `generation_from` may still be put in force.
+
+    Raises:
+        RejectedError: another plan came into force since; what was shown is no longer what would happen.
+    """
+    if generation_from != generation_in_force:
+        raise RejectedError(
+            f"wanted generation {generation_from} in force, which the plan was made from, found "
+            f"{generation_in_force}; look at a new plan with `samzapy job plan`"
+        )
+
+
+def plan_change_json(job: str, change: PlanChange) -> Json:
+    """The shape that the module's text shows."""
+    return {
+        "job": job,
+        "fromGeneration": change.generation_from,
+        "jobModel": job_model_json(change.plan),
+        "tasks": [_task_json(task) for task in change.tasks],
+        "gone": list(change.gone),
+        "totals": {**change.counts, **_restore_json(change.restore)},
+    }
+
+
+def _why(
+    change: Change, owner: ProcessorId | None, living: set[ProcessorId], host: str | None, *, at_home: bool
+) -> str:
+    if change is Change.STAYS:
+        return "previous processor"
+    place = f"same host as its state ({host})" if at_home else "least loaded"
+    if change is Change.NEW:
+        return f"new; {place}"
+    return f"processor {owner} {'has its share' if owner in living else 'is gone'}; {place}"
+
+
+def _restore(
+    task: TaskModel, change: Change, host: str | None, size_of: SizeOf, *, at_home: bool
+) -> StateSize | None:
+    # Who stays has its state, unless it is known to be on another host.
+    if at_home or (change is Change.STAYS and host is None):
+        return NOTHING_TO_RESTORE
+    return size_of(task)
+
+
+def _restore_json(size: StateSize | None) -> Mapping[str, int | None]:
+    return {
+        "restoreRecordsMax": None if size is None else size.records_max,
+        "restoreBytesAbout": None if size is None else size.bytes_about,
+    }
+
+
+def _task_json(task: TaskChange) -> Json:
+    return {
+        "task": task.task_name,
+        "change": task.change.value,
+        "from": task.processor_before,
+        "to": task.processor_id,
+        "location": task.location_id,
+        "why": task.why,
+        **_restore_json(task.restore),
+    }

@@ -1,0 +1,120 @@
+"""`samzapy job plan` without a cluster: golden output, the way back in, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from samzapy.cli.job import job
+from samzapy.errors import ConfigError, PartitionSchemeError
+
+GOLDEN = Path(__file__).parent / "golden"
+PROPERTIES = """\
+job.name=flights
+task.inputs=kafka.flights,kafka.planes
+systems.kafka.bootstrap.servers=localhost:1
+systems.kafka.client.sasl.password=canary
+stores.seen.msg.serde=json
+local.store.dir=/data
+"""
+COUNTS = ["--partitions", "kafka.flights=3,planes=2"]
+
+
+@pytest.fixture
+def properties(tmp_path):
+    path = tmp_path / "flights.properties"
+    path.write_text(PROPERTIES)
+    return path
+
+
+def asked(properties, *options):
+    result = CliRunner().invoke(job, ["plan", "--config", str(properties), *options])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def a_first_plan(properties, tmp_path):
+    first = asked(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
+    path = tmp_path / "first.json"
+    path.write_text(first.stdout)
+    return path
+
+
+def test_a_first_plan_as_json_is_the_golden_one(properties):
+    found = asked(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
+
+    assert (GOLDEN / "job_plan_first.json").read_text() == found.stdout
+    assert "canary" not in found.stdout
+
+
+def test_a_change_as_a_table_is_the_golden_one(properties, tmp_path):
+    previous = a_first_plan(properties, tmp_path)
+
+    found = asked(properties, *COUNTS, "--previous", str(previous), "--processors", "0@host-a,2@host-b,3@host-c")
+
+    lines = [line.rstrip() for line in found.stdout.splitlines()]
+    assert (GOLDEN / "job_plan_change.txt").read_text().splitlines() == lines
+
+
+def test_what_was_shown_can_be_the_previous_plan_and_then_nothing_moves(properties, tmp_path):
+    previous = a_first_plan(properties, tmp_path)
+
+    found = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
+
+    totals = {"stays": 5, "moves": 0, "new": 0, "gone": 0, "restoreRecordsMax": 0, "restoreBytesAbout": 0}
+    assert (1, 2, totals) == (found["fromGeneration"], found["jobModel"]["generation"], found["totals"])
+    # The bare job model, as GET /jobModel gives it, does as well.
+    previous.write_text(json.dumps(json.loads(previous.read_text())["jobModel"]))
+    again = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
+    assert found == again
+
+
+def test_without_processors_the_one_of_the_configuration_is_planned_for(properties):
+    found = json.loads(asked(properties, *COUNTS, "-o", "json").stdout)
+
+    assert ["0"] == [container["processor-id"] for container in found["jobModel"]["containers"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--partitions", "kafka.flights=3"], "found none for kafka.planes"),
+        (["--partitions", "kafka.flights=0,kafka.planes=1"], "found 'kafka.flights=0'"),
+        (["--partitions", "kafka.flights"], "wanted STREAM=N"),
+        (["--partitions", "kafka.trains=3"], "found kafka.trains"),
+        (["--partitions", "flights=3,kafka.flights=3"], "found it twice"),
+        ([*COUNTS, "--processors", "0@,1"], "found '0@'"),
+        ([*COUNTS, "--processors", "0,0"], "each processor once"),
+        ([*COUNTS, "--processors", ","], "at least one"),
+        ([*COUNTS, "--previous", "/nowhere.json"], "No such file"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(properties, options, names):
+    with pytest.raises(ConfigError, match=names):
+        asked(properties, *options)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("{", "Expecting"),
+        ("[]", "generation: wanted int, found nothing"),
+        ('{"generation": true, "config": {}, "containers": []}', "generation: wanted int, found True"),
+        ('{"generation": 1, "config": {}, "containers": [{"processor-id": "0", "location-id": 3}]}', "location-id"),
+    ],
+)
+def test_a_previous_plan_that_is_none_is_refused_by_name(properties, tmp_path, text, names):
+    path = tmp_path / "previous.json"
+    path.write_text(text)
+
+    with pytest.raises(ConfigError, match=f"(?s)--previous.*{names}"):
+        asked(properties, *COUNTS, "--previous", str(path))
+
+
+def test_a_plan_that_would_leave_state_behind_is_refused_as_a_submission_would_be(properties, tmp_path):
+    previous = a_first_plan(properties, tmp_path)
+
+    with pytest.raises(PartitionSchemeError, match=r"kafka\.planes"):
+        asked(properties, "--partitions", "kafka.flights=3,kafka.planes=1", "--previous", str(previous))

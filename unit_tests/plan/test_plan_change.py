@@ -1,0 +1,97 @@
+"""What moves, what stays, what it costs and why; and that an outdated plan is refused."""
+
+import pytest
+
+from samzapy.errors import RejectedError
+from samzapy.model.container import Locality
+from samzapy.model.ssp import SystemStream
+from samzapy.plan.job_plan import plan_job
+from samzapy.plan.plan_change import Change, StateSize, check_not_outdated, plan_change, plan_change_json
+from samzapy.testing.builders import a_config
+
+COUNTS = {SystemStream("kafka", "orders"): 4}
+BIG = StateSize(1000, 50_000)
+
+
+def a_plan(processors, before=None, locality=None, counts=COUNTS):
+    return plan_job(a_config(), counts, before, processors, locality=locality or Locality())
+
+
+def changed(before, after, locality=None, size_of=lambda task: BIG):
+    return plan_change(before, after, locality or Locality(), size_of)
+
+
+def test_a_first_plan_is_all_new_and_comes_from_nothing():
+    change = changed(None, a_plan(["0", "1"]))
+
+    assert (0, ()) == (change.generation_from, change.gone)
+    assert [(Change.NEW, None, "new; least loaded")] * 4 == [
+        (task.change, task.processor_before, task.why) for task in change.tasks
+    ]
+    assert {"stays": 0, "moves": 0, "new": 4, "gone": 0} == change.counts
+
+
+def test_each_task_says_why_it_is_where_it_is():
+    before = a_plan(["0", "1"])
+    lost = {task.name: "host-b" for task in before.tasks if task.partition_id == 1}
+    locality = Locality(processors={"0": "host-a", "2": "host-b", "3": "host-c"}, tasks=lost)
+    counts = {SystemStream("kafka", "orders"): 5}
+
+    change = changed(before, a_plan(["0", "2", "3"], before, locality, counts), locality)
+
+    assert [
+        ("stays", "0", "previous processor"),
+        ("moves", "2", "processor 1 is gone; same host as its state (host-b)"),
+        ("stays", "0", "previous processor"),
+        ("moves", "3", "processor 1 is gone; least loaded"),
+        ("new", "2", "new; least loaded"),
+    ] == [(task.change.value, task.processor_id, task.why) for task in change.tasks]
+
+
+def test_a_task_that_leaves_for_balance_says_so():
+    before = a_plan(["0"])
+
+    moved = [task for task in changed(before, a_plan(["0", "1"], before)).tasks if task.change is Change.MOVES]
+
+    assert ["processor 0 has its share; least loaded"] * 2 == [task.why for task in moved]
+
+
+def test_only_what_does_not_find_its_state_is_to_be_restored():
+    before = a_plan(["0", "1"])
+    at_b = {task.name: "host-b" for task in before.tasks if task.partition_id == 1}
+    # Task 2 is known to have its state on a host where its processor no longer is.
+    left_behind = {task.name: "host-z" for task in before.tasks if task.partition_id == 2}
+    locality = Locality(processors={"0": "host-a", "2": "host-b"}, tasks=at_b | left_behind)
+
+    change = changed(before, a_plan(["0", "2"], before, locality), locality)
+
+    assert [0, 0, 1000, 1000] == [task.restore.records_max for task in change.tasks]
+    assert StateSize(2000, 100_000) == change.restore
+
+
+def test_a_size_that_is_not_known_makes_the_sum_unknown():
+    change = changed(None, a_plan(["0"]), size_of=lambda task: BIG if task.partition_id else None)
+
+    assert change.restore is None
+    totals = plan_change_json("flights-1", change)["totals"]
+    assert (None, None) == (totals["restoreRecordsMax"], totals["restoreBytesAbout"])
+
+
+def test_tasks_that_are_no_more_are_named():
+    config = a_config(task_inputs="kafka.orders,kafka.refunds")
+    counts = COUNTS | {SystemStream("kafka", "refunds"): 1}
+    before = plan_job(config, counts, None, ["0"])
+
+    change = changed(before, a_plan(["0"], before, counts=counts))
+
+    assert ("SystemStreamPartition_kafka.refunds.0",) == change.gone
+    assert (1, 1) == (change.generation_from, change.counts["gone"])
+
+
+def test_a_plan_may_be_put_in_force_only_on_what_it_was_made_from():
+    check_not_outdated(3, 3)
+    check_not_outdated(0, 0)
+
+    for in_force in (2, 4):
+        with pytest.raises(RejectedError, match=f"found {in_force}; look at a new plan"):
+            check_not_outdated(3, in_force)
