@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 
 import pytest
@@ -11,8 +12,26 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TopicPolicyError
-from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
+from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.adapters.web.inbox import CommandInbox
+from samzapy.cli.wiring import HostProcesses, SystemClock
+from samzapy.config import parse_config
+from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob, TopicsLooked
+from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.coordinator.topic_watch import topics_of
+from samzapy.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    MissingTopicError,
+    TopicIdentityError,
+    TopicPolicyError,
+)
+from samzapy.model.job import ProcessorId
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topic_checks import Cluster, check_topic
+from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
@@ -86,6 +105,8 @@ def test_a_topic_that_was_made_again_has_another_id(connection: KafkaConnection,
         ("message.timestamp.type", "CreateTime", "--add-config message.timestamp.type=LogAppendTime"),
         ("unclean.leader.election.enable", "true", "--add-config unclean.leader.election.enable=false"),
         ("max.message.bytes", "1000", "--add-config max.message.bytes=1000000"),
+        ("delete.retention.ms", "60000", "--add-config delete.retention.ms=604800000"),
+        ("min.insync.replicas", "2", "--add-config min.insync.replicas=1"),
     ],
 )
 def test_a_setting_that_loses_data_is_refused_with_the_command_that_mends_it(
@@ -179,3 +200,96 @@ def test_fixed_settings_of_any_spec_are_checked(connection: KafkaConnection, adm
 
     with pytest.raises(TopicPolicyError, match="retention.ms=-1, found 5"):
         admin.ensure_topic(spec)
+
+
+def test_a_look_tells_settings_and_what_is_not_there(
+    connection: KafkaConnection, admin: KafkaAdmin, job: str
+) -> None:
+    spec = coordinator_spec(job)
+    made = admin.ensure_topic(spec)
+    watch = TopicWatch(admin, names=tuple, put=print, interval_ms=1000)
+
+    looked = watch.look([spec.name, f"{job}-not"])
+
+    assert looked.found == {spec.name: made, f"{job}-not": None}
+    assert check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=made.topic_id) == ()
+    assert looked.cluster == Cluster(bootstrap_servers=connection.bootstrap_servers, broker_count=1)
+
+
+def test_who_begins_to_lead_looks_at_once_and_then_now_and_then(admin: KafkaAdmin, job: str) -> None:
+    spec = coordinator_spec(job)
+    admin.ensure_topic(spec)
+    leads = threading.Event()
+    seen: list[TopicsLooked] = []
+    watch = TopicWatch(admin, names=lambda: [spec.name] if leads.is_set() else [], put=seen.append, interval_ms=1_000)
+    watch.start()
+
+    leads.set()
+    wait_until(lambda: seen, 5.0, "the first look")
+    wait_until(lambda: len(seen) > 1, 10.0, "the second look")
+
+    watch.close()
+    assert set(seen[0].found) == {spec.name}
+
+
+def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(
+    connection: KafkaConnection, admin: KafkaAdmin, job: str
+) -> None:
+    create(connection, f"{job}-in")
+    config = parse_config(
+        {
+            "job.name": job.removesuffix("-1"),
+            "task.inputs": f"kafka.{job}-in",
+            "systems.kafka.bootstrap.servers": connection.bootstrap_servers,
+        }
+    )
+    own = [admin.ensure_topic(spec) for spec in (coordinator_spec(job), checkpoint_spec(job))]
+    inputs = admin.describe([f"{job}-in"]).values()
+    log = KafkaLog(connection, coordinator_topic(job), f"samzapy-coordinator/{job}")
+    commands = CommandInbox()
+    service = CoordinatorService(
+        log=log,
+        config=config,
+        identity=CoordinatorIdentity(
+            coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url="http://127.0.0.1:1"
+        ),
+        clock=SystemClock(),
+        commands=commands,
+        fencing=KafkaFence(connection),
+        positions=KafkaPositions(connection, job),
+        processes=HostProcesses("b"),
+    )
+    watch = TopicWatch(admin, names=lambda: topics_of(service.status().state), put=commands.put, interval_ms=1_000)
+    service.take_office()
+    service.submit(
+        SubmitJob(
+            config=config,
+            inputs=tuple(
+                InputFound(
+                    system_stream=SystemStream("kafka", found.name),
+                    partition_count=found.partition_count,
+                    topic_id=found.topic_id,
+                )
+                for found in inputs
+            ),
+            own_topics=tuple(
+                OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=1) for found in own
+            ),
+            processor_ids=(ProcessorId("0"),),
+            cause="test",
+            actor="test",
+        )
+    )
+    service.run_once(0)
+    client = plain_client(connection)
+    checkpoints = checkpoint_spec(job).name
+    client.delete_topics([checkpoints])[checkpoints].result()
+    wait_until(lambda: not admin.find([checkpoints]), 10.0, f"{checkpoints} to be gone")
+    admin.ensure_topic(checkpoint_spec(job))
+
+    watch.start()
+
+    with pytest.raises(TopicIdentityError, match=f"topic {checkpoints}: wanted the topic with id {own[1].topic_id}"):
+        wait_until(lambda: service.run_once(100), 15.0, "the leader to stop")
+    watch.close()
+    log.close()

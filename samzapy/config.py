@@ -128,6 +128,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Port of the coordinator's HTTP server; 0: any free one.",
     ),
     ConfigKey(
+        name="job.coordinator.topic.check.ms",
+        default="60000",
+        kind="ms",
+        least=1000,
+        meaning="How often the leader looks whether the job's topics are as they must be (docs/doctor.md).",
+    ),
+    ConfigKey(
         name="job.coordinator.replication.factor",
         kind="count",
         least=1,
@@ -307,6 +314,7 @@ class JobConfig:
     coordinator_host: str
     coordinator_port: int
     replication_factor: int | None
+    topic_check_ms: int
     coordinator_transaction_timeout_ms: int
     heartbeat_ms: int
     lease_ms: int
@@ -491,6 +499,7 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         coordinator_host=text("job.coordinator.host"),
         coordinator_port=number("job.coordinator.port"),
         replication_factor=optional_number("job.coordinator.replication.factor"),
+        topic_check_ms=number("job.coordinator.topic.check.ms"),
         coordinator_transaction_timeout_ms=number("job.coordinator.transaction.timeout.ms"),
         heartbeat_ms=number("job.container.heartbeat.ms"),
         lease_ms=number("job.container.lease.ms"),

@@ -11,6 +11,7 @@ import pytest
 
 from samzapy.config import parse_config, read_properties
 from samzapy.errors import ExitCode, SamzapyError
+from samzapy.model.finding import CODES, Severity
 from samzapy.stream.keys import Namespace
 from samzapy.task import load_task_factory
 
@@ -75,6 +76,14 @@ def test_the_configuration_page_is_written_from_the_keys() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"), run_name="config_reference")
 
     assert script["page"]() == text_of("docs/configuration.md"), "run scripts/config_reference"
+
+
+def test_every_finding_is_explained_with_its_severity() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)$", text_of("docs/doctor.md"), re.MULTILINE)
+
+    assert sorted(code for code, _ in rows) == sorted(CODES)
+    for code, text in rows:
+        assert ("`degraded`" in text) == (CODES[code] is Severity.DEGRADED), code
 
 
 def test_every_exit_code_is_documented_under_its_name() -> None:

@@ -92,7 +92,7 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
         trouble = [] if _is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
     trouble = [str(told["trouble"])] if told.get("trouble") else []
-    return dict(told) | {"degraded": [*trouble, *_told_ownerless(told)]}
+    return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_told_ownerless(told)]}
 
 
 def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
@@ -128,6 +128,12 @@ def _told_ownerless(status: Mapping[str, object]) -> list[str]:
     if not rows:
         return ["the job has no tasks"]
     return [f"{len(without)} of {len(rows)} tasks have no owner: {', '.join(without[:10])}"] if without else []
+
+
+def _told_findings(status: Mapping[str, object]) -> list[str]:
+    findings = status.get("findings")
+    rows = [row for row in findings if isinstance(row, dict)] if isinstance(findings, list) else []
+    return [f"{row.get('code')}: {row.get('found')}. {row.get('remedy')}" for row in rows]
 
 
 def _print(status: Mapping[str, object]) -> None:

@@ -27,6 +27,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaFollower
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions, KafkaProgressLog
+from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory
 from samzapy.adapters.maven.fetch import jar_paths
@@ -43,6 +44,7 @@ from samzapy.coordinator.replay import replay
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.submission import check_readable, submit_job
+from samzapy.coordinator.topic_watch import topics_of
 from samzapy.errors import (
     DeadlineError,
     EnvironmentMissingError,
@@ -236,12 +238,20 @@ class _Run:
         snapshots.append(service)
         coordinator = CoordinatorThread(service, self.submission)
         coordinator.start(drain)
+        topics = TopicWatch(
+            KafkaAdmin(self.connection),
+            names=lambda: topics_of(service.status().state) if service.leads else (),
+            put=commands.put,
+            interval_ms=self.config.topic_check_ms,
+        )
+        topics.start()
         try:
             self._run_container(session, cores, drain)
         except SamzapyError as error:
             # The container may only have seen the consequence.
             raise coordinator.fatal or error from error
         finally:
+            topics.close()
             coordinator.close(_CLOSE_WAIT_S)
             server.stop()
             session.stop()

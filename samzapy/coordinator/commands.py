@@ -14,6 +14,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.stream.records import SchemaPut
 
 
@@ -140,6 +141,18 @@ class Tick:
     lost_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsLooked:
+    """The job's topics as the cluster has them now.
+
+    Attributes:
+        found: by name, with their settings; None for one that is not there. One that is left out was not looked for.
+    """
+
+    found: Mapping[str, TopicFound | None]
+    cluster: Cluster
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
     """The process of an execution is known to have ended without saying so."""
@@ -182,4 +195,4 @@ class StartsResolved:
     losses: tuple[LossUsed, ...]
 
 
-Command = StartTerm | SubmitJob | Heartbeat | Tick | ContainerGone | ExecutionFenced | StartsResolved
+Command = StartTerm | SubmitJob | Heartbeat | Tick | TopicsLooked | ContainerGone | ExecutionFenced | StartsResolved

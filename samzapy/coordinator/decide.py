@@ -17,11 +17,13 @@ from samzapy.coordinator.commands import (
     StartTerm,
     SubmitJob,
     Tick,
+    TopicsLooked,
 )
 from samzapy.coordinator.grants import grant_task
 from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.submission import start_term, submit_job
+from samzapy.coordinator.topic_watch import refuse_made_again
 from samzapy.stream.records import CoordinatorRecord
 
 COORDINATOR = "coordinator"
@@ -43,8 +45,9 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
     """What `command` changes.
 
     Raises:
-        ConfigError, DataError: `StartTerm` or `SubmitJob` asks for what the log does not allow. Other commands
-            never raise: news that does not fit is late or repeated, and changes nothing.
+        ConfigError, DataError: `StartTerm` or `SubmitJob` asks for what the log does not allow.
+        TopicIdentityError: `TopicsLooked` shows a topic that is not the recorded one. Other commands never raise:
+            news that does not fit is late or repeated, and changes nothing.
     """
     match command:
         case StartTerm():
@@ -57,6 +60,9 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=hear(command, state), cause="heartbeat", actor=actor)
         case Tick():
             return Decision(records=expire(command, state, seen), cause="heartbeat expired", actor=COORDINATOR)
+        case TopicsLooked():
+            refuse_made_again(state, command)
+            return Decision(records=(), cause="topics", actor=COORDINATOR)
         case ContainerGone():
             return Decision(records=give_up(command, state), cause=command.reason, actor=COORDINATOR)
         case ExecutionFenced():

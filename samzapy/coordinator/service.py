@@ -17,6 +17,7 @@ immutable value, replaced whole.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,7 @@ from samzapy.coordinator.commands import (
     StartTerm,
     SubmitJob,
     Tick,
+    TopicsLooked,
 )
 from samzapy.coordinator.decide import Decision, decide
 from samzapy.coordinator.grants import starts_of
@@ -38,6 +40,7 @@ from samzapy.coordinator.liveness import LIVING, Sightings, sighted
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, Positions, Processes
 from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
 from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
+from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
     ConfigError,
     DataError,
@@ -47,12 +50,15 @@ from samzapy.errors import (
     SamzapyError,
     TemporaryError,
 )
+from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.audit import event_name
 from samzapy.stream.codec import encode, headers, schema_records
 from samzapy.stream.log import CompactedLog, Write
 from samzapy.stream.records import CoordinatorRecord, PlannedTaskPut, TermPut
+
+_LOG = logging.getLogger(__name__)
 
 LOOK_ROUND_MS = 1000
 """Longest time between two looks at the log's tail and at this host's processes (a quarter of a lease where that
@@ -81,6 +87,7 @@ class Snapshot:
             term; None: does not lead. The lease of an answer counts from it, because a coordinator that was
             stopped for a minute does not know what it missed.
         trouble: what the last attempt at an action failed with, empty when all is well.
+        findings: about the job's topics, as they were looked at last in this term.
     """
 
     job: str
@@ -88,6 +95,7 @@ class Snapshot:
     seen: Sightings
     verified_ms: int | None
     trouble: str
+    findings: tuple[Finding, ...] = ()
 
     def may_answer(self, now_ms: int, limit_ms: int) -> bool:
         """Whether this is the leader's answer, and fresh enough to be given."""
@@ -131,6 +139,7 @@ class CoordinatorService:
         self._look_next_ms = 0
         self._act_next_ms = 0
         self._trouble = ""
+        self._findings: tuple[Finding, ...] = ()
         self._snapshot = self._publish()
 
     @property
@@ -216,6 +225,8 @@ class CoordinatorService:
             state = evolve(state, uncommitted(decision.records))
             if isinstance(command, Heartbeat):
                 seen = sighted(seen, command, state)
+            elif isinstance(command, TopicsLooked):
+                self._note(topic_findings(state, command))
         self._append(records, writes)
         self._seen = seen
         self._snapshot = self._publish()
@@ -270,6 +281,7 @@ class CoordinatorService:
         self._term = None
         self._verified_ms = None
         self._seen = Sightings()
+        self._findings = ()
         self._snapshot = self._publish()
 
     def _refuse_if_another_leads(self) -> None:
@@ -395,6 +407,16 @@ class CoordinatorService:
             return "oldest"
         return self._config.offset_default(str(ssp.system_stream))
 
+    def _note(self, findings: tuple[Finding, ...]) -> None:
+        """Keep what was found, and say it once when it comes and once when it goes."""
+        before, self._findings = self._findings, findings
+        for finding in findings:
+            if finding not in before:
+                _LOG.warning("%s", finding)
+        for finding in before:
+            if finding not in findings:
+                _LOG.info("no more: %s: %s", finding.code, finding.found)
+
     def _publish(self) -> Snapshot:
         return Snapshot(
             job=self._config.job,
@@ -402,4 +424,5 @@ class CoordinatorService:
             seen=self._seen,
             verified_ms=self._verified_ms if self.leads else None,
             trouble=self._trouble,
+            findings=self._findings,
         )

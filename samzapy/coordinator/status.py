@@ -2,6 +2,7 @@
 
 ```json
 {"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3, "trouble": "",
+ "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "heartbeatAgeMs": 312, "reason": "", "figures": {"recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
@@ -23,6 +24,7 @@ from samzapy.coordinator.grants import PositionsRead, newest_grants, owner_of, r
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
+from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.stream.records import PlannedTaskPut
 
@@ -31,7 +33,14 @@ Told = Callable[[Grant, BucketStart], Position | None]
 """How far a bucket is and where its topic ends, as far as anybody knows."""
 
 
-def status_json(job: str, state: CoordinatorState, seen: Sightings, now_ms: int, trouble: str = "") -> Json:
+def status_json(
+    job: str,
+    state: CoordinatorState,
+    seen: Sightings,
+    now_ms: int,
+    trouble: str = "",
+    findings: Iterable[Finding] = (),
+) -> Json:
     """The shape above, as the leader tells it. `now_ms` is monotonic, as the sightings are."""
 
     def said(grant: Grant, start: BucketStart) -> Position | None:
@@ -39,7 +48,9 @@ def status_json(job: str, state: CoordinatorState, seen: Sightings, now_ms: int,
         return None if sighting is None else sighting.figures.positions.get(start.ssp_kb)
 
     counters = _counters(sighting.figures for sighting in seen.last.values())
-    return _status(job, state, said, lambda container: _heard(container, seen, now_ms), counters, trouble)
+    return _status(job, state, said, lambda container: _heard(container, seen, now_ms), counters, trouble) | {
+        "findings": [finding_json(finding) for finding in findings]
+    }
 
 
 def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None) -> Json:
@@ -64,7 +75,7 @@ def _status(
     heard: Callable[[Container], Json],
     counters: Json,
     trouble: str,
-) -> Json:
+) -> dict[str, object]:
     tasks = [_task(planned, state, told) for planned in state.plan]
     owners = {grant.execution_id for grant in newest_grants(state).values()}
     return {
@@ -73,6 +84,7 @@ def _status(
         "leader": state.term.url if state.term is not None else None,
         "generation": state.generation.generation if state.generation is not None else 0,
         "trouble": trouble,
+        "findings": [],
         "containers": [
             _container(container) | dict(heard(container))
             for container in state.containers_sorted

@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from samzapy.config import recorded_properties
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
-from samzapy.errors import TopicIdentityError, TopicPolicyError, UnknownSchemaError
+from samzapy.errors import TopicPolicyError, UnknownSchemaError
 from samzapy.model.job import JobModel
+from samzapy.model.topic_checks import made_again, refuse
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.task_names import TaskNameParts
@@ -125,7 +126,7 @@ def _input_records(inputs: tuple[InputFound, ...], state: CoordinatorState) -> I
     for found in sorted(inputs, key=lambda item: item.system_stream):
         known = state.inputs.get(found.system_stream)
         if known is not None and known.topic_id != found.topic_id:
-            raise _made_again(f"input {found.system_stream}", known.topic_id, found.topic_id)
+            refuse([made_again(f"input {found.system_stream}", known.topic_id, found.topic_id)])
         wanted = InputPut(
             system_stream=found.system_stream,
             partition_count=found.partition_count,
@@ -143,7 +144,7 @@ def _own_topic_records(
     for found in sorted(own_topics, key=lambda item: item.name):
         known = state.own_topics.get(found.name)
         if known is not None and known.topic_id != found.topic_id:
-            raise _made_again(f"topic {found.name}", known.topic_id, found.topic_id)
+            refuse([made_again(f"topic {found.name}", known.topic_id, found.topic_id)])
         if found.name in single and found.partition_count != 1:
             raise TopicPolicyError(
                 f"{found.name}: wanted 1 partition, found {found.partition_count}; records that belong together "
@@ -206,11 +207,3 @@ def _tombstones(state: CoordinatorState, generations: Iterable[int]) -> tuple[Re
     wanted = frozenset(generations)
     found = [tombstone(planned) for (number, _), planned in state.planned_tasks.items() if number in wanted]
     return tuple(sorted(found, key=key_of))
-
-
-def _made_again(what: str, recorded: str, found: str) -> TopicIdentityError:
-    return TopicIdentityError(
-        f"{what}: wanted the topic with id {recorded}, which the job's positions belong to, found id {found}: it "
-        "was deleted and made again, so the recorded offsets mean something else. Nothing was read. To begin "
-        "anew, give the job a new job.id"
-    )

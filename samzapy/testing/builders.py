@@ -6,7 +6,7 @@ with the input `kafka.orders` of four partitions and one processor, `0`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from samzapy.config import JobConfig, parse_config
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
@@ -14,7 +14,8 @@ from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.model.topic_checks import TopicFound
+from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_topic
 from samzapy.stream.records import FORMAT_LEVEL
 
 
@@ -157,4 +158,28 @@ def a_submission(
         processor_ids=tuple(ProcessorId(processor_id) for processor_id in processor_ids),
         cause=cause,
         actor="operator",
+    )
+
+
+def a_topic_found(
+    spec: TopicSpec,
+    *,
+    topic_id: str | None = None,
+    partition_count: int | None = None,
+    replication_factor: int = 1,
+    settings: Mapping[str, str] | None = None,
+) -> TopicFound:
+    """A topic as samzapy would have made it on a cluster of that many brokers; `settings` override."""
+    made = {
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": "2" if replication_factor > 2 else "1",
+        "max.message.bytes": "1048588",
+        **spec.settings,
+    }
+    return TopicFound(
+        name=spec.name,
+        topic_id=topic_id or f"id-of-{spec.name}",
+        partition_count=spec.partition_count if partition_count is None else partition_count,
+        replication_factor=replication_factor,
+        settings={**made, **(settings or {})},
     )

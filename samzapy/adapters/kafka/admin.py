@@ -1,17 +1,15 @@
 """Topics as the cluster has them: inputs are looked up, samzapy's own are created and checked.
 
-A topic of ours with the wrong settings loses data quietly (the cleanup policy `delete` forgets checkpoints,
-a second partition splits the log), so nothing is assumed: it is created with explicit settings, and one that
-is there already is refused by name with the command that mends it (law L9). The settings are never changed
-here: they may be somebody's decision.
+A topic of ours is created with explicit settings, and one that is there already is refused by name unless it is as it
+must be (`model.topic_checks`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -23,26 +21,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.errors import kafka_error, refusal, translate
-from samzapy.errors import ConfigError, MissingTopicError, TemporaryError, TopicPolicyError
+from samzapy.errors import ConfigError, MissingTopicError, TemporaryError
+from samzapy.model.topic_checks import REPLICATION_FACTOR_DEFAULT, Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec
-
-REPLICATION_FACTOR_DEFAULT = 3
-MESSAGE_BYTES_MIN = 1_000_000
-"""A record of ours may be 1 MiB (`stream.codec`); Kafka's default limit is just above that."""
 
 T = TypeVar("T")
 _ASK_S = 5.0
 _APPEARS_WITHIN_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFound:
-    """A topic as the cluster has it. `topic_id` differs when a topic of the same name was made again."""
-
-    name: str
-    topic_id: str
-    partition_count: int
-    replication_factor: int
 
 
 class KafkaAdmin:
@@ -114,54 +99,25 @@ class KafkaAdmin:
         """Create the topic, or check the one that is there.
 
         Raises:
-            TopicPolicyError: it is there and not as it must be; names the setting and the command to mend it.
+            TopicPolicyError: it is there and not as it must be; names each setting and the command to mend it.
         """
         found = self.find([spec.name]).get(spec.name)
         if found is None:
             self._create(spec)
             found = self._appeared(spec.name)
-        self.check_topic(spec, found)
+        found = replace(found, settings=self._settings([spec.name])[spec.name])
+        refuse(check_topic(spec, found, self.cluster()))
         return found
 
-    def check_topic(self, spec: TopicSpec, found: TopicFound) -> None:
-        """Raise TopicPolicyError unless the topic keeps its data as `spec` wants it."""
-        if found.partition_count != spec.partition_count:
-            raise TopicPolicyError(self._wrong_partition_count(spec, found))
-        settings = self._settings(spec.name)
-        rules: list[tuple[str, str, Callable[[str], bool]]] = [
-            *((name, spec.settings[name], spec.settings[name].__eq__) for name in spec.fixed),
-            ("unclean.leader.election.enable", "false", "false".__eq__),
-            (
-                "max.message.bytes",
-                f"{MESSAGE_BYTES_MIN} or more",
-                lambda value: int(value) >= MESSAGE_BYTES_MIN,
-            ),
-        ]
-        if found.replication_factor > 2:
-            # With 1, what is acknowledged by the leader alone is lost with the leader.
-            rules.append(("min.insync.replicas", "2 or more", lambda value: int(value) >= 2))
-        for name, wanted, holds in rules:
-            value = settings.get(name, "")
-            if not holds(value):
-                raise TopicPolicyError(
-                    f"wanted the topic {spec.name} with {name}={wanted}, found {value or 'nothing'}: with that "
-                    f"it loses data. Mend it with: kafka-configs.sh --bootstrap-server "
-                    f"{self._connection.bootstrap_servers} --alter --entity-type topics --entity-name "
-                    f"{spec.name} --add-config {name}={wanted.removesuffix(' or more')}"
-                )
+    def look(self, names: Iterable[str]) -> dict[str, TopicFound]:
+        """Those of `names` that exist, with their settings."""
+        found = self.find(names)
+        settings = self._settings(sorted(found))
+        return {name: replace(topic, settings=settings[name]) for name, topic in found.items()}
 
-    def _wrong_partition_count(self, spec: TopicSpec, found: TopicFound) -> str:
-        text = f"wanted the topic {spec.name} with {spec.partition_count} partitions, found {found.partition_count}. "
-        if found.partition_count < spec.partition_count:
-            return text + (
-                f"Mend it with: kafka-topics.sh --bootstrap-server {self._connection.bootstrap_servers} "
-                f"--alter --topic {spec.name} --partitions {spec.partition_count}"
-            )
-        return text + (
-            "Partitions cannot be taken away: see whether the topic is this job's, and if it holds nothing that "
-            f"is needed, delete it with: kafka-topics.sh --bootstrap-server "
-            f"{self._connection.bootstrap_servers} --delete --topic {spec.name}"
-        )
+    def cluster(self) -> Cluster:
+        """The cluster as `model.topic_checks` needs it."""
+        return Cluster(bootstrap_servers=self._connection.bootstrap_servers, broker_count=self.broker_count())
 
     def _create(self, spec: TopicSpec) -> None:
         replication_factor = spec.replication_factor or min(REPLICATION_FACTOR_DEFAULT, self.broker_count())
@@ -206,14 +162,21 @@ class KafkaAdmin:
                 )
             time.sleep(0.05)
 
-    def _settings(self, name: str) -> Mapping[str, str]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    def _settings(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        if not resources:
+            return {}
 
-        def ask() -> Mapping[str, str]:
-            entries = self._admin.client.describe_configs([resource], request_timeout=_ASK_S)[resource].result()
-            return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+        def ask() -> Mapping[str, Mapping[str, str]]:
+            futures = self._admin.client.describe_configs(resources, request_timeout=_ASK_S)
+            return {
+                resource.name: {
+                    entry.name: entry.value for entry in future.result().values() if entry.value is not None
+                }
+                for resource, future in futures.items()
+            }
 
-        return self._ask(f"reading the settings of {name}", ask)
+        return self._ask(f"reading the settings of {', '.join(names)}", ask)
 
     def _ask(self, doing: str, ask: Callable[[], T]) -> T:
         """Ask until the deadline as long as only time can help."""
@@ -264,4 +227,5 @@ def _topic_found(described: Any) -> TopicFound:
         topic_id=str(described.topic_id).replace("+", "-").replace("/", "_"),
         partition_count=len(described.partitions),
         replication_factor=min(len(partition.replicas) for partition in described.partitions),
+        settings={},
     )

@@ -149,7 +149,9 @@ async def _status(answering: Answering, request: Request) -> Response:
     if snapshot is None:
         return _not_leading(answering)
     now_ms = answering.clock.monotonic_ms()
-    return JSONResponse(status_json(snapshot.job, snapshot.state, snapshot.seen, now_ms, snapshot.trouble))
+    return JSONResponse(
+        status_json(snapshot.job, snapshot.state, snapshot.seen, now_ms, snapshot.trouble, snapshot.findings)
+    )
 
 
 async def _body(request: Request) -> bytes:

@@ -1,0 +1,97 @@
+"""The topics of a running job, held against what the log says of them. Pure.
+
+What to expect is read off the state and not off a configuration: which topics there are, with which ids and partition
+counts, is recorded, and a successor, or somebody who only looks (`samzapy doctor`), must come to the same findings.
+
+A running job goes on with a setting that is wrong: it is shown, and mended without a restart. A topic that is not
+there may be a broker that does not know it yet, so it is only shown too. But a topic that was deleted and made again
+has other records under the same offsets; that ends the job by name (law L9), before something is done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from samzapy.coordinator.commands import TopicsLooked
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.finding import Finding
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topic_checks import TopicFound, check_topic, made_again, missing, refuse
+from samzapy.model.topics import (
+    TopicSpec,
+    changelog_spec,
+    changelog_topic,
+    checkpoint_spec,
+    checkpoint_topic,
+    coordinator_spec,
+    coordinator_topic,
+    placement_spec,
+    placement_topic,
+)
+
+_REPLICATION = "job.coordinator.replication.factor"
+
+
+def topics_of(state: CoordinatorState) -> tuple[str, ...]:
+    """The names of all topics that the job in force cannot do without."""
+    return tuple(sorted({*state.own_topics, *(stream.stream for stream in _inputs(state))}))
+
+
+def specs_of(state: CoordinatorState) -> tuple[TopicSpec, ...]:
+    """What the recorded topics of samzapy's own must be."""
+    return tuple(spec for name in sorted(state.own_topics) if (spec := _spec(state, name)) is not None)
+
+
+def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Finding, ...]:
+    """Everything about the topics that is not as it must be, in a fixed order."""
+    found: list[Finding] = []
+    for spec in specs_of(state):
+        if spec.name in looked.found:
+            recorded_id = state.own_topics[spec.name].topic_id
+            found.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
+    for stream in _inputs(state):
+        if stream.stream in looked.found:
+            found.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
+    return tuple(found)
+
+
+def refuse_made_again(state: CoordinatorState, looked: TopicsLooked) -> None:
+    """Raises TopicIdentityError when a topic is not the one that was recorded."""
+    refuse([finding for finding in topic_findings(state, looked) if finding.code == "topic-identity"])
+
+
+def _inputs(state: CoordinatorState) -> tuple[SystemStream, ...]:
+    """Those that the plan in force reads; one that was read once may go."""
+    planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.ssp_kbs}
+    return tuple(sorted(planned & state.inputs.keys()))
+
+
+def _input_findings(stream: SystemStream, recorded_id: str, topic: TopicFound | None) -> Iterable[Finding]:
+    if topic is None:
+        yield missing(stream.stream)
+    elif topic.topic_id != recorded_id:
+        yield made_again(f"input {stream}", recorded_id, topic.topic_id)
+
+
+def _spec(state: CoordinatorState, name: str) -> TopicSpec | None:
+    if state.job is None:
+        return None
+    job = f"{state.job.job_name}-{state.job.job_id}"
+    replicas = _number(state, _REPLICATION)
+    changelogs = changelog_topic(job, "")
+    if name == coordinator_topic(job):
+        return coordinator_spec(job, replicas)
+    if name == checkpoint_topic(job):
+        return checkpoint_spec(job, replicas)
+    if name == placement_topic(job):
+        return placement_spec(job, replicas)
+    if name.startswith(changelogs):
+        store = name.removeprefix(changelogs)
+        own = _number(state, f"stores.{store}.changelog.replication.factor")
+        return changelog_spec(job, store, state.own_topics[name].partition_count, own or replicas)
+    return None
+
+
+def _number(state: CoordinatorState, config_key: str) -> int | None:
+    text = state.config.get(config_key, "")
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,77 @@
+"""Something that is not as it must be, told so that a person can mend it: what was wanted, found, and what to do.
+
+Every finding has a code that scripts may look for; `CODES` has them all, and `docs/doctor.md` explains each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Severity(StrEnum):
+    """DATA: data is lost, or may be: nothing may start on it. DEGRADED: it works, but not as it should."""
+
+    DATA = "data"
+    DEGRADED = "degraded"
+
+
+CODES: Final[Mapping[str, Severity]] = {
+    "topic-missing": Severity.DATA,
+    "topic-identity": Severity.DATA,
+    "topic-partition-count": Severity.DATA,
+    "topic-cleanup-policy": Severity.DATA,
+    "topic-timestamp-type": Severity.DATA,
+    "topic-unclean-election": Severity.DATA,
+    "topic-message-size": Severity.DATA,
+    "topic-tombstone-retention": Severity.DATA,
+    "topic-replication": Severity.DATA,
+    "topic-min-isr": Severity.DATA,
+    "topic-setting": Severity.DATA,
+    "topic-few-replicas": Severity.DEGRADED,
+}
+"""Every code, and how much it matters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        subject: the topic, container or whatever else it is about.
+        found: what was wanted and what was found, as one sentence.
+        remedy: what to do, where possible a command.
+    """
+
+    code: str
+    subject: str
+    found: str
+    remedy: str
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES, f"{self.code} is not listed"
+
+    @property
+    def severity(self) -> Severity:
+        return CODES[self.code]
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.found}. {self.remedy}"
+
+
+def finding_json(finding: Finding) -> Mapping[str, str]:
+    """A finding as `/status` and `samzapy doctor -o json` show it; the names are an interface."""
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "subject": finding.subject,
+        "found": finding.found,
+        "remedy": finding.remedy,
+    }
+
+
+def losing_data(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of them that nothing may start on."""
+    return tuple(finding for finding in findings if finding.severity is Severity.DATA)

@@ -1,0 +1,188 @@
+"""Whether a topic of ours keeps its data: what it must be, held against what the cluster has. Pure.
+
+A topic with the wrong settings loses data quietly: the cleanup policy `delete` forgets checkpoints, a second partition
+splits the log, a short `delete.retention.ms` makes a store that was away forget that something was removed. So each
+difference that matters is a finding of its own with the command that mends it (law L9). Settings are never changed by
+samzapy: they may be somebody's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from samzapy.errors import DataError, MissingTopicError, TopicIdentityError, TopicPolicyError
+from samzapy.model.finding import Finding, losing_data
+from samzapy.model.topics import TopicSpec
+
+REPLICATION_FACTOR_DEFAULT = 3
+MESSAGE_BYTES_MIN = 1_000_000
+"""A record of ours may be 1 MiB (`stream.codec`); Kafka's default limit is just above that."""
+
+_CODE_OF_SETTING: Mapping[str, str] = {
+    "cleanup.policy": "topic-cleanup-policy",
+    "message.timestamp.type": "topic-timestamp-type",
+    "unclean.leader.election.enable": "topic-unclean-election",
+    "max.message.bytes": "topic-message-size",
+    "delete.retention.ms": "topic-tombstone-retention",
+    "min.insync.replicas": "topic-min-isr",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFound:
+    """A topic as the cluster has it.
+
+    Attributes:
+        topic_id: differs when a topic of the same name was made again.
+        settings: its configs, broker defaults included; empty where they were not asked for.
+    """
+
+    name: str
+    topic_id: str
+    partition_count: int
+    replication_factor: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where the topics are. `bootstrap_servers` stands in the commands that mend something."""
+
+    bootstrap_servers: str
+    broker_count: int
+
+
+def check_topic(
+    spec: TopicSpec, found: TopicFound | None, cluster: Cluster, *, topic_id: str | None = None
+) -> tuple[Finding, ...]:
+    """Everything in which `found` is not as `spec` wants it.
+
+    Args:
+        found: None when there is no such topic.
+        topic_id: the recorded one; None before it was recorded.
+    """
+    if found is None:
+        return (missing(spec.name),)
+    if topic_id is not None and found.topic_id != topic_id:
+        # What else there is to say is of a topic that is not ours.
+        return (made_again(f"topic {spec.name}", topic_id, found.topic_id),)
+    return (
+        *_partition_count(spec, found, cluster),
+        *_replication(spec, found, cluster),
+        *_settings(spec, found, cluster),
+    )
+
+
+def made_again(subject: str, recorded: str, found: str) -> Finding:
+    """A topic that was deleted and created again (H19)."""
+    return Finding(
+        code="topic-identity",
+        subject=subject,
+        found=f"{subject}: wanted the topic with id {recorded}, which the job's positions belong to, found id {found}: "
+        "it was deleted and made again, so the recorded offsets mean something else",
+        remedy="Nothing was read. To begin anew, give the job a new job.id",
+    )
+
+
+def missing(name: str) -> Finding:
+    """A topic that is not there."""
+    return Finding(
+        code="topic-missing",
+        subject=f"topic {name}",
+        found=f"wanted the topic {name}, found no such topic",
+        remedy="See who deleted it; what it held is gone, so give the job a new job.id to begin anew",
+    )
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Raise for those findings that nothing may start on; the first decides the class, all are told.
+
+    Raises:
+        TopicIdentityError, MissingTopicError, TopicPolicyError.
+    """
+    serious = losing_data(findings)
+    if not serious:
+        return
+    kinds: Mapping[str, type[DataError]] = {"topic-identity": TopicIdentityError, "topic-missing": MissingTopicError}
+    kind = kinds.get(serious[0].code, TopicPolicyError)
+    raise kind("\n".join(str(finding) for finding in serious))
+
+
+def _partition_count(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[Finding]:
+    if found.partition_count == spec.partition_count:
+        return
+    tool = f"kafka-topics.sh --bootstrap-server {cluster.bootstrap_servers}"
+    if found.partition_count < spec.partition_count:
+        remedy = f"Mend it with: {tool} --alter --topic {spec.name} --partitions {spec.partition_count}"
+    else:
+        remedy = (
+            "Partitions cannot be taken away: see whether the topic is this job's, and if it holds nothing that "
+            f"is needed, delete it with: {tool} --delete --topic {spec.name}"
+        )
+    yield Finding(
+        code="topic-partition-count",
+        subject=f"topic {spec.name}",
+        found=f"wanted the topic {spec.name} with {spec.partition_count} partitions, found {found.partition_count}",
+        remedy=remedy,
+    )
+
+
+def _replication(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[Finding]:
+    wanted = spec.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.broker_count)
+    if found.replication_factor >= wanted:
+        return
+    # A cluster may have grown since; only what somebody asked for is insisted on.
+    yield Finding(
+        code="topic-few-replicas" if spec.replication_factor is None else "topic-replication",
+        subject=f"topic {spec.name}",
+        found=f"wanted the topic {spec.name} with {wanted} replicas, found {found.replication_factor}: a broker that "
+        "is lost takes its data along",
+        remedy=f"Mend it with: kafka-reassign-partitions.sh --bootstrap-server {cluster.bootstrap_servers} --execute "
+        f"--reassignment-json-file FILE, where FILE lists {wanted} brokers for each partition of {spec.name}",
+    )
+
+
+def _settings(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[Finding]:
+    for name in spec.fixed:
+        if found.settings.get(name) != spec.settings[name]:
+            yield _setting(spec, found, cluster, name, spec.settings[name])
+    if found.settings.get("unclean.leader.election.enable") != "false":
+        yield _setting(spec, found, cluster, "unclean.leader.election.enable", "false")
+    if _number(found, "max.message.bytes") < MESSAGE_BYTES_MIN:
+        yield _setting(spec, found, cluster, "max.message.bytes", f"{MESSAGE_BYTES_MIN} or more")
+    retention_ms = spec.settings.get("delete.retention.ms")
+    if retention_ms is not None and _number(found, "delete.retention.ms") < int(retention_ms):
+        yield _setting(spec, found, cluster, "delete.retention.ms", f"{retention_ms} or more")
+    # With 1, what is acknowledged by the leader alone is lost with the leader.
+    least = 2 if found.replication_factor > 2 else 1
+    if not least <= _number(found, "min.insync.replicas") <= found.replication_factor:
+        bounds = f"{least} or more" if _number(found, "min.insync.replicas") < least else str(least)
+        yield _setting(spec, found, cluster, "min.insync.replicas", bounds)
+
+
+def _setting(spec: TopicSpec, found: TopicFound, cluster: Cluster, name: str, wanted: str) -> Finding:
+    return Finding(
+        code=_CODE_OF_SETTING.get(name, "topic-setting"),
+        subject=f"topic {spec.name}",
+        found=f"wanted the topic {spec.name} with {name}={wanted}, found {found.settings.get(name) or 'nothing'}: "
+        f"{_WHY.get(name, 'with that it loses data')}",
+        remedy=f"Mend it with: kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} --alter --entity-type "
+        f"topics --entity-name {spec.name} --add-config {name}={wanted.removesuffix(' or more')}",
+    )
+
+
+_WHY: Mapping[str, str] = {
+    "cleanup.policy": "records that are still true would be deleted by age, or old ones kept for ever",
+    "message.timestamp.type": "times in the audit and the compaction lag would be those of the writers' clocks",
+    "unclean.leader.election.enable": "a replica that lags may take over, and what was committed is gone",
+    "max.message.bytes": "a record of ours may be larger and would be refused",
+    "delete.retention.ms": "who was away for longer never hears of a removal",
+    "min.insync.replicas": "committed data is lost with one broker, or nothing can be written at all",
+}
+
+
+def _number(found: TopicFound, name: str) -> int:
+    """A setting as a number; -1 where it is not told, so that it counts as too small."""
+    text = found.settings.get(name, "")
+    return int(text) if text.removeprefix("-").isdigit() else -1

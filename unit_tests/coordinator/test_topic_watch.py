@@ -1,0 +1,164 @@
+"""A job's topics while it runs: what is wrong is shown, a topic that was made again ends the job."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.commands import OwnTopicFound, TopicsLooked
+from samzapy.coordinator.status import status_json
+from samzapy.coordinator.topic_watch import specs_of, topics_of
+from samzapy.errors import TopicIdentityError
+from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.testing.builders import a_config, a_submission, a_topic_found
+from unit_tests.coordinator.world import World
+
+CLUSTER = Cluster(bootstrap_servers="b:9092", broker_count=1)
+CHECKPOINT = "__samzapy-checkpoint-flights-1"
+COORDINATOR = "__samzapy-coordinator-flights-1"
+
+
+def looked(service, **changes):
+    """What a look at the cluster gives; `changes` by topic: other settings, another id, or None for gone."""
+    state = service.status().state
+    found = {spec.name: a_topic_found(spec) for spec in specs_of(state)}
+    found["orders"] = TopicFound(
+        name="orders", topic_id="id-of-kafka.orders", partition_count=2, replication_factor=1, settings={}
+    )
+    for name, change in changes.items():
+        found[name] = change(found[name])
+    return TopicsLooked(found=found, cluster=CLUSTER)
+
+
+def with_settings(**settings):
+    def change(topic):
+        spec = {name.replace("_", "."): value for name, value in settings.items()}
+        return TopicFound(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_count=topic.partition_count,
+            replication_factor=topic.replication_factor,
+            settings={**topic.settings, **spec},
+        )
+
+    return change
+
+
+def made_again(topic):
+    return TopicFound(name=topic.name, topic_id="new", partition_count=1, replication_factor=1, settings={})
+
+
+def gone(topic):
+    return None
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def service(world):
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission(partition_counts={"kafka.orders": 2}))
+    return service
+
+
+def codes(service):
+    return [finding.code for finding in service.status().findings]
+
+
+def look(world, service, **changes):
+    world.queue.append(looked(service, **changes))
+    service.run_once(0)
+
+
+def test_all_topics_of_the_job_are_looked_at(service):
+    assert (CHECKPOINT, COORDINATOR, "orders") == topics_of(service.status().state)
+
+
+def test_topics_that_are_well_are_no_finding(world, service):
+    look(world, service)
+
+    assert [] == codes(service)
+
+
+def test_a_wrong_setting_is_shown_and_the_job_goes_on(world, service):
+    look(world, service, **{CHECKPOINT: with_settings(cleanup_policy="delete")})
+
+    assert ["topic-cleanup-policy"] == codes(service)
+    assert service.leads
+    snapshot = service.status()
+    shown = status_json("flights-1", snapshot.state, snapshot.seen, 0, "", snapshot.findings)
+    assert [(f"topic {CHECKPOINT}", "data")] == [
+        (finding["subject"], finding["severity"]) for finding in shown["findings"]
+    ]
+
+
+def test_a_finding_is_logged_when_it_comes_and_when_it_goes(world, service, caplog):
+    caplog.set_level(logging.INFO, "samzapy.coordinator.service")
+    wrong = {CHECKPOINT: with_settings(max_message_bytes="5")}
+
+    for changes in (wrong, wrong, {}, {}):
+        look(world, service, **changes)
+
+    assert ["topic-message-size", "no more"] == [record.message.partition(":")[0] for record in caplog.records]
+    assert [] == codes(service)
+
+
+def test_a_topic_that_a_broker_does_not_know_is_shown_and_ends_nothing(world, service):
+    look(world, service, **{CHECKPOINT: gone, "orders": gone})
+
+    assert ["topic-missing", "topic-missing"] == codes(service)
+    assert service.leads
+
+
+@pytest.mark.parametrize("name", [COORDINATOR, CHECKPOINT, "orders"])
+def test_a_topic_that_was_made_again_ends_the_job_by_name(world, service, name):
+    world.queue.append(looked(service, **{name: made_again}))
+
+    with pytest.raises(TopicIdentityError, match=f"{name}.*found id new"):
+        service.run_once(0)
+
+
+def test_a_topic_that_was_not_looked_for_is_not_missing(world, service):
+    world.queue.append(TopicsLooked(found={}, cluster=CLUSTER))
+    service.run_once(0)
+
+    assert [] == codes(service)
+
+
+def test_looking_writes_nothing(world, service):
+    before = world.topic.end_offset
+
+    look(world, service, **{CHECKPOINT: with_settings(cleanup_policy="delete")})
+
+    assert before == world.topic.end_offset
+
+
+def test_findings_are_those_of_the_term(world, service):
+    look(world, service, **{CHECKPOINT: gone})
+
+    service.take_office()
+
+    assert [] == codes(service)
+
+
+def test_what_the_topics_must_be_is_read_off_the_log(world):
+    config = a_config(
+        job_coordinator_replication_factor="2",
+        stores_seen_changelog_replication_factor="3",
+        stores_known_msg_serde="json",
+        local_store_dir="/data",
+    )
+    service = world.coordinator()
+    service.take_office()
+    changelogs = ("__samzapy-changelog-flights-1-seen", "__samzapy-changelog-flights-1-known")
+    made = (OwnTopicFound(name=name, topic_id=f"id-of-{name}", partition_count=4) for name in changelogs)
+    submission = a_submission(config=config)
+    service.submit(replace(submission, own_topics=(*submission.own_topics, *made)))
+
+    specs = {spec.name: (spec.partition_count, spec.replication_factor) for spec in specs_of(service.status().state)}
+
+    assert {COORDINATOR: (1, 2), CHECKPOINT: (1, 2), changelogs[0]: (4, 3), changelogs[1]: (4, 2)} == specs

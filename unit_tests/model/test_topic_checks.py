@@ -1,0 +1,146 @@
+"""Each way in which a topic of ours can lose data is a finding of its own, and nothing else is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from samzapy.errors import MissingTopicError, TopicIdentityError, TopicPolicyError
+from samzapy.model.finding import CODES, Finding, Severity, finding_json
+from samzapy.model.topic_checks import Cluster, check_topic, missing, refuse
+from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec, placement_spec
+from samzapy.testing.builders import a_topic_found
+
+ONE = Cluster(bootstrap_servers="b:9092", broker_count=1)
+THREE = Cluster(bootstrap_servers="b:9092", broker_count=3)
+COORDINATOR = coordinator_spec("flights-1")
+SPECS = [
+    COORDINATOR,
+    placement_spec("flights-1"),
+    checkpoint_spec("flights-1"),
+    changelog_spec("flights-1", "seen", 4),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize(("cluster", "replicas"), [(ONE, 1), (THREE, 3)])
+def test_a_topic_as_it_is_made_is_well(spec: TopicSpec, cluster: Cluster, replicas: int) -> None:
+    found = a_topic_found(spec, replication_factor=replicas)
+
+    assert check_topic(spec, found, cluster, topic_id=found.topic_id) == ()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code", "remedy"),
+    [
+        ("cleanup.policy", "delete", "topic-cleanup-policy", "cleanup.policy=compact"),
+        ("cleanup.policy", "compact,delete", "topic-cleanup-policy", "cleanup.policy=compact"),
+        ("message.timestamp.type", "CreateTime", "topic-timestamp-type", "message.timestamp.type=LogAppendTime"),
+        ("unclean.leader.election.enable", "true", "topic-unclean-election", "unclean.leader.election.enable=false"),
+        ("max.message.bytes", "999999", "topic-message-size", "max.message.bytes=1000000"),
+        ("delete.retention.ms", "604799999", "topic-tombstone-retention", "delete.retention.ms=604800000"),
+        ("min.insync.replicas", "1", "topic-min-isr", "min.insync.replicas=2"),
+        # More than there are: nobody could write.
+        ("min.insync.replicas", "4", "topic-min-isr", "min.insync.replicas=2"),
+        ("min.insync.replicas", "", "topic-min-isr", "min.insync.replicas=2"),
+    ],
+)
+def test_each_wrong_setting_has_its_code_and_the_command_that_mends_it(
+    setting: str, value: str, code: str, remedy: str
+) -> None:
+    found = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
+
+    (finding,) = check_topic(COORDINATOR, found, THREE)
+
+    assert finding.code == code
+    assert finding.severity is Severity.DATA
+    assert f"with {setting}=" in finding.found
+    assert f"found {value or 'nothing'}" in finding.found
+    assert finding.remedy.endswith(
+        f"--bootstrap-server b:9092 --alter --entity-type topics --entity-name "
+        f"{COORDINATOR.name} --add-config {remedy}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("max.message.bytes", "1000000"), ("delete.retention.ms", "604800000"), ("min.insync.replicas", "3")],
+)
+def test_what_keeps_more_than_is_needed_is_well(setting: str, value: str) -> None:
+    found = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
+
+    assert check_topic(COORDINATOR, found, THREE) == ()
+
+
+def test_a_setting_that_the_cluster_does_not_tell_is_not_taken_for_right() -> None:
+    found = a_topic_found(COORDINATOR, settings=dict.fromkeys(("cleanup.policy", "max.message.bytes"), ""))
+
+    assert {finding.code for finding in check_topic(COORDINATOR, found, ONE)} == {
+        "topic-cleanup-policy",
+        "topic-message-size",
+    }
+
+
+@pytest.mark.parametrize(("count", "remedy"), [(3, "--alter --topic .* --partitions 4"), (5, "--delete --topic")])
+def test_a_wrong_partition_count_is_found(count: int, remedy: str) -> None:
+    spec = changelog_spec("flights-1", "seen", 4)
+
+    (finding,) = check_topic(spec, a_topic_found(spec, partition_count=count), ONE)
+
+    assert finding.code == "topic-partition-count"
+    assert f"with 4 partitions, found {count}" in finding.found
+    with pytest.raises(TopicPolicyError, match=remedy):
+        refuse([finding])
+
+
+def test_replicas_that_were_asked_for_are_insisted_on_and_a_cluster_that_grew_is_only_told() -> None:
+    asked = coordinator_spec("flights-1", 3)
+
+    (insisted,) = check_topic(asked, a_topic_found(asked, replication_factor=2), THREE)
+    (told,) = check_topic(COORDINATOR, a_topic_found(COORDINATOR, replication_factor=1), THREE)
+
+    assert (insisted.code, insisted.severity) == ("topic-replication", Severity.DATA)
+    assert (told.code, told.severity) == ("topic-few-replicas", Severity.DEGRADED)
+    assert "with 3 replicas, found 1" in told.found
+    refuse([told])
+    with pytest.raises(TopicPolicyError, match=r"^topic-replication: .* with 3 replicas, found 2"):
+        refuse([insisted])
+
+
+def test_of_a_topic_that_was_made_again_nothing_else_is_told() -> None:
+    found = a_topic_found(COORDINATOR, topic_id="new", settings={"cleanup.policy": "delete"})
+
+    (finding,) = check_topic(COORDINATOR, found, ONE, topic_id="old")
+
+    assert finding.code == "topic-identity"
+    with pytest.raises(TopicIdentityError, match="id old.*found id new"):
+        refuse([finding])
+
+
+def test_a_missing_topic_is_a_finding() -> None:
+    (finding,) = check_topic(COORDINATOR, None, ONE)
+
+    assert finding == missing(COORDINATOR.name)
+    with pytest.raises(MissingTopicError, match=COORDINATOR.name):
+        refuse([finding])
+
+
+def test_a_refusal_tells_everything_that_is_wrong_at_once() -> None:
+    found = a_topic_found(COORDINATOR, settings={"cleanup.policy": "delete", "max.message.bytes": "5"})
+
+    with pytest.raises(TopicPolicyError) as caught:
+        refuse(check_topic(COORDINATOR, found, ONE))
+
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "topic-cleanup-policy",
+        "topic-message-size",
+    ]
+
+
+def test_a_finding_is_one_of_the_codes() -> None:
+    with pytest.raises(AssertionError, match="not listed"):
+        Finding(code="no-such-code", subject="s", found="f", remedy="r")
+
+
+def test_a_finding_as_json_says_how_much_it_matters() -> None:
+    assert finding_json(missing("t"))["severity"] == "data"
+    assert all(code.islower() for code in CODES)
