@@ -48,6 +48,9 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
     admin.create_topics([NewTopic(f"in-{name}", 2, 1)])[f"in-{name}"].result(timeout=30)
     first = planned(file, "--processors", "0")
     assert (0, 2, 0) == (first["fromGeneration"], first["totals"]["new"], first["totals"]["restoreBytesAbout"])
+    # The last letter of the topic's name left to a pattern.
+    by_pattern = planned(file, "--set", f"task.inputs=kafka.~in-{name[:-1]}[0-9a-f]")
+    assert first["tasks"] == by_pattern["tasks"]
 
     connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
     for spec in (coordinator_spec(config.job), changelog_spec(config.job, "seen", 2)):

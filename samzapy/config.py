@@ -44,7 +44,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="task.inputs",
         default=REQUIRED,
         kind="list",
-        meaning="Input streams, `kafka.orders, kafka.refunds`.",
+        meaning="Input streams, `kafka.orders, kafka.refunds`. A name that begins with `~` is a pattern, "
+        "`kafka.~orders-.*`: every topic whose whole name matches when the job is handed in.",
+    ),
+    ConfigKey(
+        name="task.inputs.patterns",
+        kind="list",
+        default="",
+        meaning="Written by samzapy, not to be set: the patterns of task.inputs, beside the names that they matched.",
     ),
     ConfigKey(
         name="task.partition.scheme",
@@ -213,7 +220,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.offset.default",
         choices=("oldest", "upcoming"),
-        meaning="Where this stream is begun; the system's otherwise.",
+        meaning="Where this stream is begun; the system's otherwise. As in all keys of a stream, `~orders-.*` in place "
+        "of the name stands for every stream it matches.",
     ),
     ConfigKey(
         name="systems.<system>.client.<property>",
@@ -248,6 +256,9 @@ _PLACEHOLDER = re.compile(r"<\w+>")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
 _NUMBER = r"(?:0|[1-9][0-9]*)"
+_PATTERN_SIGN = "~"
+# A comma in `orders-[a-z]{2,3}` is the pattern's.
+_BETWEEN_INPUTS = re.compile(r",(?![^{}]*\})")
 MESSAGE_BYTES_MAX: Final = 1_048_588
 """The largest batch, and so the largest record, that a topic takes by default; librdkafka's own limit is lower."""
 _FRAME_BYTES = 1_024
@@ -291,7 +302,8 @@ class AcceptedLoss:
 class JobConfig:
     """A checked configuration. `properties` holds every key that was set, as text, for the record.
 
-    Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs.
+    Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
+    patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place.
     """
 
     properties: Mapping[str, str]
@@ -299,6 +311,7 @@ class JobConfig:
     job_id: str
     default_system: str
     inputs: tuple[str, ...]
+    input_patterns: tuple[str, ...]
     partition_scheme: str
     error_policy: str
     dead_letter_output: str | None
@@ -372,7 +385,19 @@ class JobConfig:
     def _stream_setting(self, system_stream: str, setting: str, default: str) -> str:
         system, _, stream = system_stream.partition(".")
         of_stream = self.properties.get(f"systems.{system}.streams.{stream}.{setting}")
-        return of_stream or self.properties.get(f"systems.{system}.{setting}") or default
+        return (
+            of_stream
+            or self._pattern_setting(system, stream, setting)
+            or self.properties.get(f"systems.{system}.{setting}")
+            or default
+        )
+
+    def _pattern_setting(self, system: str, stream: str, setting: str) -> str | None:
+        """What a key with a pattern in place of the stream says; of several the first in the order of their texts."""
+        before, after = f"systems.{system}.streams.{_PATTERN_SIGN}", f".{setting}"
+        keys = [key for key in sorted(self.properties) if key.startswith(before) and key.endswith(after)]
+        matching = (key for key in keys if re.fullmatch(key.removeprefix(before).removesuffix(after), stream))
+        return self.properties.get(next(matching, ""))
 
 
 def read_properties(text: str, source: str) -> dict[str, str]:
@@ -453,6 +478,9 @@ def parse_config(properties: Mapping[str, str]) -> JobConfig:
     return config
 
 
+_OF_INPUTS: Final = ("offset.default",)
+_STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
+
 SECRET: Final = "***"
 """What stands in a record, a JobModel or an answer in place of a secret's value."""
 
@@ -484,6 +512,7 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         job_id=text("job.id"),
         default_system=default_system,
         inputs=(),
+        input_patterns=(),
         partition_scheme=text("task.partition.scheme"),
         error_policy=text("task.error.policy"),
         dead_letter_output=values["task.dead.letter.output"],
@@ -508,11 +537,13 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         drain_ms=number("job.shutdown.drain.ms"),
         stores=_stores(properties),
     )
-    inputs = tuple(config.qualified(item) for item in _items(text("task.inputs")))
+    inputs = tuple(config.qualified(item) for item in _input_items(text("task.inputs")))
+    recorded = (config.qualified(item) for item in _input_items(text("task.inputs.patterns")))
     dead_letter = config.dead_letter_output
     return replace(
         config,
         inputs=inputs,
+        input_patterns=(*recorded, *(item for item in inputs if is_pattern(item))),
         dead_letter_output=None if dead_letter is None else config.qualified(dead_letter),
     )
 
@@ -520,6 +551,14 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
 def _check_together(config: JobConfig) -> None:
     if not config.inputs:
         raise ConfigError("task.inputs: wanted at least one input stream (kafka.orders), found none")
+    if config.properties.get("task.inputs.patterns"):
+        raise ConfigError(
+            "task.inputs.patterns: it is written by samzapy, beside the names that the patterns matched; put the "
+            "patterns into task.inputs (kafka.~orders-.*) and remove the line"
+        )
+    for item in config.input_patterns:
+        _compiled("task.inputs", pattern_of(item))
+    _check_streams(config)
     if len(set(config.inputs)) != len(config.inputs):
         raise ConfigError(f"task.inputs: wanted each stream once, found {', '.join(config.inputs)}")
     systems = sorted({item.partition(".")[0] for item in config.inputs})
@@ -570,6 +609,48 @@ def _check_together(config: JobConfig) -> None:
             )
 
 
+def is_pattern(system_stream: str) -> bool:
+    """Whether an item of task.inputs stands for all topics that it matches."""
+    return system_stream.partition(".")[2].startswith(_PATTERN_SIGN)
+
+
+def pattern_of(system_stream: str) -> str:
+    """The regular expression of a pattern, `orders-.*` of `kafka.~orders-.*`; topics match it as a whole."""
+    return system_stream.partition(".")[2].removeprefix(_PATTERN_SIGN)
+
+
+def _compiled(key: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(
+            f"{key}: wanted a regular expression after {_PATTERN_SIGN} (orders-.*), found {pattern!r}: {error}"
+        ) from error
+
+
+def _check_streams(config: JobConfig) -> None:
+    """Settings that only an input can have must be of one: with a misspelled stream they would say nothing."""
+    for key in config.properties:
+        matched = _STREAM_KEY.fullmatch(key)
+        if matched is None:
+            continue
+        stream, named = matched["stream"], f"{matched['system']}.{matched['stream']}"
+        if stream.startswith(_PATTERN_SIGN):
+            _compiled(key, stream.removeprefix(_PATTERN_SIGN))
+        elif matched["setting"] in _OF_INPUTS and not _may_be_read(named, config):
+            raise ConfigError(
+                f"{key}: wanted a stream of task.inputs ({', '.join(config.inputs)}), found {named}, which the job "
+                f"does not read{_nearest(named, config.inputs)}"
+            )
+
+
+def _may_be_read(system_stream: str, config: JobConfig) -> bool:
+    system, _, stream = system_stream.partition(".")
+    return system_stream in config.inputs or any(
+        item.startswith(f"{system}.") and re.fullmatch(pattern_of(item), stream) for item in config.input_patterns
+    )
+
+
 def _stores(properties: Mapping[str, str]) -> tuple[StoreConfig, ...]:
     names = sorted({key.split(".")[1] for key in properties if key.startswith("stores.")})
     return tuple(_store(name, properties) for name in names)
@@ -605,6 +686,10 @@ def _accepted_loss(item: str) -> AcceptedLoss:
             f"(kafka.orders.3:0/1@100-250), found {item!r}"
         )
     return AcceptedLoss(ssp_kb=ssp_kb, offset_from=int(offset_from), offset_to=int(offset_to))
+
+
+def _input_items(text: str) -> tuple[str, ...]:
+    return tuple(item for item in (part.strip() for part in _BETWEEN_INPUTS.split(text)) if item)
 
 
 def _items(text: str) -> tuple[str, ...]:

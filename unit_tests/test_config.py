@@ -200,6 +200,42 @@ def test_a_stream_s_own_setting_wins_over_its_system_s_and_that_over_the_default
     )
 
 
+def test_a_key_with_a_pattern_in_place_of_a_stream_is_for_every_stream_that_it_matches() -> None:
+    config = config_with(
+        {
+            "task.inputs": "kafka.~orders-.*",
+            "systems.kafka.samza.offset.default": "upcoming",
+            "systems.kafka.streams.~orders-.*.samza.offset.default": "oldest",
+            "systems.kafka.streams.orders-b.samza.offset.default": "upcoming",
+        }
+    )
+
+    wanted = {"orders-a": "oldest", "orders-b": "upcoming", "orders": "upcoming", "my-orders-a": "upcoming"}
+    assert wanted == {stream: config.offset_default(f"kafka.{stream}") for stream in wanted}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "names"),
+    [
+        ("systems.kafka.streams.ordres.samza.offset.default", "oldest", "did you mean kafka.orders"),
+        ("systems.other.streams.orders.samza.offset.default", "oldest", "found other.orders, which the job does not"),
+        ("systems.kafka.streams.orders.samza.offset.default", "earliest", "wanted one of oldest, upcoming"),
+        ("systems.kafka.streams.~orders-[.samza.offset.default", "oldest", "wanted a regular expression after ~"),
+    ],
+)
+def test_a_setting_of_an_input_that_cannot_be_is_refused_by_name(key: str, value: str, names: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(names)) as refused:
+        config_with({"task.inputs": "kafka.orders", key: value})
+
+    assert str(refused.value).startswith(key)
+
+
+def test_an_output_may_have_serdes_of_its_own() -> None:
+    config = config_with({"task.inputs": "orders", "systems.kafka.streams.counts.samza.msg.serde": "json"})
+
+    assert "json" == config.msg_serde("kafka.counts")
+
+
 def test_a_store_is_declared_by_any_of_its_keys_and_stores_come_in_the_order_of_their_names() -> None:
     config = config_with(
         {

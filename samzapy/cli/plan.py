@@ -27,6 +27,7 @@ from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic, coordinator_topic
+from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.plan.job_model_json import job_model_of_json
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.plan_change import NOTHING_TO_RESTORE, PlanChange, StateSize, plan_change, plan_change_json
@@ -72,7 +73,7 @@ def plan(
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
     config = read_config(config_file, config_file, overrides, os.environ)
-    known = _known_offline(config, partitions) if partitions is not None else _known_by_cluster(config)
+    config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     if previous_file is not None:
         known = _with_previous(known, _read_plan(previous_file))
     processor_ids, hosts = _processors(processors, known, config)
@@ -105,24 +106,26 @@ class _Known:
     connection: KafkaConnection | None
 
 
-def _known_offline(config: JobConfig, partitions: str) -> _Known:
-    counts = _partition_counts(config, partitions)
-    return _Known(
+def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
+    config, counts = _partition_counts(config, partitions)
+    return config, _Known(
         partition_counts=counts, previous=None, changelog_partitions={}, locality=Locality(), connection=None
     )
 
 
-def _known_by_cluster(config: JobConfig) -> _Known:
+def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
     connection = KafkaConnection(
         bootstrap_servers=config.bootstrap_servers(config.default_system),
         properties=config.client_properties(config.default_system),
     )
     admin = KafkaAdmin(connection)
     admin.check_reachable()
+    if config.input_patterns:
+        config = resolve_inputs(config, admin.topic_names())
     streams = [SystemStream.parse(name) for name in config.inputs]
     described = admin.describe(stream.stream for stream in streams)
     state = _recorded(config, connection, admin)
-    return _Known(
+    return config, _Known(
         partition_counts={stream: described[stream.stream].partition_count for stream in streams},
         previous=job_model(state),
         changelog_partitions=state.changelog_partitions,
@@ -157,28 +160,31 @@ def _with_previous(known: _Known, previous: JobModel) -> _Known:
     )
 
 
-def _partition_counts(config: JobConfig, text: str) -> Mapping[SystemStream, int]:
+def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[SystemStream, int]]:
+    """What is given, checked; patterns stand for those of the given streams that they match."""
     found: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, count = item.rpartition("=")
         if not equals or not (count.isascii() and count.isdigit() and int(count)):
             raise ConfigError(f"--partitions: wanted STREAM=N with N from 1 on (kafka.orders=4), found {item!r}")
         stream = config.qualified(name)
+        if stream in found:
+            raise ConfigError(f"--partitions: wanted {stream} once, found it twice")
+        found[stream] = int(count)
+    config = resolve_inputs(config, [stream.partition(".")[2] for stream in found])
+    for stream in found:
         if stream not in config.inputs:
             raise ConfigError(
                 f"--partitions: wanted inputs of the job ({', '.join(config.inputs)}), found {stream}; "
                 "correct the name, or add it to task.inputs"
             )
-        if stream in found:
-            raise ConfigError(f"--partitions: wanted {stream} once, found it twice")
-        found[stream] = int(count)
     missing = [name for name in config.inputs if name not in found]
     if missing:
         raise ConfigError(
             f"--partitions: wanted a count for each input, found none for {', '.join(missing)}; "
             f"add {missing[0]}=N, or leave --partitions out to ask the cluster"
         )
-    return {SystemStream.parse(name): count for name, count in found.items()}
+    return config, {SystemStream.parse(name): count for name, count in found.items()}
 
 
 def _processors(

@@ -58,6 +58,7 @@ from samzapy.model.container import coordinator_transactional_id, driver_transac
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.crash_points import crash_points
 
@@ -374,6 +375,8 @@ def _bound_the_end(drain: DrainRequest, drain_ms: int, kill_workers: Callable[[]
 def _submission(config: JobConfig, admin: KafkaAdmin) -> SubmitJob:
     """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator."""
     admin.check_reachable()
+    if config.input_patterns:
+        config = resolve_inputs(config, admin.topic_names())
     streams = [SystemStream.parse(name) for name in config.inputs]
     outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
     described = admin.describe(stream.stream for stream in (*streams, *outputs))

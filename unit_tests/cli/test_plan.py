@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from samzapy.cli.job import job
-from samzapy.errors import ConfigError, PartitionSchemeError
+from samzapy.errors import ConfigError, MissingTopicError, PartitionSchemeError
 
 GOLDEN = Path(__file__).parent / "golden"
 PROPERTIES = """\
@@ -118,3 +118,15 @@ def test_a_plan_that_would_leave_state_behind_is_refused_as_a_submission_would_b
 
     with pytest.raises(PartitionSchemeError, match=r"kafka\.planes"):
         asked(properties, "--partitions", "kafka.flights=3,kafka.planes=1", "--previous", str(previous))
+
+
+def test_a_pattern_stands_for_the_given_streams_that_it_matches(properties):
+    inputs = ["--set", "task.inputs=kafka.~fl.*"]
+
+    found = json.loads(asked(properties, *inputs, "--partitions", "flights=1,floats=1", "-o", "json").stdout)
+
+    assert "kafka.flights,kafka.floats" == found["jobModel"]["config"]["task.inputs"]
+    with pytest.raises(ConfigError, match="found kafka.planes"):
+        asked(properties, *inputs, *COUNTS)
+    with pytest.raises(MissingTopicError, match="kafka.~fl"):
+        asked(properties, *inputs, "--partitions", "kafka.planes=2")

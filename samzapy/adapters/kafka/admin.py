@@ -51,6 +51,11 @@ class KafkaAdmin:
         """
         self._ask("looking for the cluster", lambda: self._admin.client.list_topics(timeout=1.0))
 
+    def topic_names(self) -> frozenset[str]:
+        """All topics of the cluster that we may see."""
+        metadata = self._ask("listing the topics", lambda: self._admin.client.list_topics(timeout=_ASK_S))
+        return frozenset(metadata.topics)
+
     def broker_count(self) -> int:
         """How many brokers the cluster has now."""
         metadata = self._ask("counting brokers", lambda: self._admin.client.list_topics(timeout=_ASK_S))

@@ -1,0 +1,79 @@
+"""Which topics a pattern of task.inputs stands for, and what is recorded of it."""
+
+import pytest
+
+from samzapy.config import parse_config, recorded_properties
+from samzapy.errors import ConfigError, MissingTopicError
+from samzapy.plan.input_patterns import resolve_inputs, unread_matches
+from samzapy.testing.builders import a_config
+
+TOPICS = ["orders-b", "orders-a", "orders", "my-orders-a", "refunds", "__orders-offsets", "orders-dead"]
+
+
+def resolved(inputs, topics=TOPICS, **properties):
+    return resolve_inputs(a_config(task_inputs=inputs, **properties), topics)
+
+
+def test_the_whole_name_must_match_and_internal_topics_never_do():
+    assert ("kafka.orders-a", "kafka.orders-b", "kafka.orders-dead") == resolved("kafka.~orders-.*").inputs
+    assert ("kafka.my-orders-a", "kafka.orders-a") == resolved("~.*-a").inputs
+    assert not [stream for stream in resolved("kafka.~.*").inputs if "__" in stream]
+
+
+def test_an_internal_topic_and_the_dead_letters_are_read_only_by_name():
+    dead = {"task_error_policy": "dead-letter", "task_dead_letter_output": "kafka.orders-dead"}
+
+    assert ("kafka.orders-a", "kafka.orders-b") == resolved("kafka.~orders-.*", **dead).inputs
+    assert ("kafka.orders-dead", "kafka.__orders-offsets") == resolved(
+        "kafka.orders-dead,kafka.__orders-offsets", **dead
+    ).inputs
+
+
+def test_names_and_patterns_keep_the_order_of_task_inputs_and_each_topic_is_read_once():
+    found = resolved("kafka.~orders-[ab], kafka.refunds, kafka.~.*-a, kafka.orders-b").inputs
+
+    assert ("kafka.orders-a", "kafka.refunds", "kafka.my-orders-a", "kafka.orders-b") == found
+
+
+def test_a_comma_in_braces_is_the_patterns_own():
+    assert ("kafka.orders", "kafka.refunds") == resolved("kafka.~[a-z]{6,7}").inputs
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_by_name():
+    with pytest.raises(MissingTopicError, match=r"match kafka\.~trains-\.\* as a whole, found none among the 7"):
+        resolved("kafka.orders,kafka.~trains-.*")
+
+
+def test_a_pattern_that_matches_only_what_is_named_is_none():
+    assert ("kafka.orders",) == resolved("kafka.orders,kafka.~orders").inputs
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused():
+    with pytest.raises(ConfigError, match=r"task\.inputs: wanted a regular expression.*'orders-\['"):
+        a_config(task_inputs="kafka.~orders-[")
+
+
+def test_names_and_patterns_are_recorded_and_read_back_the_same():
+    config = resolved("kafka.~orders-[ab]")
+
+    recorded = recorded_properties(config.properties)
+
+    assert ("kafka.orders-a,kafka.orders-b", "kafka.~orders-[ab]") == (
+        recorded["task.inputs"],
+        recorded["task.inputs.patterns"],
+    )
+    assert config == resolve_inputs(config, [])  # Resolved once, it stays.
+    with pytest.raises(ConfigError, match="it is written by samzapy"):
+        parse_config(recorded)
+
+
+def test_what_appears_later_is_told_and_not_read():
+    config = resolved("kafka.~orders-.*")
+
+    assert () == unread_matches(config, TOPICS)
+    assert ("kafka.orders-c", "kafka.orders-d") == unread_matches(config, [*TOPICS, "orders-d", "__x", "orders-c"])
+    assert () == unread_matches(a_config(), TOPICS)
+
+
+def test_without_a_pattern_nothing_changes():
+    assert a_config() == resolve_inputs(a_config(), [])
