@@ -1,6 +1,6 @@
 """Serdes by name: bytes, string (UTF-8) and JSON. `None` (no key, a tombstone) passes through every one of them.
 
-JSON is strict on the way in and compact on the way out: no NaN or Infinity, no duplicate keys, keys in the order given.
+JSON is strict both ways, no NaN or Infinity, no object with the same key twice, and compact: keys in the order given.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("an object has the same key twice")
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice in an object"
+        )
     return found
 
 
@@ -76,6 +79,7 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+_NESTED = (dict, list, tuple)
 _JSON_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
 
 
@@ -83,9 +87,26 @@ def _json_encode(value: Any) -> bytes | None:
     if value is None:
         return None
     try:
-        return _JSON_ENCODER.encode(value).encode()
+        text = _JSON_ENCODER.encode(value)
+        if not _has_text_keys_only(value):
+            # Keys that differ in Python may not in JSON ({1: ..., "1": ...}), and nobody could read that again.
+            _JSON_DECODER.decode(text)
+        return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise SerdeError(f"serde json: {error}") from error
+
+
+def _has_text_keys_only(value: Any) -> bool:
+    """Whether no object in `value` has a key that JSON makes text of; asked of what was encoded, so it ends."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if type(key) is not str or (isinstance(inner, _NESTED) and not _has_text_keys_only(inner)):
+                return False
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            if isinstance(inner, _NESTED) and not _has_text_keys_only(inner):
+                return False
+    return True
 
 
 def _json_decode(raw: bytes | None) -> Any:

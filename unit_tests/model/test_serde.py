@@ -57,6 +57,15 @@ def test_json_is_written_compactly_in_utf_8_and_in_the_order_given() -> None:
     assert '{"b":"ä","a":[1,2]}'.encode() == serde_of("json").encode({"b": "ä", "a": [1, 2]})
 
 
+def test_an_object_with_the_same_key_twice_is_refused_by_name_before_anybody_writes_it() -> None:
+    with pytest.raises(SerdeError, match="serde json: the key '1' stands twice in an object"):
+        serde_of("json").encode({"orders": {1: "a", "1": "b"}})
+
+
+def test_keys_that_json_makes_text_of_are_written_as_text() -> None:
+    assert b'{"1":"a","null":{"true":2,"1.5":3}}' == serde_of("json").encode({1: "a", None: {True: 2, 1.5: 3}})
+
+
 def test_json_null_is_none() -> None:
     assert serde_of("json").decode(b"null") is None
 
@@ -78,6 +87,9 @@ def deep(levels: int) -> list[Any]:
         ("string", "\ud800"),
         ("json", float("nan")),
         ("json", float("inf")),
+        ("json", {1: "a", "1": "b"}),
+        ("json", [{"in": ({None: 1, "null": 2},)}]),
+        ("json", {True: 1, "true": 2}),
         ("json", {1, 2}),
         ("json", b"bytes"),
         ("json", {(1, 2): 3}),
