@@ -20,6 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 ANSWER_BYTES_MAX = 64 * 1024
 STATUS_BYTES_MAX = 16 * 1024 * 1024
+_REASON_BYTES_MAX = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,10 @@ def _asked(
             connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
             text = response.read(bytes_max + 1)
+        if 400 <= response.status < 500:
+            # Asking again will not help, and without an answer a container ends when its grace is over.
+            reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
+            _LOG.warning("%s%s refused what was sent: %d %s", url, path, response.status, reason)
         if response.status != 200 or len(text) > bytes_max:
             return None
         found: object = json.loads(text)

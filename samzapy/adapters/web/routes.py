@@ -37,7 +37,10 @@ from samzapy.coordinator.status import status_json
 from samzapy.model.job import ExecutionId
 from samzapy.plan.job_model_json import job_model_json
 
-BODY_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 8 * 1024 * 1024
+"""A heartbeat names every task that a container holds and where each stands: 6.5 MB for 10,000 tasks of a topic with
+the longest name there is. A server takes so many connections at once (`server.CONNECTIONS_MAX`), so this bounds it."""
+
 BODY_WAIT_S = 10.0
 REGISTERING_WAIT_S = 2.0
 """About ten times what a transaction takes; a container that was not registered by then asks again."""

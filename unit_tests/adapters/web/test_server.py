@@ -12,6 +12,7 @@ import pytest
 
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.inbox import CommandInbox
+from samzapy.adapters.web.routes import BODY_BYTES_MAX
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.errors import ConfigError
 from samzapy.testing.builders import a_submission
@@ -84,6 +85,30 @@ def test_who_does_not_lead_yet_answers_503(job):
     assert (503, {"leader": None}) == job.ask("GET", "/status")
     assert (503, {"leader": None}) == job.ask("POST", "/containerHeartbeat", json.dumps(IDLE))
     assert CLIENT.heartbeat(job.url, IDLE, 2000) is None
+
+
+def test_the_heartbeat_of_a_container_with_10_000_tasks_is_taken_whatever_its_topic_is_called(job):
+    topic, last, offset = "t" * 249, 9_999, 10**12
+    body = BODY | {
+        "held": [{"task": f"SystemStreamPartition_kafka.{topic}.{n}-0-1", "epoch": last} for n in range(last + 1)],
+        "figures": {
+            "positions": {
+                f"kafka.{topic}.{n}:0/1": {"offsetNext": offset, "offsetEnd": offset} for n in range(last + 1)
+            }
+        },
+    }
+
+    status, answer = job.ask("POST", "/containerHeartbeat", json.dumps(body))
+
+    # Nobody leads; what it says was read.
+    assert (503, {"leader": None}) == (status, answer)
+
+
+def test_a_heartbeat_that_is_refused_is_told_of_with_the_reason(job, caplog):
+    assert CLIENT.heartbeat(job.url, IDLE | {"pid": 0}, 2000) is None
+
+    assert "refused what was sent: 400" in caplog.text
+    assert "pid: wanted a whole number" in caplog.text
 
 
 def test_a_new_execution_is_registered_by_its_first_heartbeat_and_told_that_it_lives(job):
@@ -161,7 +186,7 @@ def test_who_was_taken_over_from_names_the_new_leader(job):
     [
         (b"{", "application/json", 400),
         (b'{"job": 5}', "application/json", 400),
-        (b"x" * (64 * 1024 + 1), "application/json", 413),
+        pytest.param(b"x" * (BODY_BYTES_MAX + 1), "application/json", 413, id="too-large"),
         (b"{}", "text/plain", 415),
     ],
 )
