@@ -273,7 +273,15 @@ CLIENT_PROPERTIES_REFUSED: Final = (
     "group.instance.id",
     "auto.offset.reset",
     "acks",
+    "request.required.acks",
+    "transaction.timeout.ms",
+    "partitioner",
+    # How a transaction is known to have ended but once (`stream.end_txn_plug`).
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "statistics.interval.ms",
     "bootstrap.servers",
+    "metadata.broker.list",
     "allow.auto.create.topics",
 )
 
@@ -601,11 +609,16 @@ def _check_together(config: JobConfig) -> None:
             "local.store.dir: wanted a directory that is kept over restarts, because the job has stores "
             f"({', '.join(store.name for store in config.stores)}); found nothing"
         )
+    largest = config.client_properties(config.default_system).get("message.max.bytes", "0")
+    if not (largest.isascii() and largest.isdigit()):
+        raise ConfigError(
+            f"systems.{config.default_system}.client.message.max.bytes: wanted bytes (digits only), found {largest!r}"
+        )
     for name in config.client_properties(config.default_system):
         if name in CLIENT_PROPERTIES_REFUSED:
             raise ConfigError(
                 f"systems.{config.default_system}.client.{name}: samzapy sets {name} itself, because exactly-once "
-                "rests on it; remove the line"
+                "or the order of records rests on it; remove the line"
             )
 
 

@@ -256,6 +256,13 @@ def test_a_store_is_declared_by_any_of_its_keys_and_stores_come_in_the_order_of_
     ) == config.stores
 
 
+def test_a_largest_message_that_is_no_number_is_refused_by_name() -> None:
+    with pytest.raises(
+        ConfigError, match="systems.kafka.client.message.max.bytes: wanted bytes .digits only., found"
+    ):
+        config_with({"systems.kafka.client.message.max.bytes": "2MB"})
+
+
 def test_client_properties_are_passed_on_without_their_prefix() -> None:
     config = config_with(
         {

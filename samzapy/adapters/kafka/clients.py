@@ -34,8 +34,11 @@ class KafkaConnection:
     bootstrap_servers: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def settings(self, ours: Mapping[str, Any]) -> Settings:
-        """The whole configuration of a client: common settings, under the operator's, under `ours`."""
+    def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
+        """The whole configuration of a client: common settings and `defaults`, under the operator's, under `ours`.
+
+        librdkafka takes them one by one in this order, so an alias (`compression.codec`) wins over what stands before.
+        """
         return {
             "client.id": "samzapy",
             # librdkafka's defaults are 30 s and 10 s: a broker that comes back is noticed too late.
@@ -46,6 +49,7 @@ class KafkaConnection:
             "message.max.bytes": MESSAGE_BYTES_MAX,
             # Otherwise each client asks the cluster what it may report about itself.
             "enable.metrics.push": False,
+            **(defaults or {}),
             **self.properties,
             "bootstrap.servers": self.bootstrap_servers,
             "logger": _QUIET,

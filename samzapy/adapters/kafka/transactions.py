@@ -26,7 +26,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_client
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
 from samzapy.errors import ConfigError, FencedError, ProducerError, SamzapyError, TemporaryError
 from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
@@ -81,28 +81,11 @@ class TransactionalProducer:
         self._counters = ConnectionCounters()
         self._producer = make_client(
             Producer,
-            connection.settings(
-                {
-                    # A batch per request of up to 1 MB (the broker's limit) at full speed, 5 ms when idle.
-                    "linger.ms": 5,
-                    "batch.size": 1_000_000,
-                    "batch.num.messages": 50_000,
-                    "compression.type": "lz4",
-                    # Bounds our memory; a full queue is back-pressure.
-                    "queue.buffering.max.messages": 100_000,
-                    "queue.buffering.max.kbytes": 64 * 1024,
-                    **(settings or {}),
-                    "transactional.id": transactional_id,
-                    "transaction.timeout.ms": transaction_timeout_ms,
-                    "enable.idempotence": True,
-                    "acks": "all",
-                    # Java's, so that outputs are co-partitioned with what JVM producers write.
-                    "partitioner": "murmur2_random",
-                    "retry.backoff.ms": RETRY_BACKOFF_MS,
-                    "statistics.interval.ms": 500,
-                    "stats_cb": self._on_statistics,
-                    "error_cb": self._events.add,
-                }
+            producer_settings(
+                connection,
+                transactional_id,
+                transaction_timeout_ms,
+                {**(settings or {}), "stats_cb": self._on_statistics, "error_cb": self._events.add},
             ),
         )
         # Bound once: looking them up costs as much as the rest of `produce`.
@@ -384,6 +367,34 @@ class TransactionalProducer:
 
     def _on_statistics(self, text: str) -> None:
         self._counters = parse_counters(text)
+
+
+def producer_settings(
+    connection: KafkaConnection, transactional_id: str, transaction_timeout_ms: int, more: Mapping[str, Any]
+) -> Settings:
+    """What a transactional producer is made with. The operator's word counts but where exactly-once rests on ours;
+    there the configuration refuses it by name (`config.CLIENT_PROPERTIES_REFUSED`)."""
+    defaults = {
+        # A batch per request of up to 1 MB (the broker's limit) at full speed, 5 ms when idle.
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "batch.num.messages": 50_000,
+        "compression.type": "lz4",
+        # Bounds our memory; a full queue is back-pressure.
+        "queue.buffering.max.messages": 100_000,
+        "queue.buffering.max.kbytes": 64 * 1024,
+    }
+    ours = {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": transaction_timeout_ms,
+        "enable.idempotence": True,
+        "acks": "all",
+        # Java's, so that outputs are co-partitioned with what JVM producers write.
+        "partitioner": "murmur2_random",
+        "retry.backoff.ms": RETRY_BACKOFF_MS,
+        "statistics.interval.ms": 500,
+    }
+    return connection.settings({**more, **ours}, defaults=defaults)
 
 
 def parse_counters(statistics: str) -> ConnectionCounters:
