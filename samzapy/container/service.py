@@ -166,9 +166,11 @@ class ContainerService:
                 grants = self._await_grants()
                 if grants and self._recover_and_start(grants):
                     self._watch(grants)
-        except BaseException:
+        except BaseException as error:
             self._ports.query.stop()
             self._ports.slots.kill_holders()
+            if isinstance(error, SamzapyError) and not isinstance(error, LostContainerError):
+                self._shut_workers_out()
             raise
         self._stop_cleanly()
 
@@ -249,12 +251,7 @@ class ContainerService:
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
-        ids = [slot_transactional_id(self._config.job, self._identity.execution_id, slot) for slot in open_slots]
-        if ids:
-            ports.fence.fence(ids)
-            ports.slots.renew(open_slots)
-        # Kafka lets the latest initialiser win, so whoever initialises asks afterwards whether it still may.
-        self._follow(ports.stream.to_the_end())
+        self._fence(open_slots)
         self._look_around()
         ports.crash_points.hit("after-fence")
         topic = checkpoint_topic(self._config.job)
@@ -459,16 +456,43 @@ class ContainerService:
         if not ports.query.drain(self._config.drain_ms):
             _LOG.warning("the micro-batch did not finish within %d ms and is cancelled", self._config.drain_ms)
             ports.slots.kill_holders()
-            return
         while isinstance(event := ports.query.next_event(0), BatchDone):
             self._batch_done(event)
-        open_slots = ports.slots.take_all(_YIELD_MS)
-        ports.slots.block(self._query_number + 1)
-        if open_slots:
-            # A transaction may be open; the coordinator fences it when it sees that this process is gone.
+        if not self._shut_workers_out():
+            # The coordinator fences this execution when it sees that the process is gone.
             return
         for grant in self._held:
             close_cleanly(self._ports.state_of(grant.task_name))
         self._state, self._held = "STOPPED", ()
         self._publish()
         ports.heartbeats.send_now(_YIELD_MS)
+
+    def _shut_workers_out(self) -> bool:
+        """Let no worker begin anything more, and abort what they left open; whether nothing is open any more.
+
+        Left to the broker's time-out or the next start, an open transaction would hide all that others write behind
+        it from whoever reads the outputs. A broker that does not answer leaves it open; how long that is waited for
+        is bounded from outside (`cli.wiring`).
+        """
+        ports = self._ports
+        open_slots = ports.slots.take_all(_YIELD_MS)
+        ports.slots.block(self._query_number + 1)
+        if not open_slots:
+            return True
+        try:
+            self._fence(open_slots)
+        except SamzapyError as error:
+            _LOG.warning("a transaction may be open until the next start or its time-out: %s", error)
+            return False
+        return not self._orders.is_given_up
+
+    def _fence(self, open_slots: Sequence[int]) -> None:
+        """Abort what is open under the ids of these slots, then read whether this execution still may work.
+
+        Kafka lets the latest initialiser win, so whoever initialises asks afterwards.
+        """
+        if open_slots:
+            job, execution_id = self._config.job, self._identity.execution_id
+            self._ports.fence.fence([slot_transactional_id(job, execution_id, slot) for slot in open_slots])
+            self._ports.slots.renew(open_slots)
+        self._follow(self._ports.stream.to_the_end())

@@ -283,7 +283,7 @@ def test_a_start_outside_what_the_topic_holds_ends_the_container_before_anything
         container.run()
 
     assert ({}, []) == (container.disks, container.query.started)
-    assert ["stop query", "kill holders"] == container.trace[-2:]
+    assert ["stop query", "kill holders", "take slots"] == container.trace.since("stop query")[:3]
 
 
 def test_an_input_that_was_made_again_ends_the_container_at_its_start_and_while_it_runs() -> None:
@@ -345,7 +345,7 @@ def test_three_starts_without_a_commit_end_the_container_by_name() -> None:
         container.run(QueryFailed(reason="first"), QueryFailed(reason="second"), QueryFailed(reason="third"))
 
     assert 3 == len(container.query.started)
-    assert ["stop query", "kill holders"] == container.trace[-2:]
+    assert ["stop query", "kill holders", "take slots", "block 5"] == container.trace[-4:]
 
 
 def test_failed_starts_wait_longer_each_time() -> None:
@@ -393,7 +393,7 @@ def test_a_task_that_failed_by_policy_ends_the_container_with_what_its_report_sa
     with pytest.raises(TaskError, match="task b failed at offset 3"):
         container.run(a_batch(a_report(0), failed))
 
-    assert ["stop query", "kill holders"] == container.trace[-2:]
+    assert ["stop query", "kill holders", "take slots"] == container.trace.since("stop query")[:3]
     assert [] == container.heartbeats.sent
 
 
@@ -670,8 +670,23 @@ def test_batches_that_end_during_the_drain_are_counted() -> None:
     assert 2 == container.heartbeats.sent[0].figures["commits"]
 
 
-def test_nothing_is_released_while_a_slot_is_open() -> None:
+def test_a_transaction_that_a_worker_left_open_is_aborted_and_everything_released() -> None:
     container = AContainer()
+
+    container.run(lambda: container.slots.open_slots.add(1))
+
+    assert [
+        *("drain", "take slots", "block 2", "fence samzapy/flights-1/e1/1", "renew [1]", "to the end"),
+        "send heartbeat",
+    ] == container.trace.since("drain")
+    assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_nothing_is_released_while_a_transaction_is_open_that_could_not_be_aborted(finishes: bool) -> None:
+    container = AContainer()
+    container.query.drains_in_time = finishes
+    container.fence.fails.append(BrokerUnavailableError("nobody answers"))
 
     container.run(lambda: container.slots.open_slots.add(1))
 
@@ -683,12 +698,44 @@ def test_nothing_is_released_while_a_slot_is_open() -> None:
     )
 
 
-def test_a_batch_that_does_not_finish_in_time_is_cancelled_and_nothing_is_released() -> None:
+def test_a_container_that_was_given_up_meanwhile_does_not_say_that_it_ended_cleanly() -> None:
+    container = AContainer()
+    lost = ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST, reason="no heartbeat for 15 s"))
+    fence = container.fence.fence
+
+    def fence_and_be_lost(transactional_ids: Any) -> None:
+        fence(transactional_ids)
+        container.stream.records.append(lost)
+
+    container.fence.fence = fence_and_be_lost  # type: ignore[method-assign]
+    container.run(lambda: container.slots.open_slots.add(1))
+
+    assert [] == container.heartbeats.sent
+
+
+def test_a_batch_that_does_not_finish_in_time_is_cancelled_and_what_it_left_open_aborted() -> None:
     container = AContainer()
     container.query.drains_in_time = False
 
-    container.run(None)
+    container.run(lambda: container.slots.open_slots.add(0))
 
-    assert ["drain", "kill holders"] == container.trace.since("drain")
-    assert [] == container.heartbeats.sent
-    assert (("a", 1), ("b", 1)) == container.heartbeats.contents[-1].held
+    assert [
+        *("drain", "kill holders", "take slots", "block 2"),
+        *("fence samzapy/flights-1/e1/0", "renew [0]", "to the end", "send heartbeat"),
+    ] == container.trace.since("drain")
+
+
+def test_a_container_that_ends_by_name_leaves_no_transaction_open() -> None:
+    container = AContainer()
+
+    def failed() -> BatchDone:
+        container.slots.open_slots.add(1)
+        return a_batch(a_report(kind=ReportKind.TASK_FAILED, error="task a failed"))
+
+    with pytest.raises(TaskError, match="task a failed"):
+        container.run(failed)
+
+    assert [
+        *("stop query", "kill holders", "take slots", "block 2"),
+        *("fence samzapy/flights-1/e1/1", "renew [1]", "to the end"),
+    ] == container.trace.since("stop query")
