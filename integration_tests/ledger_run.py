@@ -374,7 +374,8 @@ class LedgerRun:
                 assert record.key is not None and record.value is not None
                 changelog[_message_key(record.key)] = json.loads(record.value)
         stores: dict[str, int] = {}
-        for directory in sorted((self.directory / "state" / JOB).iterdir()):
+        # Beside the tasks there are the kept ids of processors, under a name with a dot.
+        for directory in sorted((self.directory / "state" / JOB).glob("[!.]*")):
             held = _dump(directory)
             for key in sorted(held.keys() & stores.keys()):
                 yield Violation("H", f"{key} stands in the stores of two tasks, one of them {directory.name}")

@@ -118,14 +118,19 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="processor.id",
-        default="0",
         kind="id",
-        meaning="Logical id of this processor; survives restarts.",
+        meaning="Logical id of this processor, unlike that of any other of the job; default: one kept in "
+        "local.store.dir, or a new one at each start where there is no such directory.",
     ),
     ConfigKey(
         name="job.coordinator.host",
         default="127.0.0.1",
-        meaning="Address the coordinator's HTTP server binds to.",
+        meaning="Address the coordinator's HTTP server binds to; 0.0.0.0 for a job on several hosts.",
+    ),
+    ConfigKey(
+        name="job.coordinator.advertised.host",
+        meaning="Name or address under which other hosts reach job.coordinator.host; default: the same, and this "
+        "host's name where that is 0.0.0.0.",
     ),
     ConfigKey(
         name="job.coordinator.port",
@@ -155,6 +160,21 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Transaction timeout of the coordinator.",
     ),
     ConfigKey(
+        name="job.coordinator.election.session.ms",
+        default="6000",
+        kind="ms",
+        least=1,
+        meaning="A leader that Kafka heard nothing of for so long is replaced by another candidate, and answers nobody "
+        "after so long without a look at its stream; brokers refuse less than their group.min.session.timeout.ms.",
+    ),
+    ConfigKey(
+        name="job.coordinator.election.heartbeat.ms",
+        default="500",
+        kind="ms",
+        least=1,
+        meaning="How often a candidate shows Kafka that it lives; at most a third of the session.",
+    ),
+    ConfigKey(
         name="job.container.heartbeat.ms",
         default="1000",
         kind="ms",
@@ -163,9 +183,10 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="job.container.lease.ms",
-        default="10000",
+        default="15000",
         kind="ms",
-        meaning="A container works for so long after it sent the last heartbeat that was answered `alive`.",
+        meaning="A container works for so long after it sent the last heartbeat that was answered `alive`; longer "
+        "than an election takes, so that a new leader finds it at work.",
     ),
     ConfigKey(
         name="job.container.grace.ms",
@@ -175,7 +196,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="job.container.lost.ms",
-        default="15000",
+        default="20000",
         kind="ms",
         meaning="A container that sent no heartbeat for so long is given up; longer than the lease plus clock drift.",
     ),
@@ -331,12 +352,15 @@ class JobConfig:
     hang_timeout_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]
     local_store_dir: str | None
-    processor_id: str
+    processor_id: str | None
     coordinator_host: str
+    coordinator_advertised_host: str | None
     coordinator_port: int
     replication_factor: int | None
     topic_check_ms: int
     coordinator_transaction_timeout_ms: int
+    election_session_ms: int
+    election_heartbeat_ms: int
     heartbeat_ms: int
     lease_ms: int
     grace_ms: int
@@ -532,12 +556,15 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         hang_timeout_ms=number("task.hang.timeout.ms"),
         accepted_losses=tuple(_accepted_loss(item) for item in _items(text("task.lost.range.accept"))),
         local_store_dir=values["local.store.dir"],
-        processor_id=text("processor.id"),
+        processor_id=values["processor.id"],
         coordinator_host=text("job.coordinator.host"),
+        coordinator_advertised_host=values["job.coordinator.advertised.host"],
         coordinator_port=number("job.coordinator.port"),
         replication_factor=optional_number("job.coordinator.replication.factor"),
         topic_check_ms=number("job.coordinator.topic.check.ms"),
         coordinator_transaction_timeout_ms=number("job.coordinator.transaction.timeout.ms"),
+        election_session_ms=number("job.coordinator.election.session.ms"),
+        election_heartbeat_ms=number("job.coordinator.election.heartbeat.ms"),
         heartbeat_ms=number("job.container.heartbeat.ms"),
         lease_ms=number("job.container.lease.ms"),
         grace_ms=number("job.container.grace.ms"),
@@ -601,6 +628,11 @@ def _check_together(config: JobConfig) -> None:
         raise ConfigError(
             f"job.container.heartbeat.ms: wanted at most half of job.container.lease.ms ({config.lease_ms}), "
             f"found {config.heartbeat_ms}"
+        )
+    if config.election_heartbeat_ms * 3 > config.election_session_ms:
+        raise ConfigError(
+            f"job.coordinator.election.heartbeat.ms: wanted at most a third of job.coordinator.election.session.ms "
+            f"({config.election_session_ms}), found {config.election_heartbeat_ms}; else one late heartbeat ends a term"
         )
     if config.error_policy == "dead-letter" and config.dead_letter_output is None:
         raise ConfigError("task.error.policy=dead-letter: wanted task.dead.letter.output (a stream), found nothing")

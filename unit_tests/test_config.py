@@ -19,6 +19,7 @@ from samzapy.config import (
     recorded_properties,
 )
 from samzapy.errors import ConfigError, UnknownConfigKeyError
+from samzapy.testing.builders import a_config
 
 MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
 
@@ -338,6 +339,19 @@ def test_a_properties_file_may_use_equals_colons_or_spaces_and_comments() -> Non
     text = "# comment\n! comment\n\na=1\n b : 2 \nc 3\nd = e = f\nempty=\nbare\n"
 
     assert {"a": "1", "b": "2", "c": "3", "d": "e = f", "empty": "", "bare": ""} == read_properties(text, "f")
+
+
+def test_an_election_session_has_room_for_two_lost_heartbeats() -> None:
+    with pytest.raises(ConfigError, match="at most a third of job.coordinator.election.session.ms"):
+        a_config(job_coordinator_election_session_ms="6000", job_coordinator_election_heartbeat_ms="2001")
+    assert a_config(job_coordinator_election_heartbeat_ms="2000").election_heartbeat_ms == 2000
+
+
+def test_by_default_an_election_fits_into_a_lease() -> None:
+    """Else each failover would stop every query (the election itself takes a second or two beside the session)."""
+    config = a_config()
+
+    assert config.lease_ms >= 2 * config.election_session_ms
 
 
 def test_a_backslash_at_the_end_continues_the_line() -> None:

@@ -125,6 +125,7 @@ class Running:
             name=unique("odd"),
             inputs=(self.words, self.json, self.transactional),
             settings={
+                "processor.id": "first",
                 f"systems.kafka.streams.{self.json}.samza.msg.serde": "json",
                 "stores.counts.msg.serde": "bytes",
                 "task.error.policy": "dead-letter",
@@ -352,10 +353,12 @@ def second(running: Running, idle: Stopped) -> tuple[Stopped, Ended]:
     return running.stop_by(lambda: running.send(signal.SIGTERM)), other
 
 
-def test_a_second_start_of_a_running_job_is_refused(running: Running, second: tuple[Stopped, Ended]) -> None:
+def test_a_second_start_of_a_running_processor_is_refused(running: Running, second: tuple[Stopped, Ended]) -> None:
     _, other = second
 
-    other.refused(ExitCode.REJECTED, f"job {running.job.full_name} runs already on this host", "stop that one first")
+    other.refused(
+        ExitCode.REJECTED, f"processor first of job {running.job.full_name} runs already on this host", "stop that"
+    )
 
 
 def test_sigterm_within_a_long_batch_ends_the_job_within_ten_seconds(second: tuple[Stopped, Ended]) -> None:

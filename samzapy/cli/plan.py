@@ -193,7 +193,7 @@ def _processors(
     """The processors to plan for, and the hosts that were given with them."""
     if text is None:
         before = () if known.previous is None else known.previous.containers
-        return [one.processor_id for one in before] or [ProcessorId(config.processor_id)], {}
+        return [one.processor_id for one in before] or [ProcessorId(config.processor_id or "0")], {}
     hosts: dict[ProcessorId, str | None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, at, host = item.partition("@")

@@ -1,8 +1,9 @@
 """The composition root of a container: the only place where ports meet adapters.
 
-Standalone: this process is one processor, and it leads. Order of a start, so that a mistake is told before the JVM's
-ten seconds go by: configuration, directories, cluster, topics, whether the job runs already; then Spark, then the
-coordinator in its thread, then the container in this one.
+Standalone: this process is one processor of the job, and a candidate to lead it (`cli.coordination`). Order of a start,
+so that a mistake is told before the JVM's ten seconds go by: configuration, directories, this processor's id, cluster,
+topics, whether that processor runs already; then Spark, then the coordinator in its thread, then the container in this
+one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -21,38 +21,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.processor_ids import kept_processor_id
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.follow import KafkaFollower
+from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions, KafkaProgressLog
-from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.adapters.web.heartbeats import HeartbeatThread
-from samzapy.adapters.web.inbox import CommandInbox
-from samzapy.adapters.web.server import CoordinatorServer
+from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
+from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemClock
 from samzapy.cli.signals import DrainRequest, end_with_parent, install_handlers
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.liveness import LIVING
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.submission import check_readable, submit_job
-from samzapy.coordinator.topic_watch import topics_of
 from samzapy.errors import (
-    DeadlineError,
     EnvironmentMissingError,
     ExitCode,
-    ProducerError,
     RejectedError,
     SamzapyError,
-    TemporaryError,
 )
 from samzapy.model.container import coordinator_transactional_id, driver_transactional_id
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -65,117 +58,19 @@ from samzapy.testing.crash_points import crash_points
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
+
 _LOG = logging.getLogger(__name__)
 _WORKER_ENTRY = "samzapy.cli.worker_wiring:run"
-_ROUND_MS = 200
 _CLOSE_WAIT_S = 3.0
 _LEADER_WAIT_MS = 2000
 _END_GRACE_S = 3.0
-_OFFICE_PAUSE_S = 1.0
 _WITHOUT_OWNER_S = 60.0
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
 
-class SystemClock:
-    """The clocks of this host."""
-
-    def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
-    """This process and its host, as records name them."""
-
-    host: str
-    boot_id: str
-    pid: int
-    process_started_ms: int
-
-    @classmethod
-    def now(cls) -> Here:
-        own = ProcessIdentity.of(os.getpid())
-        return cls(
-            host=socket.gethostname(),
-            boot_id=own.boot_id,
-            pid=own.pid,
-            process_started_ms=own.started_ticks * 1000 // _TICKS_PER_S,
-        )
-
-
-class HostProcesses:
-    """Looks at processes of this host (`coordinator.ports.Processes`)."""
-
-    def __init__(self, boot_id: str) -> None:
-        self._boot_id = boot_id
-
-    def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
-        if boot_id != self._boot_id:
-            return None
-        try:
-            found = ProcessIdentity.of(pid)
-        except ProcessLookupError:
-            return False
-        return found.started_ticks * 1000 // _TICKS_PER_S == process_started_ms and found.is_alive()
-
-
-class CoordinatorThread:
-    """Keeps the coordinator in office until it is closed; an error that nobody here can mend ends the process.
-
-    One of those is a newer leader that lives: standing again would fence it in its turn, and so on for ever.
-    """
-
-    def __init__(self, service: CoordinatorService, submission: SubmitJob) -> None:
-        self._service = service
-        self._submission = submission
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="samzapy-coordinator", daemon=True)
-        self._drain = DrainRequest()
-        self.fatal: SamzapyError | None = None
-
-    def start(self, drain: DrainRequest) -> None:
-        self._drain = drain
-        self._thread.start()
-
-    def close(self, timeout_s: float) -> None:
-        """Handle what has arrived, then end."""
-        self._ended.set()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                self._hold_office()
-        except SamzapyError as error:
-            self.fatal = error
-        except BaseException as error:
-            # A coordinator that looks alive and is not would be worse than none (H80).
-            _LOG.exception("the coordinator failed")
-            self.fatal = SamzapyError(f"the coordinator failed: {type(error).__name__}: {error}")
-            raise
-        finally:
-            if self.fatal is not None:
-                self._drain.ask("the coordinator ended")
-
-    def _hold_office(self) -> None:
-        try:
-            self._service.take_office()
-            self._service.submit(self._submission)
-            while not self._ended.is_set():
-                self._service.run_once(_ROUND_MS)
-            # What arrived before the end was asked for: the container's last heartbeat.
-            self._service.run_once(0)
-        except (TemporaryError, DeadlineError, ProducerError) as error:
-            _LOG.warning("the coordinator left office and stands again: %s", error)
-            self._ended.wait(_OFFICE_PAUSE_S)
-
-
 def run_container(config: JobConfig, job_file: Path) -> None:
-    """Run this process as one processor of the job, leading it, until it is asked to stop.
+    """Run this process as one processor of the job, until it is asked to stop; it leads while it is elected.
 
     Raises:
         SamzapyError: with the exit code that the process ends with.
@@ -187,22 +82,44 @@ def run_container(config: JobConfig, job_file: Path) -> None:
         properties=config.client_properties(config.default_system),
     )
     _check_store_directory(config)
-    submission = _submission(config, KafkaAdmin(connection))
-    _refuse_what_the_stream_does_not_allow(config, connection, submission, HostProcesses(here.boot_id))
-    jars = jar_paths("spark-kafka")
-    execution_id = ExecutionId(
-        os.environ.get("EXECUTION_ENV_CONTAINER_ID") or f"container-{config.processor_id}-{uuid.uuid4().hex}"
-    )
-    with _scratch_directory(here, execution_id) as scratch_dir:
-        _Run(
-            config=config,
-            job_file=job_file,
-            here=here,
-            connection=connection,
-            submission=submission,
-            execution_id=execution_id,
-            scratch_dir=scratch_dir,
-        ).run(jars)
+    admin = KafkaAdmin(connection)
+    with _processor_id(config) as processor_id:
+
+        def submission() -> SubmitJob:
+            return _submission(config, admin, processor_id)
+
+        _refuse_what_the_stream_does_not_allow(config, connection, here, submission())
+        jars = jar_paths("spark-kafka")
+        execution_id = ExecutionId(
+            os.environ.get("EXECUTION_ENV_CONTAINER_ID") or f"container-{processor_id}-{uuid.uuid4().hex}"
+        )
+        with _scratch_directory(here, execution_id) as scratch_dir:
+            _Run(
+                config=config,
+                job_file=job_file,
+                here=here,
+                connection=connection,
+                submission=submission,
+                processor_id=processor_id,
+                execution_id=execution_id,
+                scratch_dir=scratch_dir,
+            ).run(jars)
+
+
+@contextmanager
+def _processor_id(config: JobConfig) -> Iterator[ProcessorId]:
+    """The configured id, else one that is kept with the local state, else one that is like no other.
+
+    A job without a directory has nothing on this host that would be worth coming back to.
+    """
+    if config.processor_id is not None:
+        yield ProcessorId(config.processor_id)
+    elif config.local_store_dir is not None:
+        # Beside the tasks' directories, under a name that no task can have.
+        with kept_processor_id(Path(config.local_store_dir) / config.job / ".processors") as kept:
+            yield ProcessorId(kept)
+    else:
+        yield ProcessorId(f"p_{uuid.uuid4().hex[:12]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,92 +130,72 @@ class _Run:
     job_file: Path
     here: Here
     connection: KafkaConnection
-    submission: SubmitJob
+    submission: Callable[[], SubmitJob]
+    processor_id: ProcessorId
     execution_id: ExecutionId
     scratch_dir: Path
 
     def run(self, jars: Sequence[Path]) -> None:
         # Imported here: what is refused before needs no Spark, and is told in a second.
         from samzapy.adapters.spark.session import open_session
+        from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
 
         session, cores = open_session(self.config.job, self.scratch_dir, jars)
         drain = DrainRequest()
         install_handlers(session.sparkContext, drain)
-        commands = CommandInbox()
-        snapshots: list[CoordinatorService] = []
-        server = CoordinatorServer(
-            host=self.config.coordinator_host,
-            port=self.config.coordinator_port,
-            snapshot=lambda: snapshots[0].status() if snapshots else None,
-            put=commands.put,
-            clock=SystemClock(),
-            lease_ms=self.config.lease_ms,
+        slots = DriverSlots(self.scratch_dir, cores)
+        _bound_the_end(drain, self.config.drain_ms, slots.kill_holders)
+        search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
+        heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
+        coordination = Coordination(
+            self.config,
+            self.here,
+            self.connection,
+            submission=self.submission,
+            on_end=drain.ask,
+            leader=heartbeats.leader_url,
         )
-        url = server.start()
-        service = self._coordinator(url, commands)
-        snapshots.append(service)
-        coordinator = CoordinatorThread(service, self.submission)
-        coordinator.start(drain)
-        topics = TopicWatch(
-            KafkaAdmin(self.connection),
-            names=lambda: topics_of(service.status().state) if service.leads else (),
-            put=commands.put,
-            interval_ms=self.config.topic_check_ms,
-        )
-        topics.start()
         try:
-            self._run_container(session, cores, drain)
+            coordination.start()
+            self._run_container(session, slots, cores, heartbeats, drain)
         except SamzapyError as error:
             # The container may only have seen the consequence.
-            raise coordinator.fatal or error from error
+            raise coordination.fatal or error from error
         finally:
-            topics.close()
-            coordinator.close(_CLOSE_WAIT_S)
-            server.stop()
+            heartbeats.close()
+            search.close()
+            coordination.close(_CLOSE_WAIT_S)
             session.stop()
-        if coordinator.fatal is not None:
-            raise coordinator.fatal
+        if coordination.fatal is not None:
+            raise coordination.fatal
 
-    def _coordinator(self, url: str, commands: CommandInbox) -> CoordinatorService:
-        config, here = self.config, self.here
-        return CoordinatorService(
-            log=KafkaLog(
-                self.connection,
-                coordinator_topic(config.job),
-                coordinator_transactional_id(config.job),
-                transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
-            ),
-            config=config,
-            identity=CoordinatorIdentity(
-                coordinator_id=f"coordinator-{uuid.uuid4().hex}",
-                host=here.host,
-                boot_id=here.boot_id,
-                pid=here.pid,
-                process_started_ms=here.process_started_ms,
-                url=url,
-            ),
-            clock=SystemClock(),
-            commands=commands,
-            fencing=KafkaFence(self.connection),
-            positions=KafkaPositions(self.connection, config.job),
-            processes=HostProcesses(here.boot_id),
-        )
-
-    def _run_container(self, session: SparkSession, cores: int, drain: DrainRequest) -> None:
-        from samzapy.adapters.spark.query import SparkQuery
-        from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
-
+    def _heartbeats(self, cores: int, lease: LeaseFile, search: KafkaLeaderSearch) -> HeartbeatThread:
         config = self.config
-        slots = DriverSlots(self.scratch_dir, cores)
-        _bound_the_end(drain, config.drain_ms, slots.kill_holders)
-        lease = LeaseFile(self.scratch_dir)
-        heartbeats = HeartbeatThread(
+
+        def find_leader(offset_from: int) -> Leader | None:
+            term = search.newest_term(offset_from)
+            return None if term is None else Leader(term.term, term.url)
+
+        return HeartbeatThread(
             HttpCoordinatorClient(),
             identity=self._heartbeat_identity(cores),
             interval_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
             on_alive=lambda sent_at_ns: lease.extend_to(sent_at_ns + config.lease_ms * 1_000_000),
+            find_leader=find_leader,
         )
+
+    def _run_container(
+        self,
+        session: SparkSession,
+        slots: DriverSlots,
+        cores: int,
+        heartbeats: HeartbeatThread,
+        drain: DrainRequest,
+    ) -> None:
+        from samzapy.adapters.spark.query import SparkQuery
+
+        config = self.config
         progress = KafkaProgressLog(
             self.connection,
             config.job,
@@ -338,7 +235,6 @@ class _Run:
         try:
             ContainerService(config, identity, ports).run()
         finally:
-            heartbeats.close()
             progress.close()
             follower.close()
 
@@ -346,7 +242,7 @@ class _Run:
         return {
             "job": self.config.job,
             "executionId": self.execution_id,
-            "processorId": self.config.processor_id,
+            "processorId": self.processor_id,
             "host": self.here.host,
             "bootId": self.here.boot_id,
             "pid": self.here.pid,
@@ -372,7 +268,7 @@ def _bound_the_end(drain: DrainRequest, drain_ms: int, kill_workers: Callable[[]
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
 
 
-def _submission(config: JobConfig, admin: KafkaAdmin) -> SubmitJob:
+def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId) -> SubmitJob:
     """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator."""
     admin.check_reachable()
     if config.input_patterns:
@@ -406,21 +302,19 @@ def _submission(config: JobConfig, admin: KafkaAdmin) -> SubmitJob:
             OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
             for found in made
         ),
-        processor_ids=(ProcessorId(config.processor_id),),
+        processor_ids=(processor_id,),
         cause=f"submit-{uuid.uuid4().hex}",
-        actor=f"processor {config.processor_id}",
+        actor=f"processor {processor_id}",
     )
 
 
 def _refuse_what_the_stream_does_not_allow(
-    config: JobConfig, connection: KafkaConnection, submission: SubmitJob, processes: HostProcesses
+    config: JobConfig, connection: KafkaConnection, here: Here, submission: SubmitJob
 ) -> None:
-    """Tell before Spark is started what the coordinator would refuse, and do not fence a leader that lives.
-
-    A hint only: the lock is the transactional id, and the coordinator decides on its own reading.
+    """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
 
     Raises:
-        RejectedError: the job runs already; says where.
+        RejectedError: the processor runs already; says where.
         ConfigError, DataError: the stream cannot be read, is another job's, or does not allow what is submitted.
     """
     log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
@@ -429,29 +323,38 @@ def _refuse_what_the_stream_does_not_allow(
     finally:
         log.close()
     check_readable(state, config.job_name, config.job_id)
-    _refuse_second(config, state, processes)
+    for processor_id in submission.processor_ids:
+        _refuse_second(config, state, here, processor_id)
     submit_job(submission, state)
 
 
-def _refuse_second(config: JobConfig, state: CoordinatorState, processes: HostProcesses) -> None:
+def _refuse_second(config: JobConfig, state: CoordinatorState, here: Here, processor_id: ProcessorId) -> None:
+    """Raise RejectedError while another process runs as this processor.
+
+    Two that start at the same moment may both pass. That is safe: the coordinator gives the tasks to one of them, and
+    the other one waits without any until that one is gone.
+    """
+    processes = HostProcesses(here.boot_id)
     for container in state.containers_sorted:
-        if container.phase in LIVING and processes.is_alive(
-            container.boot_id, container.pid, container.process_started_ms
-        ):
+        if container.phase not in LIVING or container.processor_id != processor_id:
+            continue
+        is_alive = processes.is_alive(container.boot_id, container.pid, container.process_started_ms)
+        if is_alive or (is_alive is None and _was_heard_of(container.execution_id, config, state)):
             raise RejectedError(
-                f"job {config.job} runs already on this host, as process {container.pid} (processor "
-                f"{container.processor_id}); stop that one first, or give this job another job.id"
+                f"processor {processor_id} of job {config.job} runs already on "
+                f"{'this host' if is_alive else container.host}, as process {container.pid}; stop that one first, or "
+                "give this one a processor.id of its own"
             )
-    if (
-        state.term is None
-        or processes.is_alive(state.term.boot_id, state.term.pid, state.term.process_started_ms) is False
-    ):
-        return
-    if HttpCoordinatorClient().status(state.term.url, config.job, _LEADER_WAIT_MS) is not None:
-        raise RejectedError(
-            f"job {config.job} runs already: its coordinator on {state.term.host} answers at {state.term.url}; "
-            "a job has one processor in this version, so stop that one first"
-        )
+
+
+def _was_heard_of(execution_id: ExecutionId, config: JobConfig, state: CoordinatorState) -> bool:
+    """Whether the leader heard of an execution on another host within a lease; if nobody leads, nobody did."""
+    told = None if state.term is None else HttpCoordinatorClient().status(state.term.url, config.job, _LEADER_WAIT_MS)
+    containers = None if told is None else told.get("containers")
+    if not isinstance(containers, list):
+        return False
+    ages = [row.get("heartbeatAgeMs") for row in containers if row.get("executionId") == execution_id]
+    return any(isinstance(age, int) and age <= config.lease_ms for age in ages)
 
 
 def _check_store_directory(config: JobConfig) -> None:

@@ -59,3 +59,19 @@ class Processes(Protocol):
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
         """Whether that very process runs; None when `boot_id` is not of this host as it is up now."""
         ...
+
+
+class Election(Protocol):
+    """Which candidate should try to lead. A hint: the lock is the transactional id of the coordinator stream."""
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether this candidate is elected; while it is not, waits at most `timeout_ms` to become so.
+
+        Raises:
+            ConfigError: it cannot stand for election, and time does not help.
+        """
+        ...
+
+    def rejoin(self) -> None:
+        """Give up the seat, or the place in the queue for it, and stand again behind the others."""
+        ...

@@ -11,8 +11,8 @@ Order is all there is to it:
   worth nothing. The log is read again and the same commands are decided on what it says; records are never
   sent a second time.
 
-One thread calls `take_office`, `submit` and `run_once`. Any thread may read `status()`: a snapshot is one
-immutable value, replaced whole.
+One thread calls `take_office`, `submit`, `run_once` and `leave_office`; `coordinator.candidate` says when. Any
+thread may read `status()`: a snapshot is one immutable value, replaced whole.
 """
 
 from __future__ import annotations
@@ -188,6 +188,13 @@ class CoordinatorService:
         except (ConfigError, DataError):
             self._config = before
             raise
+
+    def leave_office(self) -> None:
+        """Lead no more, and forget that it ever did: whoever is elected next, this one included, takes over."""
+        self._leave_office()
+        self._term_last = None
+        # What was said to this term is of no use to a later one; whoever said it says it again.
+        self._commands.take(0)
 
     def run_once(self, timeout_ms: int) -> None:
         """One round of the loop; waits at most `timeout_ms` for commands.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.cli.wiring import Here, _scratch_directory
+from samzapy.cli.coordination import Here
+from samzapy.cli.wiring import _scratch_directory
 from samzapy.model.job import ExecutionId
 
 

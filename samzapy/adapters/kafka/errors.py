@@ -132,6 +132,8 @@ _CONFIG_HINTS: Mapping[int, str] = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user READ on the consumer group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster (CREATE for topics)",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user WRITE on the transactional id",
+    KafkaError.INVALID_SESSION_TIMEOUT: "raise job.coordinator.election.session.ms to the brokers' "
+    "group.min.session.timeout.ms, or lower that",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "lower the timeout, or raise the broker's transaction.max.timeout.ms",
 }
 

@@ -1,4 +1,4 @@
-"""The coordinator stream, followed by a container (`container.ports.CoordinatorStream`)."""
+"""The coordinator stream: followed by a container (`container.ports.CoordinatorStream`), searched for its leader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.errors import DeadlineError, TemporaryError
+from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
+from samzapy.stream.records import TermPut
 
 _LOG = logging.getLogger(__name__)
 _ASK_EVERY_S = 0.2
@@ -60,3 +62,25 @@ class KafkaFollower:
         for record in self._reader.read_to_end(self._offset_next, **options):
             found.append(record)
             self._offset_next = record.offset + 1
+
+
+class KafkaLeaderSearch:
+    """Finds terms that began after what a container has read: it may be busy for minutes, and must be heard of."""
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self._topic = topic
+        self._reader = PartitionReader(connection, topic)
+
+    def newest_term(self, offset_from: int) -> TermPut | None:
+        """The newest term recorded at `offset_from` or later; None if there is none, or the broker does not answer."""
+        found: TermPut | None = None
+        try:
+            for record in self._reader.read_to_end(offset_from, _POLL_DEADLINE_S):
+                if record.key == b"term" and isinstance(term := decode(record, topic=self._topic), TermPut):
+                    found = term
+        except (TemporaryError, DeadlineError) as error:
+            _LOG.debug("looking for the leader: %s", error)
+        return found
+
+    def close(self) -> None:
+        self._reader.close()

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from samzapy.adapters.web.client import HttpCoordinatorClient
@@ -15,13 +16,25 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_WAIT_MS = 2000
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Leader:
+    """Who leads, as the coordinator stream has it."""
+
+    term: int
+    url: str
+
+
 class HeartbeatThread:
     """Sends the content published last every `interval_ms` (`container.ports.Heartbeats`).
+
+    A heartbeat that nobody answers makes it look for a newer leader by itself: the container may be busy with a
+    restore for longer than a lease lasts, and reads no stream meanwhile.
 
     Args:
         identity: the part of the heartbeat that never changes, in its JSON form.
         on_alive: called with the CLOCK_BOOTTIME nanoseconds at which a heartbeat was *sent* that was answered
             `alive`; the lease counts from the sending, because the coordinator's clock starts no earlier.
+        find_leader: looks on the coordinator stream, from an offset on, for the newest leader; None: nothing new.
     """
 
     def __init__(
@@ -32,14 +45,18 @@ class HeartbeatThread:
         interval_ms: int,
         lease_ms: int,
         on_alive: Callable[[int], None],
+        find_leader: Callable[[int], Leader | None] = lambda offset_from: None,
     ) -> None:
         self._client = client
         self._identity = identity
         self._interval_s = interval_ms / 1000
         self._lease_s = lease_ms / 1000
         self._on_alive = on_alive
+        self._find_leader = find_leader
+        self._leader: Leader | None = None
         self._content: HeartbeatContent | None = None
         self._lock = threading.Lock()
+        self._leader_lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._given_up: str | None = None
@@ -52,16 +69,24 @@ class HeartbeatThread:
     def close(self) -> None:
         self._ended.set()
         self._wake.set()
-        self._thread.join(timeout=_ANSWER_WAIT_MS / 1000 + 1)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=_ANSWER_WAIT_MS / 1000 + 1)
 
     def publish(self, content: HeartbeatContent) -> None:
         before, self._content = self._content, content
+        if content.coordinator_url is not None:
+            self._lead_by(Leader(content.term, content.coordinator_url))
         # What somebody waits for is told at once; figures can wait for their turn.
         if before is None or (before.held, before.state, before.term) != (content.held, content.state, content.term):
             self._wake.set()
 
     def given_up(self) -> str | None:
         return self._given_up
+
+    def leader_url(self) -> str | None:
+        """The URL of the newest leader that is known; any thread may ask."""
+        leader = self._leader
+        return None if leader is None else leader.url
 
     def lease_ran_out_at_ms(self) -> int | None:
         until_s = self._lease_until_s
@@ -78,18 +103,34 @@ class HeartbeatThread:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._wake.clear()
-            self._send(_ANSWER_WAIT_MS)
+            content = self._content
+            if content is not None and not self._send(_ANSWER_WAIT_MS):
+                self._look_for_leader(content.stream_offset)
             self._wake.wait(self._interval_s)
+
+    def _look_for_leader(self, offset_from: int) -> None:
+        found = self._find_leader(offset_from)
+        if found is not None and self._lead_by(found):
+            self._wake.set()
+
+    def _lead_by(self, found: Leader) -> bool:
+        """Whether `found` is newer than the leader known so far."""
+        with self._leader_lock:
+            is_newer = self._leader is None or found.term > self._leader.term
+            if is_newer:
+                self._leader = found
+            return is_newer
 
     def _send(self, timeout_ms: int) -> bool:
         """One heartbeat; whether the leader answered it."""
         with self._lock:
-            content = self._content
-            if content is None or content.coordinator_url is None:
+            content, leader = self._content, self._leader
+            if content is None or leader is None:
                 return False
             sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
-            answer = self._client.heartbeat(content.coordinator_url, self._body(content), timeout_ms)
-            if answer is None or answer.term < content.term:
+            answer = self._client.heartbeat(leader.url, self._body(content), timeout_ms)
+            # A leader that was deposed while it slept does not know it yet.
+            if answer is None or self._leader is None or answer.term < self._leader.term:
                 return False
             if answer.alive:
                 self._lease_until_s = sent_at_s + self._lease_s

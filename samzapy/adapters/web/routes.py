@@ -57,6 +57,7 @@ class Answering:
         put: takes a heartbeat; False when there is no room.
         url: this coordinator's own, which is not named as that of the leader.
         lease_ms: a snapshot that was verified longer ago is not answered from.
+        leader: the URL of the leader as far as this process knows it from elsewhere; asked while it does not lead.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -64,6 +65,7 @@ class Answering:
     clock: Clock
     url: str
     lease_ms: int
+    leader: Callable[[], str | None]
 
     def leading(self) -> Snapshot | None:
         """The snapshot if it may be answered from."""
@@ -185,8 +187,8 @@ def _alive(snapshot: Snapshot, execution_id: str, *, alive: bool) -> Response:
 def _not_leading(answering: Answering) -> Response:
     snapshot = answering.snapshot()
     term = None if snapshot is None else snapshot.state.term
-    leader = None if term is None or term.url == answering.url else term.url
-    return JSONResponse({"leader": leader}, status_code=503)
+    known = answering.leader() or (None if term is None else term.url)
+    return JSONResponse({"leader": None if known == answering.url else known}, status_code=503)
 
 
 def _wrong(status_code: int, reason: str) -> Response:

@@ -30,7 +30,7 @@ class CoordinatorServer:
 
     Args:
         host, port: to bind to; port 0 takes any free one.
-        snapshot, put, lease_ms: see `routes.Answering`.
+        snapshot, put, lease_ms, leader: see `routes.Answering`.
         advertised_host: the name that others reach `host` by, where it is another.
     """
 
@@ -43,6 +43,7 @@ class CoordinatorServer:
         put: Callable[[Heartbeat], bool],
         clock: Clock,
         lease_ms: int,
+        leader: Callable[[], str | None] = lambda: None,
         advertised_host: str | None = None,
     ) -> None:
         self._host = host
@@ -51,6 +52,7 @@ class CoordinatorServer:
         self._put = put
         self._clock = clock
         self._lease_ms = lease_ms
+        self._leader = leader
         self._advertised_host = advertised_host if advertised_host is not None else host
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
@@ -68,7 +70,14 @@ class CoordinatorServer:
         port = self._socket.getsockname()[1]
         url = f"http://{self._advertised_host}:{port}"
         app = make_app(
-            Answering(snapshot=self._snapshot, put=self._put, clock=self._clock, url=url, lease_ms=self._lease_ms),
+            Answering(
+                snapshot=self._snapshot,
+                put=self._put,
+                clock=self._clock,
+                url=url,
+                lease_ms=self._lease_ms,
+                leader=self._leader,
+            ),
             sorted({self._host, self._advertised_host, "localhost", "127.0.0.1"}),
         )
         self._server = uvicorn.Server(

@@ -38,7 +38,9 @@ class Job:
             put=self.inbox.put,
             clock=self.world.clock,
             lease_ms=10_000,
+            leader=lambda: self.leader,
         )
+        self.leader = None
         self.url = self.server.start()
 
     def lead(self):
@@ -169,6 +171,14 @@ def test_a_coordinator_that_was_stopped_for_longer_than_a_lease_answers_503(job)
     job.world.clock.advance(10_001)
 
     assert (503, {"leader": "http://a:1"}) == job.ask("GET", "/status")
+
+
+def test_a_candidate_that_never_led_names_the_leader_that_its_container_knows(job):
+    job.leader = "http://c:1"
+    assert (503, {"leader": "http://c:1"}) == job.ask("GET", "/status")
+
+    job.leader = job.url
+    assert (503, {"leader": None}) == job.ask("GET", "/status")
 
 
 def test_who_was_taken_over_from_names_the_new_leader(job):

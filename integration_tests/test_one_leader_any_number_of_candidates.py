@@ -1,0 +1,182 @@
+"""Candidates of one job on a real broker, without Spark: who leads, and for how long it takes to notice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from integration_tests.candidates import CandidateProcess, Contest
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.election import KafkaElection
+from samzapy.config import JobConfig
+from samzapy.errors import ConfigError
+from samzapy.stream.codec import parse_headers
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.builders import a_config
+from samzapy.testing.waiting import wait_until
+
+CONFIG: JobConfig = a_config()
+JOINS = 20
+STOPPED_S = 9.0
+"""Longer than the session, and longer than a leader may answer without a look at its stream (both 6 s)."""
+
+
+@pytest.fixture
+def contest(broker: DevBroker) -> Iterator[Contest]:
+    with Contest(broker.bootstrap_servers) as found:
+        yield found
+
+
+@pytest.fixture
+def leader(contest: Contest) -> CandidateProcess:
+    found = contest.candidate()
+    wait_until(found.leads, 30, "the only candidate to lead")
+    return found
+
+
+def election(contest: Contest, **settings: float) -> KafkaElection:
+    found = KafkaElection(
+        contest.connection,
+        f"{contest.job_name}-1",
+        session_ms=CONFIG.election_session_ms,
+        heartbeat_ms=CONFIG.election_heartbeat_ms,
+        **settings,
+    )
+    found.start()
+    return found
+
+
+def test_a_second_candidate_that_joins_twenty_times_ends_no_term(contest: Contest, leader: CandidateProcess) -> None:
+    answers: list[bool] = []
+    ended = threading.Event()
+
+    def ask_all_the_time() -> None:
+        while not ended.wait(0.02):
+            answers.append(leader.leads())
+
+    asking = threading.Thread(target=ask_all_the_time)
+    asking.start()
+    try:
+        members = []
+        for _ in range(JOINS):
+            joined = election(contest)
+            members.append(joined.wait(400))
+            joined.close()
+    finally:
+        ended.set()
+        asking.join()
+
+    assert [False] * JOINS == members
+    assert [(1, leader.pid)] == [(term.term, term.pid) for term in contest.terms()]
+    assert answers
+    assert all(answers), f"{answers.count(False)} of {len(answers)} answers were not a leader's"
+
+
+def test_the_joins_really_were_rebalances(contest: Contest) -> None:
+    """A candidate that leaves in good order hands its seat on within a second or two, not after a session."""
+    first = election(contest)
+    assert first.wait(15_000)
+    second = election(contest)
+    assert not second.wait(1500)
+    began_s = time.monotonic()
+
+    first.close()
+
+    try:
+        assert second.wait(15_000)
+        assert time.monotonic() - began_s < CONFIG.election_session_ms / 1000
+    finally:
+        second.close()
+
+
+def test_who_rejoins_stands_behind_the_others(contest: Contest) -> None:
+    first = election(contest)
+    assert first.wait(15_000)
+    second = election(contest)
+    try:
+        assert not second.wait(1500)
+
+        first.rejoin()
+
+        assert not first.wait(0)
+        assert second.wait(15_000)
+        assert not first.wait(1500)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_seat_that_nobody_asks_for_is_given_up(contest: Contest) -> None:
+    """A coordinator that hangs must not keep the others out for ever."""
+    hanging = election(contest, asked_within_s=3.0)
+    assert hanging.wait(15_000)
+    second = election(contest)
+    try:
+        assert second.wait(30_000)
+    finally:
+        hanging.close()
+        second.close()
+
+
+def test_a_session_that_the_broker_does_not_allow_is_named(broker: DevBroker, contest: Contest) -> None:
+    connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+    too_short = KafkaElection(connection, f"{contest.job_name}-1", session_ms=100, heartbeat_ms=30)
+    too_short.start()
+    try:
+        with pytest.raises(ConfigError, match=r"job\.coordinator\.election\.session\.ms"):
+            too_short.wait(15_000)
+    finally:
+        too_short.close()
+
+
+def test_a_killed_leader_is_replaced_and_its_successor_goes_on_in_the_next_term(
+    contest: Contest, leader: CandidateProcess
+) -> None:
+    others = [contest.candidate(), contest.candidate()]
+
+    leader.kill()
+
+    term = contest.wait_for_term(2)
+    assert term.pid in {other.pid for other in others}
+    successor = next(other for other in others if other.pid == term.pid)
+    wait_until(successor.leads, 10, "the successor to answer")
+    assert [1, 2] == [found.term for found in contest.terms()]
+
+
+def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Contest, leader: CandidateProcess) -> None:
+    """SIGSTOP for longer than the session, SIGCONT: from then on it is a candidate, and can lead again (H05, H06)."""
+    other = contest.candidate()
+    assert not other.leads()
+
+    leader.stop()
+    stopped_s = time.monotonic()
+    second = contest.wait_for_term(2)
+    wait_until(other.leads, 10, "the other one to lead")
+    wait_until(lambda: time.monotonic() - stopped_s > STOPPED_S, 2 * STOPPED_S, "the stop to have been long enough")
+    leader.go_on()
+
+    answers = [leader.ask() for _ in range(50)]
+    assert {503} == {code for code, _ in answers}
+    wait_until(lambda: leader.ask()[1]["leader"] == other.url, 10, "the old leader to name the new one")
+    assert second.pid == other.pid
+    after = [record for record in contest.records() if record.offset >= second.offset]
+    assert {2} == {parse_headers(record.headers).term for record in after}
+
+    other.kill()
+
+    assert leader.pid == contest.wait_for_term(3).pid
+    wait_until(leader.leads, 10, "the old leader to lead again")
+
+
+def test_a_single_candidate_that_was_stopped_leads_again(contest: Contest, leader: CandidateProcess) -> None:
+    """Fenced by nobody, out of the group all the same: its own time-out must not end its candidacy (H06)."""
+    leader.stop()
+    stopped_s = time.monotonic()
+    wait_until(lambda: time.monotonic() - stopped_s > STOPPED_S, 2 * STOPPED_S, "the session to run out")
+    leader.go_on()
+
+    assert leader.pid == contest.wait_for_term(2, deadline_s=15).pid
+    wait_until(leader.leads, 10, "it to lead again")

@@ -1,0 +1,225 @@
+"""The part of the composition root that leads a job, or waits to: election, HTTP server and coordinator of a process.
+
+It needs no Spark, so whatever concerns only the leading can be tried with processes that start in a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.election import KafkaElection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
+from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.adapters.web.inbox import CommandInbox
+from samzapy.adapters.web.server import CoordinatorServer
+from samzapy.config import JobConfig
+from samzapy.coordinator.candidate import Candidate
+from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.coordinator.topic_watch import topics_of
+from samzapy.errors import DeadlineError, ProducerError, SamzapyError, TemporaryError
+from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.topics import coordinator_topic
+
+_LOG = logging.getLogger(__name__)
+_ROUND_MS = 200
+_OFFICE_PAUSE_S = 1.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # compared with, not bound to
+
+
+class SystemClock:
+    """The clocks of this host."""
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """This process and its host, as records name them."""
+
+    host: str
+    boot_id: str
+    pid: int
+    process_started_ms: int
+
+    @classmethod
+    def now(cls) -> Here:
+        own = ProcessIdentity.of(os.getpid())
+        return cls(
+            host=socket.gethostname(),
+            boot_id=own.boot_id,
+            pid=own.pid,
+            process_started_ms=own.started_ticks * 1000 // _TICKS_PER_S,
+        )
+
+
+class HostProcesses:
+    """Looks at processes of this host (`coordinator.ports.Processes`)."""
+
+    def __init__(self, boot_id: str) -> None:
+        self._boot_id = boot_id
+
+    def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
+        if boot_id != self._boot_id:
+            return None
+        try:
+            found = ProcessIdentity.of(pid)
+        except ProcessLookupError:
+            return False
+        return found.started_ticks * 1000 // _TICKS_PER_S == process_started_ms and found.is_alive()
+
+
+class Coordination:
+    """This process as a candidate, from `start` to `close`. An error that nobody here can mend ends it: `fatal`.
+
+    Args:
+        submission: see `coordinator.candidate.Candidate`.
+        on_end: called with a reason when it ended by an error.
+        leader: the URL of the leader as far as this process knows it; told to whoever asks the wrong one.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        here: Here,
+        connection: KafkaConnection,
+        *,
+        submission: Callable[[], SubmitJob],
+        on_end: Callable[[str], None],
+        leader: Callable[[], str | None],
+    ) -> None:
+        self._config = config
+        self._here = here
+        self._connection = connection
+        self._submission = submission
+        self._on_end = on_end
+        self._commands = CommandInbox()
+        self._service: CoordinatorService | None = None
+        self._server = CoordinatorServer(
+            host=config.coordinator_host,
+            port=config.coordinator_port,
+            advertised_host=advertised_host(config, here),
+            snapshot=lambda: None if self._service is None else self._service.status(),
+            put=self._commands.put,
+            clock=SystemClock(),
+            # Without a look at its stream for a session another one may have been elected.
+            lease_ms=min(config.lease_ms, config.election_session_ms),
+            leader=leader,
+        )
+        self._election = KafkaElection(
+            connection,
+            config.job,
+            session_ms=config.election_session_ms,
+            heartbeat_ms=config.election_heartbeat_ms,
+        )
+        self._topics = TopicWatch(
+            KafkaAdmin(connection),
+            names=self._topics_to_watch,
+            put=self._commands.put,
+            interval_ms=config.topic_check_ms,
+        )
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="samzapy-coordinator", daemon=True)
+        self.fatal: SamzapyError | None = None
+
+    def start(self) -> str:
+        """Answer, stand for election, lead when elected; return the URL.
+
+        Raises:
+            ConfigError, DeadlineError: the HTTP server cannot be started.
+        """
+        url = self._server.start()
+        self._service = self._coordinator(url)
+        self._election.start()
+        self._thread.start()
+        self._topics.start()
+        return url
+
+    def close(self, timeout_s: float) -> None:
+        """Handle what has arrived, then end; the seat is given up, so that another one leads within a second."""
+        self._topics.close()
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        self._election.close()
+        self._server.stop()
+
+    def _coordinator(self, url: str) -> CoordinatorService:
+        config, here, connection = self._config, self._here, self._connection
+        return CoordinatorService(
+            log=KafkaLog(
+                connection,
+                coordinator_topic(config.job),
+                coordinator_transactional_id(config.job),
+                transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
+            ),
+            config=config,
+            identity=CoordinatorIdentity(
+                coordinator_id=f"coordinator-{uuid.uuid4().hex}",
+                host=here.host,
+                boot_id=here.boot_id,
+                pid=here.pid,
+                process_started_ms=here.process_started_ms,
+                url=url,
+            ),
+            clock=SystemClock(),
+            commands=self._commands,
+            fencing=KafkaFence(connection),
+            positions=KafkaPositions(connection, config.job),
+            processes=HostProcesses(here.boot_id),
+        )
+
+    def _topics_to_watch(self) -> Sequence[str]:
+        """The job's topics, while this process leads."""
+        service = self._service
+        return topics_of(service.status().state) if service is not None and service.leads else ()
+
+    def _run(self) -> None:
+        assert self._service is not None, "start comes first"
+        candidate = Candidate(self._service, self._election, self._submission)
+        try:
+            while not self._ended.is_set():
+                self._one_round(candidate, _ROUND_MS)
+            # What arrived before the end was asked for: the last heartbeat of this process's container.
+            if self._service.leads:
+                self._one_round(candidate, 0)
+        except SamzapyError as error:
+            self.fatal = error
+        except BaseException as error:
+            # A coordinator that looks alive and is not would be worse than none (H80).
+            _LOG.exception("the coordinator failed")
+            self.fatal = SamzapyError(f"the coordinator failed: {type(error).__name__}: {error}")
+            raise
+        finally:
+            if self.fatal is not None:
+                self._on_end("the coordinator ended")
+
+    def _one_round(self, candidate: Candidate, timeout_ms: int) -> None:
+        try:
+            candidate.run_once(timeout_ms)
+        except (TemporaryError, DeadlineError, ProducerError) as error:
+            _LOG.warning("the coordinator left office and stands again: %s", error)
+            self._ended.wait(_OFFICE_PAUSE_S)
+
+
+def advertised_host(config: JobConfig, here: Here) -> str:
+    """The name by which containers on other hosts find this coordinator; an address that means "any" is none."""
+    if config.coordinator_advertised_host is not None:
+        return config.coordinator_advertised_host
+    return here.host if config.coordinator_host == _ANY_ADDRESS else config.coordinator_host

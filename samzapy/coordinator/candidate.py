@@ -1,0 +1,63 @@
+"""When a process leads: it stands for election, and holds office while it is elected and nobody fences it.
+
+Theory. Two things say who leads, and they may disagree for a while. The election is a hint: it makes the candidates
+take office one after the other and not all at once. The transactional id of the coordinator stream is the lock: what
+is committed under it is decided, whatever anybody believes. So losing the seat ends a term at once, being fenced ends
+it too, and nothing else does; other candidates that come and go in the meantime are none of the leader's business.
+
+Whoever was fenced by a newer leader drops everything and stands again behind the others (law L5): its seat, if it
+still has one, is a hint that has proven wrong. Whoever merely failed (no broker answered, a transaction ended in
+doubt) keeps the seat and takes office again, because nobody else would fare better.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.ports import Election
+from samzapy.coordinator.service import CoordinatorService
+from samzapy.errors import FencedError
+
+_LOG = logging.getLogger(__name__)
+
+
+class Candidate:
+    """One process that would lead, for `service`; driven by one thread.
+
+    Args:
+        submission: the job as it is to be handed in at the beginning of a term. Asked each time, because the inputs
+            may have grown since the process was started.
+    """
+
+    def __init__(self, service: CoordinatorService, election: Election, submission: Callable[[], SubmitJob]) -> None:
+        self._service = service
+        self._election = election
+        self._submission = submission
+
+    def run_once(self, timeout_ms: int) -> None:
+        """Wait for the seat, take office, or do one round in office; each waits at most `timeout_ms` for news.
+
+        Raises:
+            TemporaryError, DeadlineError, ProducerError: the term is over; call again after a little while.
+            ConfigError, DataError: the job cannot be led as it is.
+        """
+        service = self._service
+        if not self._election.wait(0 if service.leads else timeout_ms):
+            if service.leads:
+                _LOG.warning("lost the seat in the election: the term ends, and this process is a candidate again")
+                service.leave_office()
+            return
+        try:
+            if not service.leads:
+                service.take_office()
+                service.submit(self._submission())
+            service.run_once(timeout_ms)
+        except FencedError as error:
+            _LOG.warning("left office and stands again behind the others: %s", error)
+            service.leave_office()
+            self._election.rejoin()
+        except BaseException:
+            service.leave_office()
+            raise

@@ -1,0 +1,133 @@
+"""To whom heartbeats go, and whose answers count. The coordinators are told what to answer."""
+
+import threading
+
+import pytest
+
+from samzapy.adapters.web.client import HeartbeatAnswer
+from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
+from samzapy.container.ports import HeartbeatContent
+from samzapy.testing.waiting import wait_until
+
+
+class Coordinators:
+    """What answers at which URL; None or absent: nobody."""
+
+    def __init__(self, **answers):
+        self.answers = {f"http://{name}:1": answer for name, answer in answers.items()}
+        self.asked = []
+
+    def heartbeat(self, url, body, timeout_ms):
+        self.asked.append((url, body["streamOffset"]))
+        return self.answers.get(url)
+
+
+def content(url="http://a:1", term=1, offset=10):
+    return HeartbeatContent(
+        coordinator_url=url, term=term, state="RUNNING", stream_offset=offset, held=(), figures={}, reason=""
+    )
+
+
+class Sender:
+    """A heartbeat thread, and what it told of leases and asked of the stream."""
+
+    def __init__(self, coordinators, newer=None):
+        self.leases = []
+        self.looked_from = []
+        self.newer = newer
+        self.thread = HeartbeatThread(
+            coordinators,
+            identity={"job": "flights-1", "executionId": "e1"},
+            interval_ms=5,
+            lease_ms=60_000,
+            on_alive=self.leases.append,
+            find_leader=self.find,
+        )
+
+    def find(self, offset_from):
+        self.looked_from.append(offset_from)
+        return self.newer
+
+
+@pytest.fixture
+def started():
+    senders = []
+
+    def start(*args, **kwargs):
+        sender = Sender(*args, **kwargs)
+        senders.append(sender)
+        sender.thread.start()
+        return sender
+
+    yield start
+    for sender in senders:
+        sender.thread.close()
+
+
+def until(condition, what):
+    wait_until(condition, 10, what)
+
+
+def test_the_leader_on_the_stream_is_asked_and_its_answer_extends_the_lease(started):
+    coordinators = Coordinators(a=HeartbeatAnswer(alive=True, term=1))
+    sender = started(coordinators)
+
+    sender.thread.publish(content())
+
+    until(lambda: len(sender.leases) > 1, "two leases")
+    assert [] == sender.looked_from
+    assert "http://a:1" == sender.thread.leader_url()
+
+
+def test_an_answer_of_a_term_below_the_newest_that_was_read_does_not_count(started):
+    """An old leader that wakes up behind a URL that is used again."""
+    coordinators = Coordinators(a=HeartbeatAnswer(alive=False, term=1))
+    sender = started(coordinators)
+
+    sender.thread.publish(content(term=2))
+
+    until(lambda: len(coordinators.asked) > 2, "three heartbeats")
+    assert ([], None) == (sender.leases, sender.thread.given_up())
+
+
+def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same(started):
+    """A restore may take longer than a lease: nobody may be given up for that."""
+    coordinators = Coordinators(b=HeartbeatAnswer(alive=True, term=2))
+    sender = started(coordinators, newer=Leader(2, "http://b:1"))
+
+    sender.thread.publish(content(offset=10))
+
+    until(lambda: sender.leases, "an answer of the new leader")
+    assert ("http://a:1", 10) == coordinators.asked[0]
+    assert ("http://b:1", 10) == coordinators.asked[-1]
+    assert {10} == set(sender.looked_from)
+    assert "http://b:1" == sender.thread.leader_url()
+
+
+def test_what_the_container_publishes_from_an_older_reading_does_not_bring_the_old_leader_back(started):
+    coordinators = Coordinators(a=HeartbeatAnswer(alive=True, term=1), b=HeartbeatAnswer(alive=True, term=2))
+    sender = started(coordinators)
+    sender.thread.publish(content("http://b:1", term=2))
+    until(lambda: sender.leases, "an answer of the new leader")
+
+    sender.thread.publish(content("http://a:1", term=1))
+
+    before = len(coordinators.asked)
+    until(lambda: len(coordinators.asked) > before + 2, "more heartbeats")
+    assert {"http://b:1"} == {url for url, _ in coordinators.asked}
+
+
+def test_nobody_is_asked_before_a_leader_is_known(started):
+    coordinators = Coordinators()
+    sender = started(coordinators)
+    looked = threading.Event()
+    sender.find = lambda offset_from: looked.set()
+
+    sender.thread.publish(content(url=None, term=0))
+
+    assert None is sender.thread.leader_url()
+    assert [] == coordinators.asked
+
+
+def test_one_that_was_never_started_can_be_closed():
+    Sender(Coordinators()).thread.close()

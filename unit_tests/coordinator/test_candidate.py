@@ -1,0 +1,191 @@
+"""Candidates on one memory log: who leads when the election and the lock agree, and when they do not."""
+
+import pytest
+
+from samzapy.coordinator.candidate import Candidate
+from samzapy.coordinator.replay import replay
+from samzapy.errors import BrokerUnavailableError, TopicPolicyError
+from samzapy.stream.codec import decode
+from samzapy.stream.records import TermPut
+from samzapy.testing.builders import a_heartbeat, a_submission
+from unit_tests.coordinator.world import World
+
+
+class Seat:
+    """An election whose outcome is told to it."""
+
+    def __init__(self):
+        self.elected = False
+        self.rejoins = 0
+        self.waited = []
+
+    def wait(self, timeout_ms):
+        self.waited.append(timeout_ms)
+        return self.elected
+
+    def rejoin(self):
+        self.rejoins += 1
+        self.elected = False
+
+
+class Standing:
+    """A candidate, its seat and its coordinator."""
+
+    def __init__(self, world, name, *, pid, submission=None):
+        self.seat = Seat()
+        self.service = world.coordinator(name, pid=pid)
+        self.candidate = Candidate(self.service, self.seat, submission or (lambda: a_submission(config=world.config)))
+
+    def run(self, elected=None):
+        if elected is not None:
+            self.seat.elected = elected
+        self.candidate.run_once(0)
+
+
+@pytest.fixture
+def world():
+    found = World()
+    # All on one host, all alive.
+    found.alive.update({1: True, 2: True, 3: True})
+    return found
+
+
+def terms(world):
+    decoded = [decode(found, topic="t") for found in world.log().read()]
+    return [(record.term, record.coordinator_id) for record in decoded if isinstance(record, TermPut)]
+
+
+def test_who_is_not_elected_writes_nothing(world):
+    a = Standing(world, "a", pid=1)
+
+    a.run(elected=False)
+
+    assert ([], False) == (terms(world), a.service.leads)
+
+
+def test_the_elected_one_leads_and_hands_in_the_job_once_per_term(world):
+    asked = []
+    a = Standing(world, "a", pid=1, submission=lambda: asked.append(1) or a_submission(config=world.config))
+
+    a.run(elected=True)
+    a.run()
+    a.run()
+
+    assert [(1, "a")] == terms(world)
+    assert (True, [1]) == (a.service.leads, asked)
+    assert a.service.status().state.generation.generation == 1
+
+
+def test_others_that_come_and_go_end_no_term(world):
+    a = Standing(world, "a", pid=1)
+    a.run(elected=True)
+
+    for number in range(20):
+        Standing(world, f"b{number}", pid=2).run(elected=False)
+        a.run()
+
+    assert [(1, "a")] == terms(world)
+
+
+def test_losing_the_seat_ends_the_term_and_getting_it_back_begins_another(world):
+    a = Standing(world, "a", pid=1)
+    a.run(elected=True)
+
+    a.run(elected=False)
+    assert (False, None) == (a.service.leads, a.service.status().verified_ms)
+    a.run(elected=True)
+
+    assert [(1, "a"), (2, "a")] == terms(world)
+
+
+def test_who_was_elected_after_another_had_led_in_between_takes_over_at_the_first_try(world):
+    a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
+    a.run(elected=True)
+    a.run(elected=False)
+    b.run(elected=True)
+    b.run(elected=False)
+
+    a.run(elected=True)
+
+    assert [(1, "a"), (2, "b"), (3, "a")] == terms(world)
+    assert 0 == a.seat.rejoins
+
+
+def test_one_that_slept_and_still_believes_in_its_seat_writes_nothing_and_stands_behind_the_others(world):
+    """The hint and the lock disagree: the lock wins (H05, H08)."""
+    a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
+    a.run(elected=True)
+    b.run(elected=True)
+    end = world.topic.end_offset
+    world.clock.advance(60_000)
+    world.queue.append(a_heartbeat())
+
+    a.run()
+
+    assert (end, False, 1) == (world.topic.end_offset, a.service.leads, a.seat.rejoins)
+    b.run()
+    assert b.service.leads
+    assert [(1, "a"), (2, "b")] == terms(world)
+
+
+def test_one_whose_append_was_fenced_by_a_newer_leader_stands_behind_the_others(world):
+    a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
+    a.run(elected=True)
+    b.run(elected=True)
+    # No look at the tail is due: the append itself meets the fence.
+    world.queue.append(a_heartbeat())
+
+    a.run()
+
+    assert (False, 1) == (a.service.leads, a.seat.rejoins)
+    assert [(1, "a"), (2, "b")] == terms(world)
+
+
+def test_a_broker_that_does_not_answer_ends_the_term_but_not_the_candidacy(world):
+    answers = iter([BrokerUnavailableError("no broker answered"), None])
+
+    def submission():
+        if (error := next(answers)) is not None:
+            raise error
+        return a_submission(config=world.config)
+
+    a = Standing(world, "a", pid=1, submission=submission)
+
+    with pytest.raises(BrokerUnavailableError):
+        a.run(elected=True)
+    assert (False, 0) == (a.service.leads, a.seat.rejoins)
+    a.run()
+
+    assert [(1, "a"), (2, "a")] == terms(world)
+
+
+def test_a_job_that_cannot_be_led_is_told_and_not_led(world):
+    def submission():
+        raise TopicPolicyError("wanted 1 partition, found 2")
+
+    a = Standing(world, "a", pid=1, submission=submission)
+
+    with pytest.raises(TopicPolicyError):
+        a.run(elected=True)
+    assert not a.service.leads
+
+
+def test_what_was_said_to_an_earlier_term_is_not_heard_in_a_later_one(world):
+    a = Standing(world, "a", pid=1)
+    a.run(elected=True)
+    world.queue.append(a_heartbeat(execution_id="long-gone"))
+
+    a.run(elected=False)
+    a.run(elected=True)
+
+    assert {} == replay(world.log().read(), topic="t").state.containers
+
+
+def test_a_leader_does_not_wait_for_the_election(world):
+    a = Standing(world, "a", pid=1)
+    a.seat.elected = True
+
+    a.candidate.run_once(500)
+    a.candidate.run_once(500)
+
+    assert [500, 0] == a.seat.waited
