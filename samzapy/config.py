@@ -17,6 +17,8 @@ from typing import Final
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 
 SERDES: Final = ("bytes", "string", "json")
+ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
+PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 REQUIRED: Final = object()
 
 
@@ -56,8 +58,29 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="task.partition.scheme",
         default="max",
-        choices=("max",),
-        meaning="How partitions become tasks; `max`: one task per input partition, in the order of task.inputs.",
+        choices=PARTITION_SCHEMES,
+        meaning="How partitions become tasks. `max` and `group-by-ssp`: a task for each partition of each input. "
+        "`group-by-partition`: a task for each partition number. `cogroup`: as many tasks as the greatest common "
+        "divisor of the inputs' partition counts, so that a key of several inputs is in one task. "
+        "`all-ssps-to-single-task`: a task for each processor, which reads everything.",
+    ),
+    ConfigKey(
+        name="task.broadcast.inputs",
+        kind="list",
+        default="",
+        meaning="Streams of which every task reads every message: `kafka.rules#0`, `kafka.rules#[0-3]`, "
+        "or all partitions, `kafka.rules`.",
+    ),
+    ConfigKey(
+        name="job.systemstreampartition.grouper.factory",
+        kind="factory",
+        meaning="The job's own way from partitions to tasks, `module:Class` of a module beside the job file; "
+        "instead of task.partition.scheme.",
+    ),
+    ConfigKey(
+        name="task.name.grouper.factory",
+        kind="factory",
+        meaning="The job's own way from tasks to processors, `module:Class` of a module beside the job file.",
     ),
     ConfigKey(
         name="task.error.policy",
@@ -276,10 +299,16 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
 _PLACEHOLDER = re.compile(r"<\w+>")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
+_FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _PATTERN_SIGN = "~"
 # A comma in `orders-[a-z]{2,3}` is the pattern's.
 _BETWEEN_INPUTS = re.compile(r",(?![^{}]*\})")
+# Six digits: more partitions than any topic has, and few enough to list.
+_PARTITION = r"(?:0|[1-9][0-9]{0,5})"
+_BROADCAST = re.compile(
+    rf"(?P<stream>[^\s#]+)(?:#(?:(?P<one>{_PARTITION})|\[(?P<first>{_PARTITION})-(?P<last>{_PARTITION})\]))?"
+)
 MESSAGE_BYTES_MAX: Final = 1_048_588
 """The largest batch, and so the largest record, that a topic takes by default; librdkafka's own limit is lower."""
 _FRAME_BYTES = 1_024
@@ -319,6 +348,14 @@ class StoreConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastInput:
+    """A stream (`system.stream`) that every task reads: the partitions named, in order, or all if None."""
+
+    system_stream: str
+    partitions: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoss:
     """The operator's word: `[offset_from, offset_to)` of `ssp_kb` (text form) is given up."""
 
@@ -333,6 +370,7 @@ class JobConfig:
 
     Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
     patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place.
+    `broadcast_inputs` are ordered by stream, each once. Grouper factories are `module:Class` texts.
     """
 
     properties: Mapping[str, str]
@@ -341,7 +379,10 @@ class JobConfig:
     default_system: str
     inputs: tuple[str, ...]
     input_patterns: tuple[str, ...]
+    broadcast_inputs: tuple[BroadcastInput, ...]
     partition_scheme: str
+    ssp_grouper_factory: str | None
+    task_name_grouper_factory: str | None
     error_policy: str
     dead_letter_output: str | None
     transaction_max_ms: int
@@ -372,6 +413,16 @@ class JobConfig:
     def job(self) -> str:
         """`<job.name>-<job.id>`, the name that topics and transactional ids carry."""
         return f"{self.job_name}-{self.job_id}"
+
+    @property
+    def streams_read(self) -> tuple[str, ...]:
+        """Every stream whose partitions a plan must know: the inputs in their order, then the broadcast ones."""
+        return (*self.inputs, *(item.system_stream for item in self.broadcast_inputs))
+
+    @property
+    def grouping(self) -> str:
+        """What makes the tasks, in a word for the record: the job's own grouper, or the scheme."""
+        return self.ssp_grouper_factory or self.partition_scheme
 
     def bootstrap_servers(self, system: str) -> str:
         """Addresses of `system`. Raises ConfigError when it has none."""
@@ -545,7 +596,10 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         default_system=default_system,
         inputs=(),
         input_patterns=(),
+        broadcast_inputs=(),
         partition_scheme=text("task.partition.scheme"),
+        ssp_grouper_factory=values["job.systemstreampartition.grouper.factory"],
+        task_name_grouper_factory=values["task.name.grouper.factory"],
         error_policy=text("task.error.policy"),
         dead_letter_output=values["task.dead.letter.output"],
         transaction_max_ms=number("task.transaction.max.ms"),
@@ -579,6 +633,7 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         config,
         inputs=inputs,
         input_patterns=(*recorded, *(item for item in inputs if is_pattern(item))),
+        broadcast_inputs=_broadcast_inputs(_items(text("task.broadcast.inputs")), config),
         dead_letter_output=None if dead_letter is None else config.qualified(dead_letter),
     )
 
@@ -607,6 +662,8 @@ def _check_together(config: JobConfig) -> None:
             f"task.inputs: wanted streams of job.default.system ({config.default_system}), which the job connects to, "
             f"found {', '.join(config.inputs)}; set job.default.system={systems[0]}"
         )
+    _check_broadcast(config)
+    _check_grouping(config)
     if config.dead_letter_output is not None and not config.dead_letter_output.startswith(
         f"{config.default_system}."
     ):
@@ -684,16 +741,89 @@ def _check_streams(config: JobConfig) -> None:
             _compiled(key, stream.removeprefix(_PATTERN_SIGN))
         elif matched["setting"] in _OF_INPUTS and not _may_be_read(named, config):
             raise ConfigError(
-                f"{key}: wanted a stream of task.inputs ({', '.join(config.inputs)}), found {named}, which the job "
-                f"does not read{_nearest(named, config.inputs)}"
+                f"{key}: wanted a stream of task.inputs or task.broadcast.inputs ({', '.join(config.streams_read)}), "
+                f"found {named}, which the job does not read{_nearest(named, config.streams_read)}"
             )
 
 
 def _may_be_read(system_stream: str, config: JobConfig) -> bool:
     system, _, stream = system_stream.partition(".")
-    return system_stream in config.inputs or any(
+    return system_stream in config.streams_read or any(
         item.startswith(f"{system}.") and re.fullmatch(pattern_of(item), stream) for item in config.input_patterns
     )
+
+
+def _check_broadcast(config: JobConfig) -> None:
+    for item in config.broadcast_inputs:
+        if item.system_stream in config.inputs:
+            raise ConfigError(
+                f"task.broadcast.inputs: {item.system_stream} stands in task.inputs too. The partitions of an input "
+                "are divided among the tasks, those of a broadcast input are read by each; take it out of one of them"
+            )
+        if not item.system_stream.startswith(f"{config.default_system}."):
+            raise ConfigError(
+                f"task.broadcast.inputs: wanted streams of job.default.system ({config.default_system}), which the job "
+                f"connects to, found {item.system_stream}"
+            )
+
+
+def _check_grouping(config: JobConfig) -> None:
+    if config.ssp_grouper_factory is not None and config.properties.get("task.partition.scheme"):
+        raise ConfigError(
+            f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}: it makes the tasks instead of "
+            "task.partition.scheme, which is set too; remove one of the two lines"
+        )
+    if config.ssp_grouper_factory is not None or config.partition_scheme != ALL_SSPS_TO_SINGLE_TASK:
+        return
+    here = f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}"
+    if config.broadcast_inputs:
+        raise ConfigError(
+            f"{here}: each task reads every input, so task.broadcast.inputs says nothing more; "
+            "move its streams to task.inputs"
+        )
+    if config.stores:
+        raise ConfigError(
+            f"{here}: wanted no stores, found {', '.join(store.name for store in config.stores)}. Tasks come and go "
+            "with processors there, and a key's messages are in all of them, so no task keeps a key's state; "
+            "choose another scheme"
+        )
+    if config.task_name_grouper_factory is not None:
+        raise ConfigError(
+            f"{here}: each processor has its own task, so task.name.grouper.factory cannot move any; remove the line"
+        )
+
+
+def _broadcast_inputs(items: Iterable[str], config: JobConfig) -> tuple[BroadcastInput, ...]:
+    found: dict[str, set[int] | None] = {}
+    for item in items:
+        matched = _BROADCAST.fullmatch(item)
+        if matched is None:
+            raise ConfigError(
+                "task.broadcast.inputs: wanted a partition (kafka.rules#0), a range (kafka.rules#[0-3]) or a whole "
+                f"stream (kafka.rules), found {item!r}"
+            )
+        stream = config.qualified(matched["stream"])
+        partitions = _broadcast_partitions(matched, item)
+        before = found.get(stream, set())
+        found[stream] = None if partitions is None or before is None else before | partitions
+    return tuple(
+        BroadcastInput(
+            system_stream=stream,
+            partitions=None if (partitions := found[stream]) is None else tuple(sorted(partitions)),
+        )
+        for stream in sorted(found)
+    )
+
+
+def _broadcast_partitions(matched: re.Match[str], item: str) -> set[int] | None:
+    if matched["one"] is not None:
+        return {int(matched["one"])}
+    if matched["first"] is None:
+        return None
+    first, last = int(matched["first"]), int(matched["last"])
+    if first > last:
+        raise ConfigError(f"task.broadcast.inputs: wanted a range that begins with its smaller end, found {item!r}")
+    return set(range(first, last + 1))
 
 
 def _stores(properties: Mapping[str, str]) -> tuple[StoreConfig, ...]:
@@ -761,6 +891,8 @@ def _check_value(spec: ConfigKey, key: str, value: str) -> None:
         raise ConfigError(f"{key}: wanted a number from {spec.least} to {spec.most}, found {value}")
     if spec.kind == "name" and not _NAME.fullmatch(value):
         raise ConfigError(f"{key}: wanted letters, digits, dots, dashes or underscores, found {value!r}")
+    if spec.kind == "factory" and not _FACTORY.fullmatch(value):
+        raise ConfigError(f"{key}: wanted module:Class (groupers:ByCustomer), found {value!r}")
     if spec.kind == "id" and not _ID.fullmatch(value):
         raise ConfigError(f"{key}: wanted letters, digits and underscores (no dashes), found {value!r}")
 

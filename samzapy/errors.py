@@ -5,6 +5,7 @@ SamzapyError                          exit 1
 ├── ConfigError                       the operator, before anything started       exit 2
 │   ├── UnknownConfigKeyError         ...says the nearest known key
 │   ├── PartitionSchemeError          the inputs no longer fit the tasks that hold state
+│   ├── GrouperError                  the job's own grouper gives an answer that cannot be used
 │   ├── TaskModuleError               the job file does not import, or names no task
 │   └── EnvironmentMissingError       Java, a jar, a directory: says what to install or fetch
 ├── RejectedError                     the caller: the state does not allow it     exit 3
@@ -65,6 +66,10 @@ class UnknownConfigKeyError(ConfigError):
 
 class PartitionSchemeError(ConfigError):
     """The inputs or their partitions changed so that keyed state would be left behind; says which and the way out."""
+
+
+class GrouperError(ConfigError):
+    """A grouper that the job brought along raises, or its answer leaves something out or gives it away twice."""
 
 
 class TaskModuleError(ConfigError):

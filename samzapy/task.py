@@ -11,13 +11,14 @@ called when the process lets go of the task in good order; a killed process call
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from samzapy.errors import TaskModuleError
 from samzapy.model.ssp import SystemStreamPartition
@@ -194,9 +195,56 @@ def _of_instance(instance: Any) -> LoadedTask:
     )
 
 
+def load_from_directory(directory: Path, name: str, setting: str) -> Callable[..., Any]:
+    """The class that `name`, `module:Class`, means in the job's own code: a module in `directory` or below.
+
+    Args:
+        setting: the line of the configuration that says `name`; messages begin with it.
+
+    Raises:
+        TaskModuleError: no such module there, one that does not import, or no such class in it.
+    """
+    module_name, _, class_name = name.partition(":")
+    place = directory.absolute().joinpath(*module_name.split("."))
+    path = next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    if path is None:
+        raise TaskModuleError(
+            f"{setting}: wanted a module of the job's own code, {place.with_suffix('.py')}, found no such file"
+        )
+    module = _import(module_name, path, directory.absolute())
+    found = Path(getattr(module, "__file__", None) or "built in")
+    if found.resolve() != path.resolve():
+        raise TaskModuleError(
+            f"{setting}: wanted the module {path}, found another called {module_name}, {found}; give yours another name"
+        )
+    wanted = getattr(module, class_name, None)
+    if not callable(wanted):
+        raise TaskModuleError(f"{setting}: wanted a class {class_name} in {path}, found none")
+    return cast(Callable[..., Any], wanted)
+
+
+def _import(module_name: str, path: Path, directory: Path) -> ModuleType:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    _importing.append(path)
+    try:
+        return importlib.import_module(module_name)
+    except TaskModuleError:
+        raise
+    except BaseException as error:  # The file is the user's: it may raise anything, SystemExit included.
+        raise TaskModuleError(
+            f"{path} does not import: {_where(error, path)}{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        _importing.pop()
+
+
+_importing: list[Path] = []
+
+
 def is_loading_job_file() -> bool:
     """Whether the job file is just being loaded as a module; `samzapy.run()` there means the guard is missing."""
-    return getattr(sys.modules.get(_JOB_MODULE), _MARK, None) == "loading"
+    return bool(_importing) or getattr(sys.modules.get(_JOB_MODULE), _MARK, None) == "loading"
 
 
 def _load(path: Path) -> ModuleType:

@@ -42,6 +42,7 @@ _KINDS = {
     "bytes": "bytes",
     "count": "number",
     "list": "list, comma separated",
+    "factory": "`module:Class`",
     "id": "letters, digits, `_`",
     "name": "letters, digits, `.`, `_`, `-`",
 }

@@ -11,6 +11,7 @@ from samzapy.config import (
     KEYS,
     REQUIRED,
     AcceptedLoss,
+    BroadcastInput,
     JobConfig,
     StoreConfig,
     merge,
@@ -283,6 +284,64 @@ def test_a_cluster_without_addresses_is_named_with_the_line_to_add() -> None:
 
 def test_the_job_s_name_carries_its_id() -> None:
     assert "page-views-eu_1" == config_with({"job.name": "page-views", "job.id": "eu_1"}).job
+
+
+def test_broadcast_inputs_are_partitions_ranges_and_whole_streams_each_stream_once() -> None:
+    text = "kafka.rules#3, kafka.rules#[0-1],limits, kafka.page.views#7,kafka.limits#2"
+
+    found = config_with({"task.broadcast.inputs": text}).broadcast_inputs
+
+    assert (
+        BroadcastInput(system_stream="kafka.limits", partitions=None),
+        BroadcastInput(system_stream="kafka.page.views", partitions=(7,)),
+        BroadcastInput(system_stream="kafka.rules", partitions=(0, 1, 3)),
+    ) == found
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["kafka.b#", "kafka.b#-1", "kafka.b#0-2", "kafka.b#[0-2", "kafka.b#1#2", "#1", "kafka.b#01", "kafka.b#1000000"],
+)
+def test_a_broadcast_input_that_is_neither_is_refused(item: str) -> None:
+    with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: wanted a partition"):
+        config_with({"task.broadcast.inputs": item})
+
+
+def test_the_streams_of_a_job_are_its_inputs_in_their_order_and_its_broadcast_inputs() -> None:
+    config = config_with({"task.inputs": "kafka.z,kafka.a", "task.broadcast.inputs": "kafka.rules,kafka.limits"})
+
+    assert ("kafka.z", "kafka.a", "kafka.limits", "kafka.rules") == config.streams_read
+
+
+ALL_TO_ONE = {"task.partition.scheme": "all-ssps-to-single-task"}
+OWN_GROUPER = {"job.systemstreampartition.grouper.factory": "own:Ssps"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "names"),
+    [
+        ({"task.broadcast.inputs": "kafka.orders#0"}, "kafka.orders stands in task.inputs too"),
+        (
+            {"task.broadcast.inputs": "other.rules", "systems.other.bootstrap.servers": "b:1"},
+            "streams of job.default.system",
+        ),
+        (ALL_TO_ONE | {"task.broadcast.inputs": "kafka.rules"}, "each task reads every input"),
+        (ALL_TO_ONE | {"stores.seen.msg.serde": "json", "local.store.dir": "/d"}, "wanted no stores, found seen"),
+        (ALL_TO_ONE | {"task.name.grouper.factory": "own:Tasks"}, "each processor has its own task"),
+        (OWN_GROUPER | {"task.partition.scheme": "max"}, "instead of task.partition.scheme"),
+        ({"task.name.grouper.factory": "own.Tasks"}, "wanted module:Class"),
+        ({"task.name.grouper.factory": "../own:Tasks"}, "wanted module:Class"),
+    ],
+)
+def test_ways_of_grouping_that_contradict_each_other_are_refused(properties: dict[str, str], names: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(names)):
+        config_with(properties)
+
+
+def test_what_makes_the_tasks_is_recorded_in_a_word() -> None:
+    assert ["max", "cogroup", "own:Ssps"] == [
+        config_with(properties).grouping for properties in ({}, {"task.partition.scheme": "cogroup"}, OWN_GROUPER)
+    ]
 
 
 def test_accepted_losses_are_ranges_of_named_buckets() -> None:

@@ -6,14 +6,19 @@ import re
 import runpy
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from samzapy.config import parse_config, read_properties
 from samzapy.errors import ExitCode, SamzapyError
 from samzapy.model.finding import CODES, Severity
+from samzapy.model.ssp import SystemStream
+from samzapy.plan.groupers import Groupers
+from samzapy.plan.job_plan import plan_job
 from samzapy.stream.keys import Namespace
 from samzapy.task import load_task_factory
+from samzapy.testing.builders import a_config
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -114,6 +119,19 @@ def test_the_example_of_the_readme_is_short_and_is_a_job(tmp_path: Path) -> None
     assert callable(task.process)
     assert "flights-1" == config.job
     assert len([*example.splitlines(), *properties.splitlines()]) < EXAMPLE_LINES_MAX
+
+
+def test_the_grouper_of_the_planning_page_groups() -> None:
+    (example,) = code_blocks(text_of("docs/planning.md"), "python")
+    names: dict[str, Any] = {}
+    exec(example, names)  # our own page
+    config = a_config(job_systemstreampartition_grouper_factory="grouping:EvenAndOdd")
+
+    plan = plan_job(
+        config, {SystemStream("kafka", "orders"): 4}, None, ["0"], groupers=Groupers(ssps=names["EvenAndOdd"]({}))
+    )
+
+    assert [("even", 2), ("odd", 2)] == [(task.name, len(task.ssp_kbs)) for task in plan.tasks]
 
 
 def test_the_two_commands_come_first() -> None:

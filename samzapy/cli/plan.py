@@ -17,11 +17,12 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.adapters.kafka.state_size import changelog_sizes
+from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.run_job import read_config
 from samzapy.config import JobConfig
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
-from samzapy.coordinator.submission import check_readable
+from samzapy.coordinator.submission import check_readable, keeps_state
 from samzapy.errors import ConfigError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
@@ -85,6 +86,8 @@ def plan(
         processor_ids,
         changelog_partitions=known.changelog_partitions,
         locality=locality,
+        groupers=load_groupers(config, config_file.parent),
+        keeps_state=known.keeps_state,
     )
     change = plan_change(known.previous, planned, locality, lambda task: _unknown(config, task))
     if known.connection is not None and config.stores:
@@ -97,13 +100,14 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What a plan is made from. `connection` is None where no cluster is asked."""
+    """What a plan is made from. `connection` and `keeps_state` are None where no cluster is asked."""
 
     partition_counts: Mapping[SystemStream, int]
     previous: JobModel | None
     changelog_partitions: Mapping[TaskName, int]
     locality: Locality
     connection: KafkaConnection | None
+    keeps_state: bool | None = None
 
 
 def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
@@ -122,7 +126,7 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
-    streams = [SystemStream.parse(name) for name in config.inputs]
+    streams = [SystemStream.parse(name) for name in config.streams_read]
     described = admin.describe(stream.stream for stream in streams)
     state = _recorded(config, connection, admin)
     return config, _Known(
@@ -131,6 +135,7 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
         changelog_partitions=state.changelog_partitions,
         locality=locality_of(state),
         connection=connection,
+        keeps_state=keeps_state(state),
     )
 
 
@@ -173,12 +178,12 @@ def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[
         found[stream] = int(count)
     config = resolve_inputs(config, [stream.partition(".")[2] for stream in found])
     for stream in found:
-        if stream not in config.inputs:
+        if stream not in config.streams_read:
             raise ConfigError(
-                f"--partitions: wanted inputs of the job ({', '.join(config.inputs)}), found {stream}; "
+                f"--partitions: wanted inputs of the job ({', '.join(config.streams_read)}), found {stream}; "
                 "correct the name, or add it to task.inputs"
             )
-    missing = [name for name in config.inputs if name not in found]
+    missing = [name for name in config.streams_read if name not in found]
     if missing:
         raise ConfigError(
             f"--partitions: wanted a count for each input, found none for {', '.join(missing)}; "
@@ -245,7 +250,7 @@ def _print(job: str, change: PlanChange) -> None:
     console = Console(width=1000, highlight=False)
     since = f"generation {change.generation_from}" if change.generation_from else "nothing: the job has no plan yet"
     console.print(Text(f"job {job}  plan of {len(change.tasks)} tasks, made from {since}"))
-    reads = {task.name: ", ".join(str(one.ssp) for one in task.ssp_kbs) for task in change.plan.tasks}
+    reads = {task.name: _reads(task) for task in change.plan.tasks}
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, no_wrap=True)
@@ -266,6 +271,10 @@ def _print(job: str, change: PlanChange) -> None:
         console.print(Text(_printable(f"gone: {task_name}")))
     counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
     console.print(Text(f"{counted}; to restore: {_size(change.restore)}"))
+
+
+def _reads(task: TaskModel) -> str:
+    return ", ".join([*(str(one.ssp) for one in task.ssp_kbs), *(f"{ssp} (all)" for ssp in task.broadcast_ssps)])
 
 
 def _size(size: StateSize | None) -> str:

@@ -33,6 +33,7 @@ from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemClock
+from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.signals import DrainRequest, end_with_parent, install_handlers
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
@@ -51,6 +52,7 @@ from samzapy.model.container import coordinator_transactional_id, driver_transac
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.crash_points import crash_points
@@ -83,10 +85,11 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     )
     _check_store_directory(config)
     admin = KafkaAdmin(connection)
+    groupers = load_groupers(config, job_file.parent)
     with _processor_id(config) as processor_id:
 
         def submission() -> SubmitJob:
-            return _submission(config, admin, processor_id)
+            return _submission(config, admin, processor_id, groupers)
 
         _refuse_what_the_stream_does_not_allow(config, connection, here, submission())
         jars = jar_paths("spark-kafka")
@@ -268,12 +271,12 @@ def _bound_the_end(drain: DrainRequest, drain_ms: int, kill_workers: Callable[[]
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
 
 
-def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId) -> SubmitJob:
+def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId, groupers: Groupers) -> SubmitJob:
     """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator."""
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
-    streams = [SystemStream.parse(name) for name in config.inputs]
+    streams = [SystemStream.parse(name) for name in config.streams_read]
     outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
     described = admin.describe(stream.stream for stream in (*streams, *outputs))
     inputs = tuple(
@@ -285,7 +288,8 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId)
         for stream in streams
     )
     replicas = config.replication_factor
-    changelog_partitions = sum(found.partition_count for found in inputs)
+    # Of the inputs, which come first; broadcast ones make no tasks.
+    changelog_partitions = sum(found.partition_count for found in inputs[: len(config.inputs)])
     specs = [
         coordinator_spec(config.job, replicas),
         checkpoint_spec(config.job, replicas),
@@ -305,6 +309,7 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId)
         processor_ids=(processor_id,),
         cause=f"submit-{uuid.uuid4().hex}",
         actor=f"processor {processor_id}",
+        groupers=groupers,
     )
 
 

@@ -15,6 +15,7 @@ from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
 from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.stream.records import SchemaPut
 
 
@@ -63,9 +64,10 @@ class SubmitJob:
     """Run the job with this configuration on these processors.
 
     Attributes:
-        inputs: one for each input of `config`.
+        inputs: one for each stream that `config` reads, broadcast ones too.
         own_topics: coordinator, checkpoint and changelog topics.
         cause, actor: id of the submission and who made it, for the audit.
+        groupers: the job's own, made from the code beside the job file of whoever submits (law L10).
     """
 
     config: JobConfig
@@ -74,6 +76,7 @@ class SubmitJob:
     processor_ids: tuple[ProcessorId, ...]
     cause: str
     actor: str
+    groupers: Groupers = NO_GROUPERS
 
 
 @dataclass(frozen=True, slots=True, order=True)

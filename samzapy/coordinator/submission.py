@@ -19,7 +19,7 @@ from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, 
 from samzapy.errors import TopicPolicyError, UnknownSchemaError
 from samzapy.model.job import JobModel
 from samzapy.model.topic_checks import made_again, refuse
-from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.keys import key_of
@@ -91,6 +91,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState) -> tuple[Coordinator
         TopicPolicyError: the log is another job's, or a topic of ours has the wrong number of partitions.
         TopicIdentityError: a topic was deleted and made again since it was recorded.
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
+        ConfigError: a grouper of the job's own, or a broadcast input, is not as it must be.
     """
     config = command.config
     check_readable(state, config.job_name, config.job_id)
@@ -103,12 +104,23 @@ def submit_job(command: SubmitJob, state: CoordinatorState) -> tuple[Coordinator
         generation=1 + max((0, *_generations(state))),
         changelog_partitions=state.changelog_partitions,
         locality=locality_of(state),
+        groupers=command.groupers,
+        keeps_state=keeps_state(state),
     )
     return (
         *_config_records(command, state),
         *_input_records(command.inputs, state),
         *_own_topic_records(command.own_topics, config.job, state),
-        *_plan_records(before, after, config.partition_scheme, state),
+        *_plan_records(before, after, config.grouping, state),
+    )
+
+
+def keeps_state(state: CoordinatorState) -> bool:
+    """Whether there was ever a store. One that was taken out of the configuration has its changelog still, and
+    might come back: its entries must not be in another task by then."""
+    of_changelog = changelog_topic(f"{state.job.job_name}-{state.job.job_id}", "") if state.job is not None else None
+    return any(key.startswith("stores.") for key in state.config) or any(
+        of_changelog is not None and name.startswith(of_changelog) for name in state.own_topics
     )
 
 

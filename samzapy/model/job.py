@@ -68,4 +68,4 @@ class JobModel:
     def tasks(self) -> tuple[TaskModel, ...]:
         """All tasks, in the order of their partition ids."""
         found = [task for container in self.containers for task in container.tasks]
-        return tuple(sorted(found, key=lambda task: task.partition_id))
+        return tuple(sorted(found, key=lambda task: (task.partition_id, task.name)))

@@ -17,12 +17,18 @@ an answer that differs, that leaves an SSP or a task out, gives one away twice, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import inspect
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol, TypeVar
 
+from samzapy.errors import GrouperError, SamzapyError
 from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.plan.task_names import TaskNameParts
+
+Answer = TypeVar("Answer")
 
 
 class SystemStreamPartitionGrouper(Protocol):
@@ -77,3 +83,208 @@ class Groupers:
 
     ssps: SystemStreamPartitionGrouper | None = None
     tasks: TaskNameGrouper | None = None
+
+
+NO_GROUPERS: Final = Groupers()
+
+
+@dataclass(frozen=True, slots=True)
+class SspGroup:
+    """What one task reads, in the order of SSPs."""
+
+    task_name: TaskName
+    ssps: tuple[SystemStreamPartition, ...]
+
+
+def group_ssps(
+    grouper: SystemStreamPartitionGrouper,
+    setting: str,
+    previous: Mapping[SystemStreamPartition, TaskName],
+    ssps: Sequence[SystemStreamPartition],
+) -> tuple[SspGroup, ...]:
+    """The grouper's answer, checked, in the order in which new tasks are numbered: by their first SSP in `ssps`.
+
+    Args:
+        setting: the line of the configuration that chose the grouper; messages begin with it.
+
+    Raises:
+        GrouperError: it raised something of its own, or its answer breaks what the interface asks for.
+        SamzapyError: whatever of ours it raises.
+    """
+    answer = _asked_twice(setting, lambda: _plain_groups(grouper.group(dict(previous), tuple(ssps))))
+    found: dict[SystemStreamPartition, TaskName] = {}
+    for task, members in answer.items():
+        _check_task_name(setting, task)
+        if not members:
+            raise _unusable(setting, "an SSP in each task", f"task {task} without one")
+        for ssp in members:
+            if ssp in found:
+                raise _unusable(setting, f"{ssp} in one task", f"it in {found[ssp]} and in {task}")
+            found[ssp] = task
+    missing = [ssp for ssp in ssps if ssp not in found]
+    if missing:
+        raise _unusable(setting, f"{missing[0]} in a task", "it in none")
+    if len(found) > len(ssps):
+        raise _unusable(setting, "the SSPs that it was given", f"{min(found.keys() - set(ssps))} too")
+    return tuple(SspGroup(task, answer[task]) for task in dict.fromkeys(found[ssp] for ssp in ssps))
+
+
+def group_task_names(
+    grouper: TaskNameGrouper,
+    setting: str,
+    tasks: Sequence[TaskModel],
+    processor_ids: Sequence[ProcessorId],
+    previous_containers: Sequence[ContainerModel],
+) -> Mapping[TaskName, ProcessorId]:
+    """The grouper's answer, checked: the processor of each task. Arguments and errors as of `group_ssps`."""
+    answer = _asked_twice(
+        setting,
+        lambda: _plain_containers(grouper.group(tuple(tasks), tuple(processor_ids), tuple(previous_containers))),
+    )
+    given = {task.name: task for task in tasks}
+    found: dict[TaskName, ProcessorId] = {}
+    for index, (processor, members) in enumerate(answer):
+        if processor not in processor_ids:
+            raise _unusable(setting, f"processors {', '.join(processor_ids)}", f"a container of {processor}")
+        if index and answer[index - 1][0] == processor:
+            raise _unusable(setting, "one container for each processor", f"several of processor {processor}")
+        for task in members:
+            if given.get(task.name) != task:
+                raise _unusable(setting, "the tasks that it was given", f"a task {task.name} that is none of them")
+            if task.name in found:
+                raise _unusable(
+                    setting, f"task {task.name} on one processor", f"it on {found[task.name]} and {processor}"
+                )
+            found[task.name] = processor
+    missing = [task.name for task in tasks if task.name not in found]
+    if missing:
+        raise _unusable(setting, f"task {missing[0]} on a processor", "it on none")
+    return found
+
+
+def ssp_grouper_from(made: object, setting: str) -> SystemStreamPartitionGrouper:
+    """`made` if it has `group(previous, ssps)`; the older form, `group(ssps)`, wrapped, with a DeprecationWarning.
+
+    Raises:
+        GrouperError: it has no `group` that could be called in either way.
+    """
+    group = _group_of(made, setting, "group(previous, ssps)", parameters=2, older="group(ssps)")
+    return _SspGrouper(group)
+
+
+def task_name_grouper_from(made: object, setting: str) -> TaskNameGrouper:
+    """As `ssp_grouper_from`; the older form is `group(tasks, processor_ids)`."""
+    wanted = "group(tasks, processor_ids, previous_containers)"
+    group = _group_of(made, setting, wanted, parameters=3, older="group(tasks, processor_ids)")
+    return _TaskNameGrouper(group)
+
+
+@dataclass(frozen=True, slots=True)
+class _SspGrouper:
+    call: Callable[..., Any]
+
+    def group(
+        self, previous: Mapping[SystemStreamPartition, TaskName], ssps: Sequence[SystemStreamPartition]
+    ) -> Mapping[TaskName, Collection[SystemStreamPartition]]:
+        found: Mapping[TaskName, Collection[SystemStreamPartition]] = self.call(previous, ssps)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskNameGrouper:
+    call: Callable[..., Any]
+
+    def group(
+        self,
+        tasks: Sequence[TaskModel],
+        processor_ids: Sequence[ProcessorId],
+        previous_containers: Sequence[ContainerModel],
+    ) -> Collection[ContainerModel]:
+        found: Collection[ContainerModel] = self.call(tasks, processor_ids, previous_containers)
+        return found
+
+
+def _group_of(made: object, setting: str, wanted: str, *, parameters: int, older: str) -> Callable[..., Any]:
+    group: Callable[..., Any] | None = getattr(made, "group", None)
+    if group is None:
+        raise _unusable(setting, f"a class with {wanted}", f"{type(made).__name__} without `group`")
+    if _takes(group, parameters):
+        return group
+    if not _takes(group, parameters - 1):
+        raise _unusable(setting, wanted, f"group{inspect.signature(group)}")
+    code = getattr(group, "__code__", None)
+    # As if it came from the job file itself: of others Python shows no DeprecationWarning.
+    warnings.warn_explicit(
+        f"{setting}: {older} is deprecated, because it cannot keep tasks where they are; write {wanted}",
+        DeprecationWarning,
+        filename=setting if code is None else code.co_filename,
+        lineno=0 if code is None else code.co_firstlineno,
+        module="__main__",
+    )
+    return _without_previous(group, parameters)
+
+
+def _without_previous(group: Callable[..., Any], parameters: int) -> Callable[..., Any]:
+    """`group` called without what it does not know: the first of two arguments, the last of three."""
+    if parameters == 2:
+        return lambda previous, ssps: group(ssps)
+    return lambda tasks, processor_ids, previous_containers: group(tasks, processor_ids)
+
+
+def _takes(group: Callable[..., Any], parameters: int) -> bool:
+    try:
+        inspect.signature(group).bind(*[None] * parameters)
+    except TypeError:
+        return False
+    return True
+
+
+def _asked_twice(setting: str, ask: Callable[[], Answer]) -> Answer:
+    """A grouper's answer. User code: whatever it raises or returns becomes an error that names it."""
+    try:
+        first, second = ask(), ask()
+    except SamzapyError:
+        raise
+    except Exception as error:
+        raise GrouperError(f"{setting}: it failed with {type(error).__name__}: {error}") from error
+    if first != second:
+        raise _unusable(
+            setting,
+            "equal answers to equal arguments, because a coordinator that takes over plans anew",
+            f"{_short(first)} and then {_short(second)}",
+        )
+    return first
+
+
+def _plain_groups(
+    found: Mapping[TaskName, Collection[SystemStreamPartition]],
+) -> Mapping[TaskName, tuple[SystemStreamPartition, ...]]:
+    """In an order of its own, so that it says nothing in which order a mapping or a set was walked."""
+    for members in found.values():
+        for ssp in members:
+            if not isinstance(ssp, SystemStreamPartition):
+                raise TypeError(f"wanted SystemStreamPartitions in each task, found {ssp!r}")
+    return {task: tuple(sorted(found[task])) for task in sorted(found)}
+
+
+def _plain_containers(found: Collection[ContainerModel]) -> tuple[tuple[ProcessorId, tuple[TaskModel, ...]], ...]:
+    plain = [(one.processor_id, tuple(sorted(one.tasks, key=lambda task: task.name))) for one in found]
+    return tuple(sorted(plain, key=lambda one: one[0]))
+
+
+def _check_task_name(setting: str, task: TaskName) -> None:
+    try:
+        parts = TaskNameParts.parse(task)
+    except (ValueError, TypeError) as error:
+        raise GrouperError(f"{setting}: {error}") from error
+    if parts.name != parts.base_name:
+        raise _unusable(setting, "task names without a key bucket, which elasticity adds", task)
+
+
+def _unusable(setting: str, wanted: str, found: str) -> GrouperError:
+    return GrouperError(f"{setting}: wanted {wanted}, found {found}")
+
+
+def _short(answer: object, length_max: int = 200) -> str:
+    text = str(answer)
+    return text if len(text) <= length_max else f"{text[:length_max]}..."

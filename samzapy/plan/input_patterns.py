@@ -5,9 +5,9 @@ reads named streams, like any other, and a coordinator that takes over plans the
 topics there are by now. A topic that appears later is noticed (`unread_matches`) and taken in with the next
 submission, not by itself: it would change the plan of a running job because of a name.
 
-Never matched are topics that begin with two underscores (Kafka's own and all of samzapy's), and the stream that takes
-the job's dead letters; who wants to read one of those names it. Where a task sends to is not known before it does, so
-a pattern must not match the job's own outputs.
+Never matched are topics that begin with two underscores (Kafka's own and all of samzapy's), the stream that takes
+the job's dead letters, and broadcast inputs; who wants to read one of those names it. Where a task sends to is not
+known before it does, so a pattern must not match the job's own outputs.
 
 Source: Samza's RegExTopicGenerator, which rewrites task.inputs in the same way; there, too, the whole name must match.
 """
@@ -66,4 +66,5 @@ def _matches(item: str, config: JobConfig, topics: Collection[str]) -> tuple[str
     streams = (
         f"{system}.{topic}" for topic in topics if not topic.startswith(_INTERNAL) and pattern.fullmatch(topic)
     )
-    return tuple(sorted(stream for stream in streams if stream != config.dead_letter_output))
+    named = {config.dead_letter_output, *(item.system_stream for item in config.broadcast_inputs)}
+    return tuple(sorted(stream for stream in streams if stream not in named))

@@ -4,11 +4,15 @@
 {"generation": 3, "config": {"job.name": "flights"},
  "containers": [{"processor-id": "0", "location-id": "host-a", "tasks": [
    {"task-name": "SystemStreamPartition_kafka.orders.3", "mode": "active", "partition": 3, "changelog-partition": 3,
-    "system-stream-partitions": [{"system": "kafka", "stream": "orders", "partition": 3, "keyBucket": -1}]}]}]}
+    "system-stream-partitions": [{"system": "kafka", "stream": "orders", "partition": 3, "keyBucket": -1}],
+    "broadcast-system-stream-partitions": [
+      {"system": "kafka", "stream": "rules", "partition": 0, "keyBucket": -1}]}]}]}
 ```
 
-Names as in Samza's own JobModel. `location-id` is null where a processor has not run yet. `keyBucket` is -1
-for a task that takes the whole partition; else `keyBucketFactor` says of how many it is.
+Names as in Samza's own JobModel. `location-id` is null where a processor has not run yet. `mode` is `active`,
+`virtual` (one key bucket of a base task) or `standby`; `partition` is the StreamTask number of seed 003.
+`keyBucket` is -1, or may be absent on reading, for a task that takes the whole partition; else `keyBucketFactor`
+says of how many it is. Broadcast SSPs, which other tasks read too, have none; absent on reading means none of them.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ def _task(task: TaskModel) -> Json:
         "partition": task.partition_id,
         "changelog-partition": task.changelog_partition,
         "system-stream-partitions": [_ssp_kb(ssp_kb) for ssp_kb in task.ssp_kbs],
+        "broadcast-system-stream-partitions": [_ssp_kb(SspKeyBucket(ssp)) for ssp in task.broadcast_ssps],
     }
 
 
@@ -86,7 +91,14 @@ def _task_of(found: object) -> TaskModel:
         partition_id=_field(found, "partition", int),
         changelog_partition=_field(found, "changelog-partition", int),
         ssp_kbs=tuple(_ssp_kb_of(item) for item in _field(found, "system-stream-partitions", list)),
+        broadcast_ssps=tuple(_ssp_kb_of(item).ssp for item in _broadcast(found)),
     )
+
+
+def _broadcast(found: object) -> list[object]:
+    name = "broadcast-system-stream-partitions"
+    given: list[object] = _field(found, name, list) if isinstance(found, dict) and name in found else []
+    return given
 
 
 def _ssp_kb_of(found: object) -> SspKeyBucket:

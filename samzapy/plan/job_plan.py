@@ -3,21 +3,31 @@
 Pure, and deterministic to the byte: a coordinator that takes over plans what its predecessor would have.
 
 The previous plan decides. A task keeps its number and its changelog partition for ever; new tasks get the
-next free ones, so a reordered `task.inputs` renumbers nothing. For a job with stores, a change that would
-leave a key's state behind is refused by name: state is found by task, so a key must stay in its task.
+next free ones, so a reordered `task.inputs` renumbers nothing. For a job that keeps state, a change that would
+leave a key's state behind is refused by name: state is found by task, so a key must stay in its task. An input
+may grow there, by a whole factor: then the keys of an added partition come from one old partition, and the added
+one joins its task (`plan.partition_schemes.periods`). A job without state gets a task for what is new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from samzapy.config import JobConfig, recorded_properties
-from samzapy.errors import PartitionSchemeError
+from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, recorded_properties
+from samzapy.errors import ConfigError, PartitionSchemeError
 from samzapy.model.container import NO_LOCALITY, Locality
-from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStream
-from samzapy.plan.container_grouping import ByCountAndLocality
-from samzapy.plan.partition_schemes import SCHEMES, SspGroup
+from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskMode, TaskModel, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition, check_factor
+from samzapy.plan.container_grouping import ByCountAndLocality, processor_order
+from samzapy.plan.groupers import NO_GROUPERS, Groupers, SspGroup, group_ssps, group_task_names
+from samzapy.plan.partition_schemes import (
+    GROUPERS,
+    AllSspsToSingleTask,
+    Previous,
+    partition_counts_of,
+    periods,
+    task_of_processor,
+)
 from samzapy.plan.task_names import TaskNameParts
 
 
@@ -30,68 +40,182 @@ def plan_job(
     generation: int | None = None,
     changelog_partitions: Mapping[TaskName, int] | None = None,
     locality: Locality = NO_LOCALITY,
+    groupers: Groupers = NO_GROUPERS,
+    keeps_state: bool | None = None,
+    factor: int = 1,
 ) -> JobModel:
     """Which task reads what, and which processor runs it.
 
     Args:
-        partition_counts: of every input of `config`; others are ignored.
+        partition_counts: of every stream that `config` reads, broadcast ones too; others are ignored.
         previous: the plan in force, None for a new job.
+        processor_ids: at least one; their order does not matter.
         generation: number of the new plan; by default the one after `previous`.
         changelog_partitions: of every base task that ever was; by default those of `previous`.
         locality: on which hosts the processors are, and the tasks' state is.
+        groupers: the job's own ones, if it names any.
+        keeps_state: whether there is keyed state that was made under `previous` or before; by default whether
+            `previous` declares stores.
+        factor: key buckets per SSP. Broadcast SSPs have none, and `all-ssps-to-single-task` has only such.
 
     Raises:
         PartitionSchemeError: the change would move or drop keyed state, or a stream has fewer partitions than
             it had. The message says which stream or task, and the way out.
+        GrouperError: a grouper of the job's own gives an answer that cannot be used.
+        ConfigError: a broadcast input names a partition that is not there.
     """
-    inputs = tuple(SystemStream.parse(text) for text in config.inputs)
-    groups = SCHEMES[config.partition_scheme](inputs, partition_counts)
+    processors = tuple(sorted(set(processor_ids), key=processor_order))
+    ssps = tuple(ssp for text in config.inputs for ssp in _ssps_of(SystemStream.parse(text), partition_counts))
+    broadcast = _broadcast_ssps(config, partition_counts)
+    known: Previous = {}
     if previous is not None:
         _refuse_shrink(previous, partition_counts)
-        if config.stores:
-            _refuse_moved_state(previous, groups)
-    known = {task.name: task for task in previous.tasks} if previous is not None else {}
-    sticky = dict(changelog_partitions or {})
-    for name, task in known.items():
-        sticky.setdefault(TaskNameParts.parse(name).base_name, task.changelog_partition)
-    tasks = _numbered(groups, known, sticky)
-    grouper = ByCountAndLocality(locality)
+        if keeps_state if keeps_state is not None else _declares_stores(previous):
+            known = _tasks_of_ssps(previous)
+            _refuse_streams_that_do_not_fit(known, ssps, previous.generation)
+    numbers = _numbers(previous, changelog_partitions or {})
+    if _reads_everything_everywhere(config):
+        everywhere = AllSspsToSingleTask(processors).group(known, ssps)
+        tasks = numbered_tasks([SspGroup(task, ()) for task in everywhere], tuple(sorted(ssps)), numbers)
+    else:
+        groups = _groups(config, groupers, known, ssps)
+        _refuse_moved_state(known, groups, previous)
+        tasks = numbered_tasks(groups, broadcast, numbers, factor)
     return JobModel(
         generation=generation if generation is not None else _next_generation(previous),
         config=recorded_properties(config.properties),
-        containers=grouper.group(tasks, processor_ids, () if previous is None else previous.containers),
+        containers=_containers(config, groupers, tasks, processors, previous, locality),
     )
 
 
-def _numbered(
-    groups: Sequence[SspGroup], known: Mapping[TaskName, TaskModel], sticky: Mapping[TaskName, int]
+def _ssps_of(stream: SystemStream, partition_counts: Mapping[SystemStream, int]) -> Sequence[SystemStreamPartition]:
+    return [SystemStreamPartition(stream.system, stream.stream, p) for p in range(partition_counts[stream])]
+
+
+def _broadcast_ssps(
+    config: JobConfig, partition_counts: Mapping[SystemStream, int]
+) -> tuple[SystemStreamPartition, ...]:
+    found: list[SystemStreamPartition] = []
+    for item in config.broadcast_inputs:
+        there = _ssps_of(SystemStream.parse(item.system_stream), partition_counts)
+        for partition in range(len(there)) if item.partitions is None else item.partitions:
+            if partition >= len(there):
+                raise ConfigError(
+                    f"task.broadcast.inputs: wanted partition {partition} of {item.system_stream}, found a topic with "
+                    f"{len(there)}; name partitions below that, or the whole stream without #"
+                )
+            found.append(there[partition])
+    return tuple(sorted(found))
+
+
+def _reads_everything_everywhere(config: JobConfig) -> bool:
+    return config.ssp_grouper_factory is None and config.partition_scheme == ALL_SSPS_TO_SINGLE_TASK
+
+
+def _groups(
+    config: JobConfig, groupers: Groupers, known: Previous, ssps: Sequence[SystemStreamPartition]
+) -> tuple[SspGroup, ...]:
+    if config.ssp_grouper_factory is None:
+        scheme = config.partition_scheme
+        return group_ssps(GROUPERS[scheme](), f"task.partition.scheme={scheme}", known, ssps)
+    assert groupers.ssps is not None, "the composition root loads what the configuration names"
+    setting = f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}"
+    return group_ssps(groupers.ssps, setting, known, ssps)
+
+
+def _containers(
+    config: JobConfig,
+    groupers: Groupers,
+    tasks: Sequence[TaskModel],
+    processors: Sequence[ProcessorId],
+    previous: JobModel | None,
+    locality: Locality,
+) -> tuple[ContainerModel, ...]:
+    before = () if previous is None else previous.containers
+    if _reads_everything_everywhere(config):
+        owner = {task_of_processor(processor): processor for processor in processors}
+    elif config.task_name_grouper_factory is None:
+        grouped = ByCountAndLocality(locality).group(tasks, processors, before)
+        owner = {task.name: container.processor_id for container in grouped for task in container.tasks}
+    else:
+        assert groupers.tasks is not None, "the composition root loads what the configuration names"
+        setting = f"task.name.grouper.factory={config.task_name_grouper_factory}"
+        owner = dict(group_task_names(groupers.tasks, setting, tasks, processors, before))
+    tasks_of: dict[ProcessorId, list[TaskModel]] = {processor: [] for processor in processors}
+    for task in tasks:
+        tasks_of[owner[task.name]].append(task)
+    return tuple(
+        ContainerModel(
+            processor_id=processor,
+            location_id=locality.processors.get(processor),
+            tasks=tuple(tasks_of[processor]),
+        )
+        for processor in processors
+    )
+
+
+def _numbers(previous: JobModel | None, changelog_partitions: Mapping[TaskName, int]) -> Mapping[TaskName, int]:
+    """The number of every base task that ever was: seed 003's StreamTask number, and its changelog partition."""
+    found = dict(changelog_partitions)
+    for task in () if previous is None else previous.tasks:
+        found.setdefault(TaskNameParts.parse(task.name).base_name, task.changelog_partition)
+    return found
+
+
+def numbered_tasks(
+    groups: Sequence[SspGroup],
+    broadcast: tuple[SystemStreamPartition, ...],
+    numbers: Mapping[TaskName, int],
+    factor: int = 1,
 ) -> tuple[TaskModel, ...]:
-    """Tasks in the order of their numbers."""
-    # A number is the task's for ever, so those of tasks that are no more (sticky) are not free either.
-    next_free = 1 + max((-1, *(task.partition_id for task in known.values()), *sticky.values()))
+    """The tasks in the order of their numbers; one for each group and key bucket.
+
+    Args:
+        groups: new ones get their numbers in this order.
+        broadcast: read by every task as a whole, whatever the factor. (Samza gives a broadcast message a bucket
+            and so loses it: the reason why elasticity was taken out there.)
+        numbers: of every base task that ever was. A number is its task's for ever, so those of tasks that are no
+            more are not free. The parts of a base task share it, and its changelog partition.
+
+    Raises:
+        ValueError: `factor` is no power of two from 1 to 256.
+    """
+    check_factor(factor)
+    next_free = 1 + max((-1, *numbers.values()))
     found: list[TaskModel] = []
     for group in groups:
-        before = known.get(group.task_name)
-        changelog_partition = sticky.get(TaskNameParts.parse(group.task_name).base_name)
-        if before is not None:
-            partition_id = before.partition_id
-        elif changelog_partition is not None:
-            partition_id = changelog_partition
-        else:
-            partition_id, next_free = next_free, next_free + 1
-        found.append(
+        number = numbers.get(group.task_name, next_free)
+        next_free += number == next_free
+        base = TaskNameParts.parse(group.task_name).base
+        found.extend(
             TaskModel(
-                name=group.task_name,
-                partition_id=partition_id,
-                ssp_kbs=tuple(SspKeyBucket(ssp) for ssp in group.ssps),
-                changelog_partition=partition_id if changelog_partition is None else changelog_partition,
+                name=TaskNameParts(base=base, bucket=bucket, factor=factor).name,
+                partition_id=number,
+                ssp_kbs=tuple(SspKeyBucket(ssp, bucket, factor) for ssp in group.ssps),
+                changelog_partition=number,
+                mode=TaskMode.ACTIVE if factor == 1 else TaskMode.VIRTUAL,
+                broadcast_ssps=broadcast,
             )
+            for bucket in range(factor)
         )
     return tuple(sorted(found, key=lambda task: (task.partition_id, task.name)))
 
 
+def _declares_stores(plan: JobModel) -> bool:
+    return any(key.startswith("stores.") for key in plan.config)
+
+
+def _tasks_of_ssps(plan: JobModel) -> Previous:
+    return {ssp_kb.ssp: TaskNameParts.parse(task.name).base_name for task in plan.tasks for ssp_kb in task.ssp_kbs}
+
+
 def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, int]) -> None:
-    for stream, count in _partition_counts_of(previous).items():
+    ssps = sorted(
+        {ssp for task in previous.tasks for ssp in (*task.broadcast_ssps, *(kb.ssp for kb in task.ssp_kbs))}
+    )
+    # In order, so the last one of a stream stays: its highest partition.
+    before = {ssp.system_stream: ssp.partition + 1 for ssp in ssps}
+    for stream, count in before.items():
         found = partition_counts.get(stream, count)
         if found < count:
             raise PartitionSchemeError(
@@ -101,39 +225,42 @@ def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, i
             )
 
 
-def _refuse_moved_state(previous: JobModel, groups: Sequence[SspGroup]) -> None:
-    now = {ssp: group.task_name for group in groups for ssp in group.ssps}
-    counts_now: dict[SystemStream, int] = {}
-    for ssp in now:
-        counts_now[ssp.system_stream] = counts_now.get(ssp.system_stream, 0) + 1
-    for stream, count in _partition_counts_of(previous).items():
-        if stream not in counts_now:
+def _refuse_streams_that_do_not_fit(known: Previous, ssps: Sequence[SystemStreamPartition], generation: int) -> None:
+    """Refuse an input that was left out, or that grew so that a key's messages are not where its state is."""
+    before, now = partition_counts_of(known), partition_counts_of(ssps)
+    for stream, period in periods(known).items():
+        if stream not in now:
             raise PartitionSchemeError(
-                f"task.inputs: wanted {stream} among the inputs, because the job has stores and generation "
-                f"{previous.generation} keeps state for it; found it left out. Put it back, or give the job "
+                f"task.inputs: wanted {stream} among the inputs, because the job keeps state and generation "
+                f"{generation} has state for it; found it left out. Put it back, or give the job "
                 "a new job.id, which begins without state"
             )
-        if counts_now[stream] > count:
+        if now[stream] % period:
             raise PartitionSchemeError(
-                f"{stream}: wanted the {count} partitions of generation {previous.generation}, found "
-                f"{counts_now[stream]}. Its keys now fall into other partitions than their state, and the "
-                "job has stores. Copy the input to a topic with the wanted partitions and read that under a "
-                "new job.id, which builds the state anew"
+                f"{stream}: wanted a multiple of {period} partitions, found {now[stream]} (generation {generation} "
+                f"has {before[stream]}). Its keys now fall into partitions of other tasks than those that hold their "
+                "state. Add partitions up to a multiple, or copy the input to a topic with such a number of them and "
+                "read that under a new job.id, which builds the state anew"
             )
-    for task in previous.tasks:
-        for ssp_kb in task.ssp_kbs:
-            if now[ssp_kb.ssp] != task.name:
-                raise PartitionSchemeError(
-                    f"{ssp_kb.ssp}: wanted it in task {task.name}, which holds its state (generation "
-                    f"{previous.generation}), found it planned for {now[ssp_kb.ssp]}. Set "
-                    "task.partition.scheme back, or give the job a new job.id, which begins without state"
-                )
 
 
-def _partition_counts_of(plan: JobModel) -> Mapping[SystemStream, int]:
-    ssps = sorted({ssp_kb.ssp for task in plan.tasks for ssp_kb in task.ssp_kbs})
-    # In order, so the last one of a stream stays: its highest partition.
-    return {ssp.system_stream: ssp.partition + 1 for ssp in ssps}
+def _refuse_moved_state(known: Previous, groups: Sequence[SspGroup], previous: JobModel | None) -> None:
+    if previous is None or not known:
+        return
+    bound = periods(known)
+    now = {ssp: group.task_name for group in groups for ssp in group.ssps}
+    for ssp in sorted(now):
+        period = bound.get(ssp.system_stream)
+        if period is None:
+            continue  # An input that came later: its keys have no state yet.
+        origin = SystemStreamPartition(ssp.system, ssp.stream, ssp.partition % period)
+        if now[ssp] != known.get(ssp, known[origin]):
+            of_origin = "" if ssp in known else f" of {origin}, where its keys were before the topic grew"
+            raise PartitionSchemeError(
+                f"{ssp}: wanted it in task {known[origin]}, which holds the state{of_origin} (generation "
+                f"{previous.generation}), found it planned for {now[ssp]}. Set task.partition.scheme or the job's "
+                "own grouper back, or give the job a new job.id, which begins without state"
+            )
 
 
 def _next_generation(previous: JobModel | None) -> int:

@@ -1,45 +1,143 @@
-"""How partitions become tasks (`task.partition.scheme`, seed 003).
+"""How partitions become tasks (`task.partition.scheme`): the built-in groupers.
 
-A scheme is a function of the inputs, in the order of `task.inputs`, and their partition counts; its result
-is in the order in which a job's first generation numbers its tasks. It knows no previous plan: which task
-keeps which number, and what may change at all, is `plan.job_plan`'s.
+| scheme | one task for | named |
+|---|---|---|
+| `max`, `group-by-ssp` | each SSP (seed 003; Samza's grouper by SSP) | `SystemStreamPartition_kafka.orders.3` |
+| `group-by-partition` | each partition number, of all inputs together (Samza's grouper) | `Partition_3` |
+| `cogroup` | each remainder by the GCD of the partition counts (seed 003) | `Partition_3` |
+| `all-ssps-to-single-task` | each processor, which reads everything | `Task_0` |
+
+Each but the last ties a key's messages to one task for ever, if the job keeps state: see `periods`. They trust
+that what they are asked for can be done; what must be refused, `plan.job_plan` refuses before it asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import gcd
 from typing import Final
 
-from samzapy.model.job import TaskName
+from samzapy.errors import PartitionSchemeError
+from samzapy.model.job import ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.plan.groupers import SystemStreamPartitionGrouper
 from samzapy.plan.task_names import TaskNameParts
 
-
-@dataclass(frozen=True, slots=True)
-class SspGroup:
-    """What one task reads."""
-
-    task_name: TaskName
-    ssps: tuple[SystemStreamPartition, ...]
+Previous = Mapping[SystemStreamPartition, TaskName]
+Groups = Mapping[TaskName, Sequence[SystemStreamPartition]]
 
 
-Scheme = Callable[[Sequence[SystemStream], Mapping[SystemStream, int]], tuple[SspGroup, ...]]
+class GroupBySystemStreamPartition:
+    """`max`: a task for each SSP. The highest parallelism Kafka allows; nothing can be joined."""
+
+    def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
+        home = _homes(previous)
+        return _collected(
+            (TaskNameParts(base=SystemStreamPartition(ssp.system, ssp.stream, home(ssp))).name, ssp) for ssp in ssps
+        )
 
 
-def one_task_per_partition(
-    inputs: Sequence[SystemStream], partition_counts: Mapping[SystemStream, int]
-) -> tuple[SspGroup, ...]:
-    """Scheme `max`: a task for each partition of each input, in the order of `inputs`.
+class GroupByPartition:
+    """`group-by-partition`: partitions of equal number meet, so inputs of equal partition count can be joined."""
 
-    The highest parallelism Kafka allows; no task sees two inputs, so nothing can be joined.
+    def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
+        home = _homes(previous)
+        return _collected((TaskNameParts(base=home(ssp)).name, ssp) for ssp in ssps)
+
+
+class Cogroup:
+    """`cogroup`: a key of any input is in one task, whatever the partition counts, at the price of parallelism.
+
+    Producers take a key to partition `hash(key) % count`, and the GCD divides every count, so the remainder by it
+    is the key's own. Once there is state, the number of tasks is what it was when the state began.
     """
-    ssps = [
-        SystemStreamPartition(stream.system, stream.stream, partition)
-        for stream in inputs
-        for partition in range(partition_counts[stream])
-    ]
-    return tuple(SspGroup(TaskNameParts(base=ssp).name, (ssp,)) for ssp in ssps)
+
+    def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
+        """Raises PartitionSchemeError: an input that came later cannot be divided like the ones that have state."""
+        counts = partition_counts_of(ssps)
+        bound = periods(previous)
+        task_count = gcd(*(bound or counts).values())
+        for stream in sorted(counts):
+            if counts[stream] % task_count:
+                raise PartitionSchemeError(
+                    f"{stream}: wanted a multiple of {task_count} partitions under task.partition.scheme=cogroup, "
+                    f"because the job keeps state in {task_count} tasks, found {counts[stream]}; a key's messages "
+                    "would not meet its state. Copy the input to a topic with such a number of partitions, or give "
+                    "the job a new job.id, which begins without state"
+                )
+        return _collected((TaskNameParts(base=ssp.partition % task_count).name, ssp) for ssp in ssps)
 
 
-SCHEMES: Final[Mapping[str, Scheme]] = {"max": one_task_per_partition}
+class AllSspsToSingleTask:
+    """`all-ssps-to-single-task`: each processor has one task, and that reads everything.
+
+    The one grouper that gives an SSP to several tasks, so no checks of the others' answers apply to it. Its SSPs
+    are broadcast to all intents: positions are the task's, and law L6 does not speak of them.
+    """
+
+    def __init__(self, processor_ids: Sequence[ProcessorId]) -> None:
+        self._processor_ids = processor_ids
+
+    def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
+        return {task_of_processor(processor_id): ssps for processor_id in self._processor_ids}
+
+
+GROUPERS: Final[Mapping[str, Callable[[], SystemStreamPartitionGrouper]]] = {
+    "max": GroupBySystemStreamPartition,
+    "group-by-ssp": GroupBySystemStreamPartition,
+    "group-by-partition": GroupByPartition,
+    "cogroup": Cogroup,
+}
+"""By scheme, but for `all-ssps-to-single-task`, which needs to know the processors."""
+
+
+def task_of_processor(processor_id: ProcessorId) -> TaskName:
+    """The task of a processor under `all-ssps-to-single-task`."""
+    return TaskName(f"Task_{processor_id}")
+
+
+def partition_counts_of(ssps: Iterable[SystemStreamPartition]) -> Mapping[SystemStream, int]:
+    """How many of `ssps` each stream has, in the order in which the streams first appear."""
+    counts: dict[SystemStream, int] = {}
+    for ssp in ssps:
+        counts[ssp.system_stream] = counts.get(ssp.system_stream, 0) + 1
+    return counts
+
+
+def periods(previous: Previous) -> Mapping[SystemStream, int]:
+    """After how many partitions the tasks of a stream repeat: the least d such that p and `p mod d` share a task.
+
+    Where each partition had its own task when the state began, d is the number of partitions then, however often
+    the stream has grown since. Producers take a key to partition `hash(key) % count`, so as long as d divides the
+    count, a key is always in the task of partition `hash(key) % d`: an added partition p belongs to the task of
+    `p mod d`. (SEP-5 counts the stream's tasks instead, which is the same for Samza's groupers and wrong for one
+    that puts neighbours together.)
+    """
+    tasks: dict[SystemStream, dict[int, TaskName]] = {}
+    for ssp, task in previous.items():
+        tasks.setdefault(ssp.system_stream, {})[ssp.partition] = task
+    return {stream: _period([tasks[stream][p] for p in sorted(tasks[stream])]) for stream in sorted(tasks)}
+
+
+def _period(tasks: Sequence[TaskName]) -> int:
+    count = len(tasks)
+    divisors = (number for number in range(1, count + 1) if count % number == 0)
+    return next(d for d in divisors if all(tasks[p] == tasks[p % d] for p in range(d, count)))
+
+
+def _homes(previous: Previous) -> Callable[[SystemStreamPartition], int]:
+    """The partition whose task an SSP belongs to: its own, or the one that an added partition's keys came from."""
+    bound = periods(previous)
+
+    def home(ssp: SystemStreamPartition) -> int:
+        period = bound.get(ssp.system_stream)
+        return ssp.partition if period is None else ssp.partition % period
+
+    return home
+
+
+def _collected(pairs: Iterable[tuple[TaskName, SystemStreamPartition]]) -> Groups:
+    found: dict[TaskName, list[SystemStreamPartition]] = {}
+    for task, ssp in pairs:
+        found.setdefault(task, []).append(ssp)
+    return found

@@ -4,6 +4,8 @@
 |---|---|
 | `Partition_3` | all inputs' partitions of number 3 (or, under `cogroup`, of remainder 3) |
 | `SystemStreamPartition_kafka.orders.3` | one SSP |
+| `Task_0` | everything that processor 0 is to read, under `all-ssps-to-single-task` |
+| any other | whatever a grouper of the job's own makes of it |
 | `Partition_3-1-4`, `SystemStreamPartition_kafka.orders.3-1-4` | the same narrowed to key bucket 1 of 4 |
 
 The bucket stands behind the partition's number and a stream's name ends before it, so a name is read from
@@ -24,6 +26,11 @@ _PARTITION = re.compile(rf"Partition_(?P<partition>{_NUMBER})(?:-(?P<bucket>{_NU
 _SSP = re.compile(
     rf"SystemStreamPartition_(?P<ssp>.+\.(?:{_NUMBER}))(?:-(?P<bucket>{_NUMBER})-(?P<factor>{_NUMBER}))?"
 )
+# Names become keys, and directories of local state: no slash, no leading dot, not too long for a file name.
+_OTHER = re.compile(
+    rf"(?!Partition_|SystemStreamPartition_)(?P<base>[A-Za-z0-9_][A-Za-z0-9_.-]{{0,199}}?)"
+    rf"(?:-(?P<bucket>{_NUMBER})-(?P<factor>{_NUMBER}))?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +38,11 @@ class TaskNameParts:
     """A task name taken apart: what it groups, and its key bucket.
 
     Attributes:
-        base: a partition number (`Partition_…`) or one SSP (`SystemStreamPartition_…`).
+        base: a partition number (`Partition_…`), one SSP (`SystemStreamPartition_…`), or any other name as it is.
         bucket, factor: 0 of 1 where the name has no bucket.
     """
 
-    base: int | SystemStreamPartition
+    base: int | SystemStreamPartition | TaskName
     bucket: int = 0
     factor: int = 1
 
@@ -46,14 +53,16 @@ class TaskNameParts:
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """Read a task name. Raises ValueError for a text that no task of ours is called."""
+        """Read a task name. Raises ValueError for a text that no task can be called."""
         if matched := _PARTITION.fullmatch(name):
             return cls(base=int(matched["partition"]), **_bucket(matched))
         if matched := _SSP.fullmatch(name):
             return cls(base=SystemStreamPartition.parse(matched["ssp"]), **_bucket(matched))
+        if matched := _OTHER.fullmatch(name):
+            return cls(base=TaskName(matched["base"]), **_bucket(matched))
         raise ValueError(
-            f"wanted a task name (Partition_3 or SystemStreamPartition_kafka.orders.3, with -bucket-factor "
-            f"behind it where it is elastic), found {name!r}"
+            "wanted a task name (Partition_3, SystemStreamPartition_kafka.orders.3, or up to 200 letters, digits, "
+            f"dots, dashes and underscores; with -bucket-factor behind it where it is elastic), found {name!r}"
         )
 
     @property
@@ -67,6 +76,8 @@ class TaskNameParts:
         """The name with the bucket left out: what virtual tasks share (changelog partition)."""
         if isinstance(self.base, int):
             return TaskName(f"Partition_{self.base}")
+        if isinstance(self.base, str):
+            return self.base
         return TaskName(f"SystemStreamPartition_{self.base}")
 
 

@@ -149,7 +149,7 @@ def a_submission(
                 partition_count=counts.get(text, 4),
                 topic_id=ids.get(text, f"id-of-{text}"),
             )
-            for text in config.inputs
+            for text in config.streams_read
         ),
         own_topics=tuple(
             OwnTopicFound(name=name, topic_id=ids.get(name, f"id-of-{name}"), partition_count=1)

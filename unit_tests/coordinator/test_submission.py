@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.state import INITIAL, committed, evolve
+from samzapy.coordinator.commands import OwnTopicFound
+from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.errors import PartitionSchemeError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import ProcessorLocality, TaskLocality
+from samzapy.model.topics import changelog_topic
+from samzapy.plan.groupers import Groupers
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ChangelogPartitionPut,
@@ -149,3 +152,50 @@ def test_what_is_recorded_of_hosts_decides_where_a_task_goes_whose_processor_is_
     replanned = after(replanned, submitted(replanned, processor_ids=["0", "2", "3"]))
 
     assert "3" == next(planned.processor_id for planned in replanned.plan if planned.task_name == gone[0])
+
+
+def test_state_that_was_kept_once_binds_also_after_its_store_is_gone_from_the_configuration():
+    stateful = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
+    first = a_submission(config=stateful)
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
+    state = in_office()
+    state = after(state, submit_job(replace(first, own_topics=(*first.own_topics, changelog)), state))
+    state = after(state, submitted(state))  # The store is taken out...
+
+    with pytest.raises(PartitionSchemeError, match="wanted a multiple of 4"):
+        # ...and may come back, when its entries would be in the wrong tasks.
+        submitted(state, partition_counts={"kafka.orders": 6})
+
+
+def test_a_changed_scheme_is_a_new_generation_that_says_so():
+    state = after(in_office(), submitted(in_office()))
+
+    records = submitted(state, config=a_config(task_partition_scheme="group-by-partition"))
+
+    (generation,) = [record for record in records if isinstance(record, GenerationPut)]
+    assert ("group-by-partition", 4) == (generation.scheme, generation.task_count)
+
+
+def test_broadcast_inputs_are_recorded_with_each_task_and_as_inputs():
+    config = a_config(task_broadcast_inputs="kafka.rules#[0-1]")
+
+    state = after(in_office(), submitted(in_office(), config=config, partition_counts={"kafka.rules": 3}))
+
+    assert {("kafka.rules.0", "kafka.rules.1")} == {tuple(map(str, task.broadcast_ssps)) for task in state.plan}
+    assert ["kafka.orders", "kafka.rules"] == sorted(map(str, state.inputs))
+    assert job_model(state).tasks[0].broadcast_ssps == state.plan[0].broadcast_ssps
+
+
+def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
+    class Ssps:
+        def group(self, previous, ssps):
+            return {"all": ssps}
+
+    config = a_config(job_systemstreampartition_grouper_factory="own:Ssps")
+    command = replace(a_submission(config=config), groupers=Groupers(ssps=Ssps()))
+
+    state = after(in_office(), submit_job(command, in_office()))
+
+    assert ["all"] == [task.task_name for task in state.plan]
+    assert "own:Ssps" == state.generation.scheme
+    assert () == submit_job(command, state)

@@ -29,6 +29,10 @@ def test_an_internal_topic_and_the_dead_letters_are_read_only_by_name():
     ).inputs
 
 
+def test_a_broadcast_input_is_not_also_divided_because_a_pattern_matches_it():
+    assert ("kafka.orders-a",) == resolved("kafka.~orders-[ab]", task_broadcast_inputs="kafka.orders-b#0").inputs
+
+
 def test_names_and_patterns_keep_the_order_of_task_inputs_and_each_topic_is_read_once():
     found = resolved("kafka.~orders-[ab], kafka.refunds, kafka.~.*-a, kafka.orders-b").inputs
 
