@@ -32,7 +32,7 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.cli.coordination import Coordination, Here
 from samzapy.config import JobConfig
 from samzapy.coordinator.commands import SubmitJob
-from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.model.topics import checkpoint_spec, checkpoint_topic, coordinator_spec, coordinator_topic
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut
@@ -182,7 +182,7 @@ class _Submissions:
         found = self._admin.describe(name.partition(".")[2] for name in config.inputs)
         ids = {f"kafka.{name}": topic.topic_id for name, topic in found.items()}
         counts = {f"kafka.{name}": topic.partition_count for name, topic in found.items()}
-        own = self._admin.describe([coordinator_topic(config.job)])
+        own = self._admin.describe([coordinator_topic(config.job), checkpoint_topic(config.job)])
         return a_submission(
             config=config,
             partition_counts=counts,
