@@ -10,16 +10,11 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.kafka.topic_watch import TopicWatch
-from samzapy.adapters.web.inbox import CommandInbox
-from samzapy.cli.wiring import HostProcesses, SystemClock
-from samzapy.config import parse_config
-from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob, TopicsLooked
-from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.topic_watch import topics_of
 from samzapy.errors import (
     BrokerUnavailableError,
@@ -28,10 +23,8 @@ from samzapy.errors import (
     TopicIdentityError,
     TopicPolicyError,
 )
-from samzapy.model.job import ProcessorId
-from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import Cluster, check_topic
-from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
@@ -233,63 +226,23 @@ def test_who_begins_to_lead_looks_at_once_and_then_now_and_then(admin: KafkaAdmi
 
 
 def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(
-    connection: KafkaConnection, admin: KafkaAdmin, job: str
+    connection: KafkaConnection, admin: KafkaAdmin
 ) -> None:
-    create(connection, f"{job}-in")
-    config = parse_config(
-        {
-            "job.name": job.removesuffix("-1"),
-            "task.inputs": f"kafka.{job}-in",
-            "systems.kafka.bootstrap.servers": connection.bootstrap_servers,
-        }
+    job = SmallJob(connection)
+    job.take_office()
+    service = job.service
+    watch = TopicWatch(
+        admin, names=lambda: topics_of(service.status().state), put=job.commands.put, interval_ms=1_000
     )
-    own = [admin.ensure_topic(spec) for spec in (coordinator_spec(job), checkpoint_spec(job))]
-    inputs = admin.describe([f"{job}-in"]).values()
-    log = KafkaLog(connection, coordinator_topic(job), f"samzapy-coordinator/{job}")
-    commands = CommandInbox()
-    service = CoordinatorService(
-        log=log,
-        config=config,
-        identity=CoordinatorIdentity(
-            coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url="http://127.0.0.1:1"
-        ),
-        clock=SystemClock(),
-        commands=commands,
-        fencing=KafkaFence(connection),
-        positions=KafkaPositions(connection, job),
-        processes=HostProcesses("b"),
-    )
-    watch = TopicWatch(admin, names=lambda: topics_of(service.status().state), put=commands.put, interval_ms=1_000)
-    service.take_office()
-    service.submit(
-        SubmitJob(
-            config=config,
-            inputs=tuple(
-                InputFound(
-                    system_stream=SystemStream("kafka", found.name),
-                    partition_count=found.partition_count,
-                    topic_id=found.topic_id,
-                )
-                for found in inputs
-            ),
-            own_topics=tuple(
-                OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=1) for found in own
-            ),
-            processor_ids=(ProcessorId("0"),),
-            cause="test",
-            actor="test",
-        )
-    )
-    service.run_once(0)
-    client = plain_client(connection)
-    checkpoints = checkpoint_spec(job).name
-    client.delete_topics([checkpoints])[checkpoints].result()
-    wait_until(lambda: not admin.find([checkpoints]), 10.0, f"{checkpoints} to be gone")
-    admin.ensure_topic(checkpoint_spec(job))
+    spec = checkpoint_spec(job.job)
+    recorded = service.status().state.own_topics[spec.name]
+    job.client.delete_topics([spec.name])[spec.name].result()
+    wait_until(lambda: not admin.find([spec.name]), 10.0, f"{spec.name} to be gone")
+    admin.ensure_topic(spec)
 
     watch.start()
 
-    with pytest.raises(TopicIdentityError, match=f"topic {checkpoints}: wanted the topic with id {own[1].topic_id}"):
+    with pytest.raises(TopicIdentityError, match=f"topic {spec.name}: .* with id {recorded.topic_id}"):
         wait_until(lambda: service.run_once(100), 15.0, "the leader to stop")
     watch.close()
-    log.close()
+    job.close()

@@ -18,12 +18,12 @@ from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.plan import plan
+from samzapy.cli.terminal import printable
 from samzapy.coordinator.grants import PositionsRead
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.status import status_of_log
+from samzapy.coordinator.status import is_stopped, status_of_log
 from samzapy.errors import DataError, DeadlineError, ExitCode, MissingTopicError, RejectedError, TemporaryError
-from samzapy.model.container import ContainerPhase
 from samzapy.model.topics import coordinator_topic
 
 LEADER_WAIT_MS = 2000
@@ -89,7 +89,7 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
     if state.term is not None:
         told = HttpCoordinatorClient().status(state.term.url, address.job, LEADER_WAIT_MS)
     if told is None:
-        trouble = [] if _is_stopped(state) else [_no_leader(state), *_ownerless(state)]
+        trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
     trouble = [str(told["trouble"])] if told.get("trouble") else []
     return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_told_ownerless(told)]}
@@ -103,12 +103,6 @@ def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | 
     except (DataError, DeadlineError, TemporaryError) as error:
         click.echo(f"samzapy: positions are not known: {error}", err=True)
         return None
-
-
-def _is_stopped(state: CoordinatorState) -> bool:
-    """Whether all executions are over and the last thing that one said was that it stopped and held nothing."""
-    phases = {container.phase for container in state.containers_sorted}
-    return ContainerPhase.STOPPED in phases and phases <= {ContainerPhase.STOPPED, ContainerPhase.FENCED}
 
 
 def _no_leader(state: CoordinatorState) -> str:
@@ -165,11 +159,9 @@ def _table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> Tabl
 
 
 def _cell(value: object) -> str:
-    """What an answer or a topic holds may be codes that a terminal obeys; they are shown, not sent."""
     if isinstance(value, list):
         return ", ".join(_position(item) for item in value)
-    text = "-" if value is None else str(value)
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "-" if value is None else printable(str(value))
 
 
 def _position(item: object) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.terminal import printable
 from samzapy.errors import CorruptRecordError
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.audit import HistoryEntry, UnreadableEntry, as_json, change_text, history, time_text
@@ -71,7 +72,7 @@ def _print_table(entries: Iterable[HistoryEntry | UnreadableEntry]) -> None:
     for column in _COLUMNS:
         table.add_column(column.upper(), no_wrap=True, justify="right" if column in ("offset", "term") else "left")
     for entry in entries:
-        table.add_row(*(Text(_printable(cell)) for cell in _cells(entry)))
+        table.add_row(*(Text(printable(cell)) for cell in _cells(entry)))
     # Wide enough that nothing is ever cut: a terminal folds lines, a pipe wants them whole.
     Console(width=1000).print(table)
 
@@ -84,8 +85,3 @@ def _cells(entry: HistoryEntry | UnreadableEntry) -> tuple[str, ...]:
     if said is None:
         return (*place, "", entry.event, entry.key, change_text(entry), "", "")
     return (*place, str(said.term), entry.event, entry.key, change_text(entry), said.cause, said.actor)
-
-
-def _printable(text: str) -> str:
-    """What stands on a topic may hold codes that a terminal obeys; they are shown, not sent."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -23,7 +23,7 @@ from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.grants import PositionsRead, newest_grants, owner_of, reached
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.container import Container
+from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.stream.records import PlannedTaskPut
@@ -66,6 +66,12 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
 
     unknown = dict.fromkeys(_counters([]))
     return _status(job, state, recorded, lambda _: {"heartbeatAgeMs": None, "figures": None}, unknown, "")
+
+
+def is_stopped(state: CoordinatorState) -> bool:
+    """Whether all executions are over and the last thing that one said was that it stopped and held nothing."""
+    phases = {container.phase for container in state.containers_sorted}
+    return ContainerPhase.STOPPED in phases and phases <= {ContainerPhase.STOPPED, ContainerPhase.FENCED}
 
 
 def _status(

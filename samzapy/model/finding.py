@@ -31,6 +31,20 @@ CODES: Final[Mapping[str, Severity]] = {
     "topic-min-isr": Severity.DATA,
     "topic-setting": Severity.DATA,
     "topic-few-replicas": Severity.DEGRADED,
+    "topic-truncated": Severity.DATA,
+    "record-unreadable": Severity.DATA,
+    "record-foreign": Severity.DATA,
+    "stream-gap": Severity.DATA,
+    "stream-two-writers": Severity.DATA,
+    "transaction-hanging": Severity.DEGRADED,
+    "container-ghost": Severity.DEGRADED,
+    "container-unfenced": Severity.DEGRADED,
+    "task-without-owner": Severity.DEGRADED,
+    "leader-missing": Severity.DEGRADED,
+    "leader-stale": Severity.DEGRADED,
+    "leader-trouble": Severity.DEGRADED,
+    "clock-skew": Severity.DEGRADED,
+    "cluster-unreachable": Severity.DEGRADED,
 }
 """Every code, and how much it matters."""
 

@@ -113,6 +113,18 @@ class PartitionReader:
         offset_end = self.end_offset(deadline_s)
         return self._read(offset_from, offset_end, deadline_s)
 
+    def read_stable(self, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
+        """All committed records before the first open transaction: for who looks at a topic and must not wait.
+
+        Raises: as `read_to_end`.
+        """
+        where = (self.topic, self.partition)
+        if self._admin is None:
+            self._admin = Admin(self._connection)
+        first = beginning_offsets(self._admin, [where], deadline_s)[where]
+        stable = end_offsets(self._admin, [where], IsolationLevel.READ_COMMITTED, deadline_s)[where]
+        return self._read(first, stable, deadline_s)
+
     def close(self) -> None:
         """Let go of the connections."""
         if self._consumer is not None:
@@ -208,6 +220,27 @@ def read_to_end(
             yield from records
 
     return closing()
+
+
+def first_uncommitted(
+    connection: KafkaConnection, topic: str, partition: int, offset: int, deadline_s: float = DEADLINE_S
+) -> LogRecord | None:
+    """The record at `offset`, whether it is committed or not; None when there is none any more, or not in time."""
+    consumer = make_consumer(connection, {**_READING, "isolation.level": "read_uncommitted"}, ErrorEvents())
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        give_up_at = time.monotonic() + deadline_s
+        while time.monotonic() < give_up_at:
+            for message in _available(consumer):
+                error = message.error()
+                if error is None:
+                    found = _record(message, message.offset())
+                    return found if found.offset == offset else None
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return None
+        return None
+    finally:
+        consumer.close()
 
 
 def end_offsets(

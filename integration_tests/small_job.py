@@ -1,0 +1,137 @@
+"""A job on a real broker that is led but runs nothing: topics, a coordinator and its server, without Spark."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
+from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
+from samzapy.adapters.web.inbox import CommandInbox
+from samzapy.adapters.web.server import CoordinatorServer
+from samzapy.cli.wiring import HostProcesses, SystemClock
+from samzapy.config import JobConfig
+from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
+from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.job import ProcessorId
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.testing.builders import a_config
+
+
+class SmallJob:
+    """The job `<name>-1` with one input of two partitions; as a context manager it is led, and left on exit."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self.connection = connection
+        self.admin = KafkaAdmin(connection)
+        self.client = AdminClient({"bootstrap.servers": connection.bootstrap_servers})
+        name = f"small{uuid.uuid4().hex[:8]}"
+        self.input = f"in-{name}"
+        self.client.create_topics([NewTopic(self.input, 2, 1)])[self.input].result(timeout=30)
+        self.config: JobConfig = a_config(
+            job_name=name,
+            task_inputs=f"kafka.{self.input}",
+            systems_kafka_bootstrap_servers=connection.bootstrap_servers,
+        )
+        self.job = self.config.job
+        self.commands = CommandInbox()
+        self._server = CoordinatorServer(
+            host="127.0.0.1",
+            port=0,
+            snapshot=lambda: self.service.status(),
+            put=self.commands.put,
+            clock=SystemClock(),
+            lease_ms=self.config.lease_ms,
+        )
+        self._log = KafkaLog(connection, coordinator_topic(self.job), coordinator_transactional_id(self.job))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._lead)
+
+    def submission(self) -> SubmitJob:
+        """The job as it is handed in, with the topics as they are."""
+        own = [self.admin.ensure_topic(spec) for spec in (coordinator_spec(self.job), checkpoint_spec(self.job))]
+        found = self.admin.describe([self.input])[self.input]
+        return SubmitJob(
+            config=self.config,
+            inputs=(
+                InputFound(
+                    system_stream=SystemStream("kafka", self.input),
+                    partition_count=found.partition_count,
+                    topic_id=found.topic_id,
+                ),
+            ),
+            own_topics=tuple(
+                OwnTopicFound(name=topic.name, topic_id=topic.topic_id, partition_count=1) for topic in own
+            ),
+            processor_ids=(ProcessorId("0"),),
+            cause="test",
+            actor="test",
+        )
+
+    def take_office(self) -> None:
+        """Lead, without a loop: the caller does the rounds."""
+        submission = self.submission()
+        self.url = self._server.start()
+        self.service = CoordinatorService(
+            log=self._log,
+            config=self.config,
+            identity=CoordinatorIdentity(
+                coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url=self.url
+            ),
+            clock=SystemClock(),
+            commands=self.commands,
+            fencing=KafkaFence(self.connection),
+            positions=KafkaPositions(self.connection, self.job),
+            processes=HostProcesses("a host that is not this one"),
+        )
+        self.service.take_office()
+        self.service.submit(submission)
+
+    def heartbeat(self, execution_id: str) -> HeartbeatAnswer | None:
+        """What a container on some other host says of itself."""
+        body = {
+            "job": self.job,
+            "executionId": execution_id,
+            "processorId": "0",
+            "host": "host-b",
+            "bootId": "boot-b",
+            "pid": 7,
+            "processStartedMs": 1,
+            "slotCount": 1,
+            "formatLevel": 1,
+            "state": "RUNNING",
+            "streamOffset": 0,
+            "held": [],
+        }
+        return HttpCoordinatorClient().heartbeat(self.url, body, 5000)
+
+    def close(self) -> None:
+        """The coordinator is gone, without a word."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._server.stop()
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        self.take_office()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _lead(self) -> None:
+        while not self._ended.is_set():
+            self.service.run_once(50)

@@ -1,0 +1,173 @@
+"""`samzapy doctor` on a real broker: nothing in a healthy job, and everything at once in a sick one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from integration_tests.small_job import SmallJob
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.cli import doctor as doctor_module
+from samzapy.cli.doctor import doctor
+from samzapy.errors import RejectedError
+from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.stream.codec import encode, headers
+from samzapy.stream.log import Write
+from samzapy.stream.records import EpochPut
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.waiting import wait_until
+
+
+@pytest.fixture
+def connection(broker: DevBroker) -> KafkaConnection:
+    return KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+
+
+def examine(connection: KafkaConnection, job: str, *options: str) -> Result:
+    return CliRunner().invoke(
+        doctor, ["--job", job, "--bootstrap-servers", connection.bootstrap_servers, "--changelogs", *options]
+    )
+
+
+def findings(result: Result) -> list[Mapping[str, str]]:
+    assert result.stdout, result.exception
+    found = json.loads(result.stdout)["findings"]
+    assert isinstance(found, list)
+    return found
+
+
+def runs(job: SmallJob) -> None:
+    """Until the container e1 has all tasks."""
+    job.heartbeat("e1")
+    wait_until(lambda: len(job.service.status().state.grants) == 2, 10.0, "two grants")
+
+
+def set_topic(job: SmallJob, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in job.client.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def test_a_healthy_job_has_no_finding(connection: KafkaConnection) -> None:
+    with SmallJob(connection) as job:
+        runs(job)
+
+        result = examine(connection, job.job, "-o", "json")
+
+        assert findings(result) == []
+        assert result.exit_code == 0
+        assert examine(connection, job.job).stdout == "nothing is wrong\n"
+
+
+def test_what_was_not_looked_at_is_said(connection: KafkaConnection) -> None:
+    with SmallJob(connection) as job:
+        runs(job)
+        options = ["--job", job.job, "--bootstrap-servers", connection.bootstrap_servers]
+
+        result = CliRunner().invoke(doctor, options)
+
+    assert result.stdout.splitlines() == [
+        "nothing is wrong",
+        "not looked at: the records of changelogs (ask with --changelogs)",
+    ]
+    assert result.exit_code == 0
+
+
+def test_a_job_whose_leader_is_gone_is_degraded(connection: KafkaConnection) -> None:
+    with SmallJob(connection) as job:
+        runs(job)
+
+    result = examine(connection, job.job, "-o", "json")
+
+    assert [finding["code"] for finding in findings(result)] == ["leader-missing", "container-ghost"]
+    assert result.exit_code == 6
+
+
+def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -> None:
+    with SmallJob(connection) as job:
+        runs(job)
+        seq = len(list(job.service._log.read()))
+    stream, checkpoints = coordinator_topic(job.job), checkpoint_topic(job.job)
+    # Somebody writes to topics that are not his,
+    foreign = Producer({"bootstrap.servers": connection.bootstrap_servers})
+    foreign.produce(stream, key=b"epoch", value=encode(EpochPut(epoch=9))[1])
+    foreign.produce(checkpoints, key=b"checkpoint/what", value=b"ever")
+    foreign.produce(checkpoints, key=b"checkpoint/what", value=b"ever")
+    assert foreign.flush(10) == 0
+    # a second coordinator takes numbers as it likes,
+    log = KafkaLog(connection, stream, "somebody")
+    log.take_over()
+    key, value = encode(EpochPut(epoch=9))
+    for number in (seq + 4, seq + 4):
+        said = headers(term=1, seq=number, event="EpochAdvanced", cause="c", actor="a")
+        log.append_atomically([Write(key=key, value=value, headers=said)])
+    log.close()
+    # a producer of the input leaves a transaction open,
+    hanging = Producer({"bootstrap.servers": connection.bootstrap_servers, "transactional.id": f"{job.job}-foreign"})
+    hanging.init_transactions(10)
+    hanging.begin_transaction()
+    hanging.produce(job.input, b"x", partition=1)
+    assert hanging.flush(10) == 0
+    # and an operator tidies up.
+    set_topic(job, checkpoints, "cleanup.policy", "delete")
+    set_topic(job, stream, "max.message.bytes", "1000")
+    job.client.delete_records([TopicPartition(checkpoints, 0, 1)])[TopicPartition(checkpoints, 0, 1)].result()
+
+    result = examine(connection, job.job, "--patience", "0", "-o", "json")
+
+    found = findings(result)
+    assert [(finding["severity"], finding["code"], finding["subject"]) for finding in found] == [
+        ("data", "topic-cleanup-policy", f"topic {checkpoints}"),
+        ("data", "topic-message-size", f"topic {stream}"),
+        ("data", "record-foreign", f"topic {stream}"),
+        ("data", "stream-gap", f"topic {stream}"),
+        ("data", "stream-two-writers", f"topic {stream}"),
+        ("data", "record-unreadable", f"topic {checkpoints}"),
+        ("data", "topic-truncated", f"topic {checkpoints}"),
+        ("degraded", "transaction-hanging", f"topic {job.input}"),
+        ("degraded", "leader-missing", "term 1"),
+        ("degraded", "container-ghost", "container e1"),
+    ]
+    assert all(finding["remedy"] for finding in found)
+    assert result.exit_code == 8
+    table = examine(connection, job.job, "--patience", "0").stdout
+    assert len(table.splitlines()) == 1 + len(found)
+    hanging.abort_transaction(10)
+
+
+def test_an_input_that_was_made_again_and_a_stream_that_is_gone_are_told(connection: KafkaConnection) -> None:
+    with SmallJob(connection) as job:
+        runs(job)
+        job.client.delete_topics([job.input])[job.input].result()
+        wait_until(lambda: not job.admin.find([job.input]), 10.0, "the input to be gone")
+
+        assert [finding["code"] for finding in findings(examine(connection, job.job, "-o", "json"))] == [
+            "topic-missing"
+        ]
+
+    stream = coordinator_topic(job.job)
+    job.client.delete_topics([stream])[stream].result()
+    wait_until(lambda: not job.admin.find([stream]), 10.0, "the stream to be gone")
+    assert [finding["subject"] for finding in findings(examine(connection, job.job, "-o", "json"))] == [
+        f"topic {stream}"
+    ]
+
+
+def test_a_job_that_nobody_knows_is_rejected(connection: KafkaConnection) -> None:
+    assert isinstance(examine(connection, "nobody-1").exception, RejectedError)
+
+
+def test_a_cluster_that_is_not_there_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_module, "WAIT_S", 1.0)
+
+    result = examine(KafkaConnection(bootstrap_servers="127.0.0.1:1"), "any-1", "-o", "json")
+
+    assert [finding["code"] for finding in findings(result)] == ["cluster-unreachable"]
+    assert result.exit_code == 6

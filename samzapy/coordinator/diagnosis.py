@@ -1,0 +1,228 @@
+"""What is wrong with a job, read off what was gathered about it (`samzapy doctor`). Pure.
+
+Each function looks at one thing. Whatever is only slow is no finding: a transaction that is open, a container that was
+just started. So each has a time after which it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from samzapy.coordinator.grants import owner_of
+from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.status import is_stopped
+from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.finding import Finding
+from samzapy.model.job import ExecutionId
+
+CLOCK_SKEW_MS = 60_000
+"""Clocks decide nothing here, but they are read by people, and starts by time go by them."""
+
+_NAMES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """The oldest transaction that is open on a partition.
+
+    Attributes:
+        offset_first: of its first record there; nobody who reads committed records sees anything from there on.
+        offset_end: the partition's end, open transactions included.
+        since_ms: when that record was appended (wall clock of the broker, or of the producer, as the topic says);
+            None where the record could not be read.
+    """
+
+    topic: str
+    partition: int
+    offset_first: int
+    offset_end: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderSaid:
+    """What the leader that the stream names answered.
+
+    Attributes:
+        heartbeat_ages_ms: of each container that it lists; None for one that it has not heard of in this term.
+    """
+
+    term: int
+    trouble: str
+    heartbeat_ages_ms: Mapping[ExecutionId, int | None]
+
+
+def transaction_findings(
+    opened: Iterable[OpenTransaction], *, now_ms: int, patience_ms: int, bootstrap_servers: str
+) -> tuple[Finding, ...]:
+    """Transactions that are open for longer than `patience_ms` (H14)."""
+    found = []
+    for transaction in opened:
+        age_ms = None if transaction.since_ms is None else now_ms - transaction.since_ms
+        if age_ms is not None and age_ms <= patience_ms:
+            continue
+        where = f"{transaction.topic}-{transaction.partition}"
+        since = "an unknown time" if age_ms is None else f"{age_ms // 1000} s"
+        tool = f"kafka-transactions.sh --bootstrap-server {bootstrap_servers}"
+        found.append(
+            Finding(
+                code="transaction-hanging",
+                subject=f"topic {transaction.topic}",
+                found=f"{where}: wanted no transaction open for more than {patience_ms // 1000} s, found one open for "
+                f"{since}: nobody sees what stands between offset {transaction.offset_first} and the end, "
+                f"{transaction.offset_end}",
+                remedy=f"Its producer is named by: {tool} describe-producers --topic {transaction.topic} --partition "
+                f"{transaction.partition}. End that program; if it is gone and the broker does not abort the "
+                f"transaction, {tool} abort --topic {transaction.topic} --partition {transaction.partition} "
+                f"--start-offset {transaction.offset_first}",
+            )
+        )
+    return tuple(found)
+
+
+def truncation_findings(firsts: Mapping[tuple[str, int], int]) -> tuple[Finding, ...]:
+    """Compacted topics that do not begin at offset 0: compaction moves no beginning, so records were deleted."""
+    return tuple(
+        Finding(
+            code="topic-truncated",
+            subject=f"topic {topic}",
+            found=f"{topic}-{partition}: wanted it to begin at offset 0, found {first}: records that may still be true "
+            "were deleted, by the cleanup policy `delete` or by hand",
+            remedy="See that the cleanup policy is `compact`; what is gone cannot be mended: give the job a new job.id "
+            "to begin anew, or make sure that nothing was lost",
+        )
+        for (topic, partition), first in sorted(firsts.items())
+        if first > 0
+    )
+
+
+def leader_findings(state: CoordinatorState, said: LeaderSaid | None) -> tuple[Finding, ...]:
+    """Whether somebody leads, and it is the one that the stream names."""
+    if is_stopped(state) or state.term is None:
+        return ()
+    term = state.term
+    if said is None:
+        return (
+            Finding(
+                code="leader-missing",
+                subject=f"term {term.term}",
+                found=f"wanted an answer of the leader at {term.url} on {term.host}, found none",
+                remedy="Nothing is decided until somebody leads; start the job (again), or see what the process "
+                f"{term.pid} on {term.host} does",
+            ),
+        )
+    if said.term != term.term:
+        return (
+            Finding(
+                code="leader-stale",
+                subject=f"term {term.term}",
+                found=f"wanted the leader of term {term.term} at {term.url}, found one of term {said.term}",
+                remedy="Ask again; if it stays, end the process that answers there: it does not know that it was "
+                "replaced",
+            ),
+        )
+    if said.trouble:
+        return (
+            Finding(
+                code="leader-trouble",
+                subject=f"term {term.term}",
+                found=f"the leader cannot do what it has decided: {said.trouble}",
+                remedy="It tries again by itself; mend what it names",
+            ),
+        )
+    return ()
+
+
+def container_findings(
+    state: CoordinatorState,
+    said: LeaderSaid | None,
+    *,
+    is_alive: Callable[[Container], bool | None],
+    now_ms: int,
+    lost_ms: int,
+) -> tuple[Finding, ...]:
+    """Ghosts: containers that are recorded as living and are not, or that were given up and are not fenced.
+
+    Args:
+        is_alive: whether its process runs; None for one on another host.
+        now_ms: wall clock.
+        lost_ms: how long a leader waits for a heartbeat, also after its term began.
+    """
+    found = []
+    # A new leader need not have heard of everybody yet.
+    is_new = state.term is not None and abs(now_ms - state.term.started_at_ms) <= lost_ms
+    for container in state.containers_sorted:
+        name = f"container {container.execution_id}"
+        where = f"processor {container.processor_id}, process {container.pid} on {container.host}"
+        if container.phase is ContainerPhase.LOST:
+            found.append(
+                Finding(
+                    code="container-unfenced",
+                    subject=name,
+                    found=f"{name} ({where}) was given up and is not fenced yet: its tasks go to nobody until then",
+                    remedy="The leader does it, and tries again by itself; if this stays, see that there is a leader "
+                    "and that it reaches the brokers",
+                )
+            )
+            continue
+        why = _ghost(container, said, is_alive(container), lost_ms, is_new) if container.phase in LIVING else None
+        if why is not None:
+            found.append(
+                Finding(
+                    code="container-ghost",
+                    subject=name,
+                    found=f"{name} ({where}) is recorded as {container.phase.value}, but {why}",
+                    remedy="The leader gives it up, fences it and gives its tasks to others; if this stays, see that "
+                    "there is a leader, and start the processor again",
+                )
+            )
+    return tuple(found)
+
+
+def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:
+    """Tasks that nobody runs."""
+    without = [planned.task_name for planned in state.plan if owner_of(state, planned.task_name) is None]
+    if not without or is_stopped(state):
+        return ()
+    more = f" and {len(without) - _NAMES_MAX} more" if len(without) > _NAMES_MAX else ""
+    return (
+        Finding(
+            code="task-without-owner",
+            subject="tasks",
+            found=f"{len(without)} of {len(state.plan)} tasks have no owner: {', '.join(without[:_NAMES_MAX])}{more}",
+            remedy="Start the processors that are missing, or wait for a hand-over to end",
+        ),
+    )
+
+
+def clock_findings(state: CoordinatorState, term_appended_ms: int | None) -> tuple[Finding, ...]:
+    """Whether the leader's clock and the broker's agree: the term record has both."""
+    if state.term is None or term_appended_ms is None:
+        return ()
+    skew_ms = state.term.started_at_ms - term_appended_ms
+    if abs(skew_ms) <= CLOCK_SKEW_MS:
+        return ()
+    return (
+        Finding(
+            code="clock-skew",
+            subject=f"host {state.term.host}",
+            found=f"when term {state.term.term} began, the clock of {state.term.host} was {abs(skew_ms) // 1000} s "
+            f"{'ahead of' if skew_ms > 0 else 'behind'} the broker's",
+            remedy="Nothing is decided by clocks, but times in the audit are wrong by that much: see to NTP on both",
+        ),
+    )
+
+
+def _ghost(
+    container: Container, said: LeaderSaid | None, is_alive: bool | None, lost_ms: int, leader_is_new: bool
+) -> str | None:
+    if is_alive is False:
+        return "its process has ended"
+    if said is None:
+        return None if is_alive else "nobody leads who would have heard of it"
+    age_ms = said.heartbeat_ages_ms.get(container.execution_id)
+    if age_ms is None:
+        return None if leader_is_new else "the leader has heard nothing of it in its term"
+    return f"its last heartbeat was {age_ms // 1000} s ago" if age_ms > lost_ms else None
