@@ -6,7 +6,8 @@ wanted, `init` and `close`. Tasks are made in Spark's Python workers, where the 
 
 A task instance belongs to one worker process and one run of the query: `init` is called before its first message
 there, and again after a recovery. Nothing that must last may live in it; that is what stores are for. `close` is
-called when the process lets go of the task in good order; a killed process calls nothing.
+called when the process lets go of the task in good order; a killed process calls nothing. A `close` that raises is
+logged with the task's name and stops nothing: what the instance handled is committed by then.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ Nothing here recovers. Any error ends the batch, the driver ends the query, and 
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from samzapy.stream.codec import encode
 from samzapy.stream.records import CheckpointPut
 from samzapy.task import IncomingMessageEnvelope, LoadedTask, MessageCollector, TaskContext
 
+_LOG = logging.getLogger(__name__)
 TRACEBACK_CHARS_MAX = 16_000
 _NOT_THE_USERS = {__file__, *(ours.__code__.co_filename for ours in (serde_of, Store.put, Collector.send))}
 
@@ -95,9 +97,22 @@ class TaskRunner:
         return ""
 
     def close(self) -> None:
-        """Let go of the user's instance."""
-        if self._task.close is not None:
+        """Let go of the user's instance.
+
+        Whatever the policy, a failure of it is told and nothing more: what the instance handled is committed, and the
+        next query, which this stands in front of, is not to pay for it.
+        """
+        if self._task.close is None:
+            return
+        try:
             self._task.close()
+        except (Exception, SystemExit) as error:  # User code may raise anything.
+            what = _printable(f"{type(error).__name__}: {error}\n{_user_traceback(error)}").rstrip()
+            _LOG.warning(
+                "task %s failed in close: %s\nEverything it handled is committed, and the job goes on",
+                self._route.task_name,
+                what,
+            )
 
     def run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Report:
         """Handle all rows, in one transaction or several; everything handled is committed when this returns.

@@ -245,6 +245,22 @@ def test_the_instance_is_told_of_its_beginning_and_its_end() -> None:
     assert [TASK, "closed"] == told
 
 
+@pytest.mark.parametrize("error", [ConnectionError("the cache is gone"), SystemExit("the cache is gone")])
+@pytest.mark.parametrize("policy", [{}, DEAD_LETTERS])
+def test_a_close_that_fails_is_told_with_the_tasks_name_and_fails_nothing_else(
+    error: BaseException, policy: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def close() -> None:
+        raise error
+
+    task = LoadedTask(process=sum_up, init=None, close=close)
+    AWorker(task=task, config=a_job(**policy)).runner.close()
+
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"task {TASK} failed in close: {type(error).__name__}: the cache is gone\nTraceback" in told
+    assert "worker.py" not in told.replace("test_worker.py", "")
+
+
 def test_an_instance_that_fails_at_its_beginning_fails_the_task_and_no_message() -> None:
     def init(context: Any) -> None:
         raise ConnectionError("no database")
