@@ -269,7 +269,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="systems.<system>.client.<property>",
-        meaning="Passed to librdkafka and, as kafka.<property>, to Spark's source (security and the like).",
+        meaning="A property of librdkafka (security.protocol); what Spark's source gets of it: docs/kafka-clients.md.",
     ),
     ConfigKey(
         name="stores.<name>.msg.serde",
@@ -373,7 +373,8 @@ class JobConfig:
     `broadcast_inputs` are ordered by stream, each once. Grouper factories are `module:Class` texts.
     """
 
-    properties: Mapping[str, str]
+    # Not in `repr`: among them may be a password.
+    properties: Mapping[str, str] = field(repr=False)
     job_name: str
     job_id: str
     default_system: str

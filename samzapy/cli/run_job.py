@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.maven.java import find_java
-from samzapy.config import JobConfig, merge, parse_config, read_properties
+from samzapy.adapters.spark.java_properties import java_properties
+from samzapy.config import JobConfig, merge, parse_config, read_properties, recorded_properties
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
 from samzapy.task import is_loading_job_file, load_task_factory
 
@@ -42,7 +43,9 @@ def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spar
     load_task_factory(job_file.resolve())
     find_java()
     command = submit_command(job_file, config_file, overrides, spark_options)
-    click.echo(shlex.join(command), err=True)
+    click.echo(
+        shlex.join(submit_command(job_file, config_file, _without_secrets(overrides), spark_options)), err=True
+    )
     os.execve(command[0], command, _environment())  # noqa: S606  # becomes spark-submit, on purpose without a shell
 
 
@@ -61,6 +64,12 @@ def submit_command(
     config = [] if config_file is None else ["--config", str(config_file)]
     settings = [part for override in overrides for part in ("--set", override)]
     return [str(program), *quiet, *spark_options, str(job_file), *config, *settings]
+
+
+def _without_secrets(overrides: Sequence[str]) -> list[str]:
+    """`--set` values as they may be shown."""
+    pairs = [override.partition("=") for override in overrides]
+    return [f"{key}={recorded_properties({key: value})[key]}" for key, _, value in pairs]
 
 
 def _environment() -> dict[str, str]:
@@ -139,7 +148,10 @@ def read_config(
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: wanted UTF-8 text, found {error.reason} at byte {error.start}") from error
-    return parse_config(merge(file=file, environment=environment, overrides=overrides))
+    config = parse_config(merge(file=file, environment=environment, overrides=overrides))
+    # What the other client cannot be told is refused here, before there is one.
+    java_properties(config.client_properties(config.default_system))
+    return config
 
 
 def _main_file() -> Path:

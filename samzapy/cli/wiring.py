@@ -30,6 +30,7 @@ from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory
 from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemClock
@@ -218,7 +219,7 @@ class _Run:
                 session,
                 worker_entry=_WORKER_ENTRY,
                 bootstrap_servers=self.connection.bootstrap_servers,
-                kafka_options=self.connection.properties,
+                kafka_options=java_properties(self.connection.properties),
                 scratch_dir=self.scratch_dir,
             ),
             heartbeats=heartbeats,

@@ -109,6 +109,8 @@ class DevBroker:
         port_number: the port clients connect to; 0 picks a free one at the first start.
         advertised_port: the port it sends clients to, where that is another one: a proxy's in front of it.
         overrides: Kafka's own settings, over `BROKER_DEFAULTS`. Addresses, roles and directories are ours.
+        secured: protocol of a second listener, for instance SASL_SSL; what it needs comes in `overrides` under
+            `listener.name.secured.`. The plain one stays.
         detached: lives on when this Python process ends. Otherwise it is killed at exit.
         heap_mib: the JVM's largest heap.
     """
@@ -120,6 +122,7 @@ class DevBroker:
         port_number: int = 0,
         advertised_port: int = 0,
         overrides: Mapping[str, str] | None = None,
+        secured: str = "",
         detached: bool = False,
         heap_mib: int = 512,
     ) -> None:
@@ -129,6 +132,8 @@ class DevBroker:
         self._port_wanted = port_number
         self._port_number = port_number
         self._advertised_port = advertised_port
+        self._secured = secured
+        self._secured_port = 0
         self._detached = detached
         self._heap_mib = heap_mib
         _refuse_overrides_of_ours(self.overrides)
@@ -145,6 +150,12 @@ class DevBroker:
         if not self.port_number:
             raise RejectedError(f"The broker in {self.directory} has no port before its first start: start() it.")
         return f"{LOOPBACK}:{self.port_number}"
+
+    @property
+    def secured_servers(self) -> str:
+        """What `bootstrap.servers` must be of a client that uses the second listener."""
+        assert self._secured and self._secured_port, "made with `secured`, and started"
+        return f"{LOOPBACK}:{self._secured_port}"
 
     @property
     def log_path(self) -> Path:
@@ -281,6 +292,11 @@ class DevBroker:
 
     def _write_settings(self, port_number: int, controller_port: int) -> None:
         addresses = _addresses(self.directory, port_number, controller_port, self._advertised_port)
+        if self._secured:
+            self._secured_port = self._secured_port or free_port()
+            addresses["listener.security.protocol.map"] += f",SECURED:{self._secured}"
+            for name in ("listeners", "advertised.listeners"):
+                addresses[name] += f",SECURED://{LOOPBACK}:{self._secured_port}"
         settings = {**BROKER_DEFAULTS, **self.overrides, **addresses}
         lines = [f"{key}={value}\n" for key, value in sorted(settings.items())]
         (self.directory / "server.properties").write_text("".join(lines), encoding="utf-8")

@@ -57,7 +57,8 @@ class SparkQuery:
     Args:
         worker_entry: dotted name of `(plan, batches) -> batches`, called in Python workers; the composition root
             of the workers, which this adapter does not know.
-        kafka_options: what Spark's source needs to reach the cluster, without the `kafka.` prefix.
+        kafka_options: how Java's client gets into the cluster (`java_properties`), without the `kafka.` prefix; they
+            count over what tunes it here.
     """
 
     def __init__(
@@ -131,13 +132,11 @@ class SparkQuery:
         for ssp in sorted(first):
             assign.setdefault(ssp.stream, []).append(ssp.partition)
             offsets.setdefault(ssp.stream, {})[str(ssp.partition)] = first[ssp]
-        reader = self._session.readStream.format("kafka").options(
-            **{f"kafka.{name}": value for name, value in sorted(self._kafka_options.items())}
-        )
+        given = {f"kafka.{name}": value for name, value in sorted(self._kafka_options.items())}
+        reader = self._session.readStream.format("kafka").options(**{**SOURCE_OPTIONS, **given})
         return (
             reader.option("kafka.bootstrap.servers", self._bootstrap_servers)
             .option("kafka.isolation.level", "read_committed")
-            .options(**SOURCE_OPTIONS)
             .option("assign", json.dumps(assign))
             .option("startingOffsets", json.dumps(offsets))
             .option("failOnDataLoss", "true")

@@ -1,0 +1,93 @@
+"""One configuration lets both Kafka clients into a cluster with TLS and passwords: librdkafka's and Java's."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_tests.bad_input.kit import Cluster, Job, WarmSpark, unique
+from samzapy.adapters.maven.java import find_java
+from samzapy.adapters.spark.java_properties import jaas
+from samzapy.errors import ExitCode
+from samzapy.model.topics import coordinator_topic
+from samzapy.testing.broker import DevBroker, wants_containers
+
+PASSWORD = "a\"b\\c;'{}= #,"  # Everything that a quoting could stumble over.
+
+
+def keytool(*arguments: str) -> None:
+    subprocess.run([find_java().with_name("keytool"), *arguments], check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the broker's key, and its certificate as a PEM file."""
+    found = tmp_path_factory.mktemp("secured")
+    store = ("-alias", "broker", "-keystore", str(found / "broker.p12"), "-storepass", "changeit")
+    names = ("-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1")
+    keytool("-genkeypair", "-keyalg", "EC", "-validity", "2", "-storetype", "PKCS12", *names, *store)
+    keytool("-exportcert", "-rfc", "-file", str(found / "ca.pem"), *store)
+    return found
+
+
+@pytest.fixture(scope="module")
+def secured(directory: Path) -> Iterator[DevBroker]:
+    if wants_containers():
+        pytest.skip("needs a listener of its own: the local broker")
+    users = jaas("org.apache.kafka.common.security.plain.PlainLoginModule", user_ada=PASSWORD)
+    overrides = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        # A backslash escapes in a properties file too.
+        "listener.name.secured.plain.sasl.jaas.config": users.replace("\\", "\\\\"),
+        "listener.name.secured.ssl.keystore.type": "PKCS12",
+        "listener.name.secured.ssl.keystore.location": str(directory / "broker.p12"),
+        "listener.name.secured.ssl.keystore.password": "changeit",
+    }
+    with DevBroker(secured="SASL_SSL", overrides=overrides) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def job(secured: DevBroker, directory: Path) -> Job:
+    cluster = Cluster(secured.bootstrap_servers)
+    topic = cluster.topic("input")
+    cluster.publish(topic, b"good", b"raise")
+    found = Job(
+        cluster=cluster,
+        directory=directory,
+        name=unique("secured"),
+        inputs=(topic,),
+        settings={
+            "systems.kafka.bootstrap.servers": secured.secured_servers,
+            "systems.kafka.client.security.protocol": "sasl_ssl",
+            "systems.kafka.client.ssl.ca.location": str(directory / "ca.pem"),
+            "systems.kafka.client.sasl.mechanisms": "PLAIN",
+            "systems.kafka.client.sasl.username": "ada",
+            "systems.kafka.client.sasl.password": PASSWORD,
+        },
+    )
+    cluster.make(found.output("answers"))
+    return found
+
+
+def test_a_job_reads_and_writes_there_and_tells_the_password_nobody(job: Job, spark: WarmSpark) -> None:
+    told = job.run(spark)
+
+    # That it met this message is Java's doing, that it could say so in the coordinator stream librdkafka's.
+    told.says(f"failed at kafka.{job.inputs[0]}.0 offset 1", "ValueError: the message said so")
+    assert ExitCode.TASK_FAILED == told.code
+    assert PASSWORD not in told.told
+    decided = job.cluster.read(coordinator_topic(job.full_name))
+    assert any(record.key.endswith(b"sasl.password") for record in decided if record.key)
+    assert not [record for record in decided if PASSWORD.encode() in (record.value or b"")]
+
+
+def test_a_wrong_password_is_told_before_spark_is_started(job: Job) -> None:
+    told = job.run(settings={"systems.kafka.client.sasl.password": "wrong"})
+
+    told.says("authentication", "sasl.mechanism, user, password and ssl.ca.location")
+    assert "wrong" not in told.told
+    assert told.code in (ExitCode.USAGE, ExitCode.TIMED_OUT)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from samzapy.cli import run_job
+from samzapy.cli.run_job import read_config
+from samzapy.errors import ConfigError
+
+TASK = "import samzapy\n\n@samzapy.task\ndef process(envelope, collector, context):\n    pass\n"
+PROPERTIES = "job.name=flights\ntask.inputs=kafka.orders\nsystems.kafka.bootstrap.servers=127.0.0.1:1\n"
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.py"
+    path.write_text(TASK)
+    path.with_suffix(".properties").write_text(PROPERTIES)
+    return path
+
+
+def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
+    settings = ["--set", "systems.kafka.client.sasl.password=hunter2", "--set", "job.id=7"]
+
+    ran = CliRunner().invoke(run_job.run, [str(job_file), *settings, "--master", "local[4]"])
+
+    assert "systems.kafka.client.sasl.password=hunter2" in became
+    assert "hunter2" not in ran.output
+    assert "--master 'local[4]'" in ran.output and "systems.kafka.client.sasl.password=***" in ran.output
+    assert "--set job.id=7" in ran.output
+
+
+def test_a_client_property_that_only_one_of_the_two_clients_knows_is_refused_before_anything_starts(
+    job_file: Path,
+) -> None:
+    with pytest.raises(ConfigError, match="client.ssl.cipher.suites: wanted a property that librdkafka and Java's"):
+        read_config(job_file, None, ["systems.kafka.client.ssl.cipher.suites=X"], {})
+
+
+def test_a_configuration_shows_no_password_in_its_repr(job_file: Path) -> None:
+    config = read_config(job_file, None, ["systems.kafka.client.sasl.password=hunter2"], {})
+
+    assert "hunter2" not in repr(config)
+    assert "hunter2" == config.client_properties("kafka")["sasl.password"]
