@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 import uuid
@@ -32,6 +33,8 @@ from samzapy.errors import (
 from samzapy.stream.log import CompactedLog, Write
 from samzapy.testing.broker import DevBroker
 from unit_tests.conformance.log_contract import LogContract, LogWorld, OpenTransaction, pairs, put
+from unit_tests.conformance.log_scripts import a_script, play
+from unit_tests.testing.test_memory_log import MemoryWorld
 
 # Compacts within a second or two of the roll of a segment, which the next append after 100 ms causes.
 EAGER = {
@@ -69,6 +72,9 @@ class KafkaWorld:
             producer.produce(self.topic, write.key, write.value, 0, write.headers)
         producer.flush()
         return producer
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        fence_transactional_ids(self.connection, [f"{self.topic}/{name}" for name in transactional_ids])
 
     def compact(self) -> None:
         # Only now: an eager cleaner would also compact what the other tests want to read back.
@@ -126,6 +132,17 @@ class TestKafkaLogKeepsTheContract(LogContract):
         world = KafkaWorld(connection, topic)
         yield world
         world.close()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SAMZAPY_LOG_SCRIPTS", "12"))))
+def test_the_log_in_memory_answers_like_the_broker(connection: KafkaConnection, topic: str, seed: int) -> None:
+    """Random scripts on both: what is fenced, what is aborted, what a reader sees, and every offset of it."""
+    world = KafkaWorld(connection, topic)
+
+    found = play(world, a_script(seed))
+
+    world.close()
+    assert found == play(MemoryWorld(), a_script(seed))
 
 
 @pytest.fixture

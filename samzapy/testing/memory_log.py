@@ -4,6 +4,7 @@
 - An open transaction hides everything after its first record from readers, also what others committed.
 - The latest owner of a transactional id wins, the one before is fenced, and its open transaction is aborted.
 - Compaction keeps offsets, never passes an open transaction, and may happen at any time (`compact`).
+- An append whose answer is lost was committed, aborted, is still open, or was torn: half of it is there for good.
 
 Single-threaded, so nobody can end a transaction while a reader waits: `read` raises `DeadlineError` at once
 where `adapters.kafka.log` would wait first. The same suite (`unit_tests/conformance/log_contract.py`) holds
@@ -13,7 +14,7 @@ both to the contract.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,10 +28,19 @@ class _Outcome(Enum):
     ABORTED = "aborted"
 
 
+@dataclass(frozen=True, slots=True)
+class _Break:
+    """What becomes of an append whose answer is lost. `survivors`: how many records arrive; None is all."""
+
+    outcome: _Outcome
+    survivors: int | None = None
+
+
 @dataclass(slots=True)
 class _Transaction:
     transactional_id: str
     offset_first: int
+    began_ms: int
     outcome: _Outcome = _Outcome.OPEN
 
 
@@ -53,6 +63,7 @@ class MemoryTopic:
         self.name = name
         self.now_ms = 0
         self._entries: list[_Entry] = []
+        self._offsets: list[int] = []
         self._offset_end = 0
         self._epoch_of: dict[str, int] = {}
         self._open: dict[str, _Transaction] = {}
@@ -91,6 +102,44 @@ class MemoryTopic:
             return entry.record.value is not None or entry.offset >= tombstones_until
 
         self._entries = [entry for entry in self._entries if stays(entry)]
+        self._offsets = [entry.offset for entry in self._entries]
+
+    def read_stable(self, offset_from: int, count_max: int | None = None) -> tuple[list[LogRecord], int]:
+        """What a reader that does not wait gets: at most `count_max` committed records, and where it stands then.
+
+        It stands before the first open transaction, at the latest: that is no end, nothing can be concluded from it.
+        """
+        found: list[LogRecord] = []
+        stable = self.stable_offset
+        for entry in self._entries[bisect_left(self._offsets, offset_from) :]:
+            if entry.offset >= stable:
+                break
+            if entry.record is not None and _is_committed(entry):
+                if len(found) == count_max:
+                    return found, entry.offset
+                found.append(entry.record)
+        return found, max(offset_from, stable)
+
+    def open_since(self) -> Mapping[str, int]:
+        """The transactional ids that have a transaction open, with the time at which its first record came."""
+        return {transactional_id: open_.began_ms for transactional_id, open_ in self._open.items()}
+
+    def time_out(self, transactional_id: str) -> None:
+        """Do what the broker does with a transaction that is open for too long: abort it and fence its owner."""
+        self._take_over(transactional_id)
+
+    def is_owner(self, transactional_id: str, epoch: int | None) -> bool:
+        """Whether nobody has initialised the id since `epoch` was given out."""
+        return epoch is not None and self._epoch_of[transactional_id] == epoch
+
+    def dump(self) -> bytes:
+        """Every byte there is, in one string: equal topics give equal dumps."""
+        return repr(
+            [
+                (entry.offset, entry.transaction.transactional_id, entry.transaction.outcome.value, entry.record)
+                for entry in self._entries
+            ]
+        ).encode()
 
     def _take_over(self, transactional_id: str) -> int:
         self._end_transaction(transactional_id, _Outcome.ABORTED)
@@ -114,7 +163,7 @@ class MemoryTopic:
     def _append(self, transactional_id: str, writes: Sequence[Write]) -> int:
         transaction = self._open.get(transactional_id)
         if transaction is None:
-            transaction = _Transaction(transactional_id, self._offset_end)
+            transaction = _Transaction(transactional_id, self._offset_end, self.now_ms)
             self._open[transactional_id] = transaction
         for write in writes:
             record = LogRecord(
@@ -135,13 +184,14 @@ class MemoryTopic:
 
     def _put(self, transaction: _Transaction, record: LogRecord | None) -> None:
         self._entries.append(_Entry(transaction=transaction, record=record, offset=self._offset_end))
+        self._offsets.append(self._offset_end)
         self._offset_end += 1
 
     def _read(self, offset_from: int, offset_end: int) -> Iterator[LogRecord]:
         offset_next = offset_from
         while offset_next < offset_end:
             # Looked up anew for each record: the log may be compacted, or grow, while somebody reads it.
-            place = bisect_left(self._entries, offset_next, key=lambda entry: entry.offset)
+            place = bisect_left(self._offsets, offset_next)
             if place == len(self._entries) or self._entries[place].offset >= offset_end:
                 return
             entry = self._entries[place]
@@ -165,7 +215,7 @@ class MemoryLog:
         self.topic = topic
         self.transactional_id = transactional_id
         self._epoch: int | None = None
-        self._breaks_next: _Outcome | None = None
+        self._breaks_next: _Break | None = None
 
     def take_over(self) -> None:
         """See `CompactedLog.take_over`."""
@@ -173,14 +223,17 @@ class MemoryLog:
 
     def append_atomically(self, writes: Sequence[Write]) -> int:
         """See `CompactedLog.append_atomically`."""
-        offset_after = self.append_and_stop(writes)
-        if self._breaks_next is not None:
-            outcome, self._breaks_next, self._epoch = self._breaks_next, None, None
-            self.topic._end_transaction(self.transactional_id, outcome)
+        breaks, self._breaks_next = self._breaks_next, None
+        if breaks is not None:
+            self.append_and_stop(writes[: breaks.survivors])
+            self._epoch = None
+            if breaks.outcome is not _Outcome.OPEN:
+                self.topic._end_transaction(self.transactional_id, breaks.outcome)
             raise ProducerError(
                 f"the connection broke at the commit on {self.topic.name}; whether it was committed is "
                 "unknown: take over, read and decide again"
             )
+        offset_after = self.append_and_stop(writes)
         self.commit()
         return offset_after
 
@@ -210,7 +263,24 @@ class MemoryLog:
 
     def break_next_append(self, *, committed: bool) -> None:
         """Let the next append raise `ProducerError`, although it was committed, or since it was not."""
-        self._breaks_next = _Outcome.COMMITTED if committed else _Outcome.ABORTED
+        self._breaks_next = _Break(_Outcome.COMMITTED if committed else _Outcome.ABORTED)
+
+    def tear_next_append(self, survivors: int) -> None:
+        """Let only the first `survivors` records of the next append be committed: a delayed EndTxn cut into it.
+
+        reliability.md M1. At least one record survives: what arrives before the first is of another transaction.
+        """
+        assert survivors > 0, "an append of which nothing survives is one that was aborted"
+        self._breaks_next = _Break(_Outcome.COMMITTED, survivors)
+
+    def hang_next_append(self) -> None:
+        """Let the next append raise `ProducerError` and leave its transaction open, as if the client gave up."""
+        self._breaks_next = _Break(_Outcome.OPEN)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this log may still append: it was taken over, and nobody took it since."""
+        return self.topic.is_owner(self.transactional_id, self._epoch)
 
     def _checked(self) -> None:
         try:

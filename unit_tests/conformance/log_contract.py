@@ -33,6 +33,10 @@ class LogWorld(Protocol):
         """Take `transactional_id` over and append `writes` without an end."""
         ...
 
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        """Initialise the ids, as somebody else who takes them away."""
+        ...
+
     def compact(self) -> None:
         """Compact as far as possible, tombstones included, and return when it is done."""
         ...

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.errors import ProducerError
+from samzapy.errors import DeadlineError, ProducerError
 from samzapy.stream.log import CompactedLog, LogRecord, Write
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from unit_tests.conformance.log_contract import LogContract, LogWorld, pairs, put
+from unit_tests.conformance.log_scripts import a_script, play
 
 
 class MemoryWorld:
@@ -24,6 +25,10 @@ class MemoryWorld:
         log.take_over()
         log.append_and_stop(writes)
         return log
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        for transactional_id in transactional_ids:
+            MemoryLog(self.topic, transactional_id).take_over()
 
     def compact(self) -> None:
         self.topic.compact(tombstones_until=self.topic.end_offset)
@@ -128,3 +133,72 @@ def test_records_carry_the_time_that_the_topic_was_set_to() -> None:
     log.append_atomically([put("a", "1")])
 
     assert [record.timestamp_ms for record in log.read()] == [1234]
+
+
+@pytest.mark.parametrize(("survivors", "expected"), [(1, [("a", "1")]), (2, [("a", "1"), ("b", "1")])])
+def test_a_torn_append_leaves_its_beginning_for_good(survivors: int, expected: list[tuple[str, str]]) -> None:
+    log = a_log()
+    log.tear_next_append(survivors)
+
+    with pytest.raises(ProducerError, match="unknown"):
+        log.append_atomically([put("a", "1"), put("b", "1")])
+
+    assert not log.is_owner
+    assert expected == pairs(log.read())
+
+
+def test_an_append_that_hangs_hides_what_comes_behind_it_until_somebody_ends_it() -> None:
+    log = a_log()
+    log.hang_next_append()
+    with pytest.raises(ProducerError):
+        log.append_atomically([put("a", "1")])
+    other = MemoryLog(log.topic, "other")
+    other.take_over()
+    other.append_atomically([put("b", "1")])
+
+    with pytest.raises(DeadlineError):
+        list(log.read())
+    assert log.topic.read_stable(0) == ([], 0)
+    assert log.topic.open_since() == {"writer": 0}
+    log.topic.time_out("writer")
+
+    assert pairs(log.read()) == [("b", "1")]
+    with pytest.raises(ProducerError):
+        log.append_atomically([put("a", "2")])
+
+
+def test_a_reader_that_does_not_wait_gets_what_is_stable_in_portions() -> None:
+    log = a_log()
+    for value in "123":
+        log.append_atomically([put("a", value)])
+
+    first, offset = log.topic.read_stable(0, 2)
+    rest, end = log.topic.read_stable(offset)
+
+    assert (pairs(first), pairs(rest), end) == ([("a", "1"), ("a", "2")], [("a", "3")], log.end_offset())
+
+
+def test_equal_histories_give_equal_dumps_and_others_do_not() -> None:
+    logs = [a_log(), a_log(), a_log()]
+    for log, value in zip(logs, "112", strict=True):
+        log.append_atomically([put("a", value)])
+
+    dumps = [log.topic.dump() for log in logs]
+
+    assert dumps[0] == dumps[1] != dumps[2]
+
+
+def test_scripts_meet_all_that_a_log_can_answer() -> None:
+    """Otherwise it would say little that the broker plays them alike (`test_kafka_log_keeps_the_contract`)."""
+    told = "\n".join(line for seed in range(12) for line in play(MemoryWorld(), a_script(seed)))
+
+    for answer in (
+        "commit is refused",
+        "abort is refused",
+        ": commit",
+        ": abort",
+        "and waits",
+        "and ends at",
+        ":None",
+    ):
+        assert answer in told, answer
