@@ -16,7 +16,7 @@ from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
 from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.server import CoordinatorServer
-from samzapy.cli.wiring import HostProcesses, SystemClock
+from samzapy.cli.coordination import HostProcesses, SystemClock
 from samzapy.config import JobConfig
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService

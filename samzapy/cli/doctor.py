@@ -22,9 +22,9 @@ from samzapy.adapters.kafka.open_transactions import open_transactions
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
 from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.cli.coordination import Here, HostProcesses
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.terminal import printable
-from samzapy.cli.wiring import Here, HostProcesses
 from samzapy.config import JobConfig, parse_config
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.diagnosis import (
