@@ -552,14 +552,24 @@ def parse_config(properties: Mapping[str, str]) -> JobConfig:
     """
     for key in sorted(properties):
         _check_known(key)
-    values = {key.name: _value(key, properties) for key in KEYS if "<" not in key.name}
     for key in sorted(properties):
         spec = _spec_of(key)
         if spec is not None and "<" in spec.name:
             _check_value(spec, key, properties[key])
-    config = _typed(values, properties)
+    config = parse_recorded(properties)
     _check_together(config)
     return config
+
+
+def parse_recorded(properties: Mapping[str, str]) -> JobConfig:
+    """The typed configuration of `recorded_properties`, which were checked when they were handed in.
+
+    What belongs to one process has its default, and a secret is `SECRET`.
+
+    Raises:
+        ConfigError: a required value is missing, or one is malformed.
+    """
+    return _typed({key.name: _value(key, properties) for key in KEYS if "<" not in key.name}, properties)
 
 
 _OF_INPUTS: Final = ("offset.default",)

@@ -16,6 +16,7 @@ from samzapy.config import (
     StoreConfig,
     merge,
     parse_config,
+    parse_recorded,
     read_properties,
     recorded_properties,
 )
@@ -230,6 +231,15 @@ def test_a_setting_of_an_input_that_cannot_be_is_refused_by_name(key: str, value
         config_with({"task.inputs": "kafka.orders", key: value})
 
     assert str(refused.value).startswith(key)
+
+
+def test_what_was_recorded_is_read_as_it_was_handed_in() -> None:
+    config = config_with({"task.inputs": "kafka.orders", "systems.kafka.client.sasl.password": "secret"})
+
+    recorded = parse_recorded(recorded_properties(config.properties))
+
+    assert (config.inputs, config.lost_ms) == (recorded.inputs, recorded.lost_ms)
+    assert "***" == recorded.client_properties("kafka")["sasl.password"]
 
 
 def test_an_output_may_have_serdes_of_its_own() -> None:

@@ -140,7 +140,11 @@ class _Examination:
     def _look(self, state: CoordinatorState) -> TopicsLooked:
         names = topics_of(state)
         found = self._admin.look(names)
-        return TopicsLooked(found={name: found.get(name) for name in names}, cluster=self._admin.cluster())
+        return TopicsLooked(
+            found={name: found.get(name) for name in names},
+            cluster=self._admin.cluster(),
+            topics=self._admin.topic_names(),
+        )
 
     def _read(self, topic: str, partition: int = 0) -> list[LogRecord]:
         with PartitionReader(self._connection, topic, partition) as reader:

@@ -150,10 +150,12 @@ class TopicsLooked:
 
     Attributes:
         found: by name, with their settings; None for one that is not there. One that is left out was not looked for.
+        topics: the names of all topics of the cluster.
     """
 
     found: Mapping[str, TopicFound | None]
     cluster: Cluster
+    topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.finding import Finding
@@ -28,6 +29,7 @@ from samzapy.model.topics import (
     placement_spec,
     placement_topic,
 )
+from samzapy.plan.input_patterns import unread_matches
 
 _REPLICATION = "job.coordinator.replication.factor"
 
@@ -52,6 +54,7 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
     for stream in _inputs(state):
         if stream.stream in looked.found:
             found.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
+    found.extend(_unread_findings(state, looked))
     return tuple(found)
 
 
@@ -71,6 +74,22 @@ def _input_findings(stream: SystemStream, recorded_id: str, topic: TopicFound | 
         yield missing(stream.stream)
     elif topic.topic_id != recorded_id:
         yield made_again(f"input {stream}", recorded_id, topic.topic_id)
+
+
+def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
+    """Topics that came after the job was handed in, and that a pattern of its inputs matches."""
+    if not state.config.get("task.inputs.patterns"):
+        return
+    config = parse_recorded(state.config)
+    for stream in unread_matches(config, looked.topics):
+        yield Finding(
+            code="input-unread",
+            subject=stream,
+            found=f"wanted every topic read that {', '.join(config.input_patterns)} matches, found {stream}, which "
+            "came after the job was handed in",
+            remedy="It is taken in when the job is handed in the next time: stop the job and start it again; or make "
+            "the pattern narrower",
+        )
 
 
 def _spec(state: CoordinatorState, name: str) -> TopicSpec | None:

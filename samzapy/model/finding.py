@@ -45,6 +45,7 @@ CODES: Final[Mapping[str, Severity]] = {
     "leader-trouble": Severity.DEGRADED,
     "clock-skew": Severity.DEGRADED,
     "cluster-unreachable": Severity.DEGRADED,
+    "input-unread": Severity.DEGRADED,
 }
 """Every code, and how much it matters."""
 

@@ -10,6 +10,7 @@ from samzapy.coordinator.status import status_json
 from samzapy.coordinator.topic_watch import specs_of, topics_of
 from samzapy.errors import TopicIdentityError
 from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.testing.builders import a_config, a_submission, a_topic_found
 from unit_tests.coordinator.world import World
 
@@ -162,3 +163,26 @@ def test_what_the_topics_must_be_is_read_off_the_log(world):
     specs = {spec.name: (spec.partition_count, spec.replication_factor) for spec in specs_of(service.status().state)}
 
     assert {COORDINATOR: (1, 2), CHECKPOINT: (1, 2), changelogs[0]: (4, 3), changelogs[1]: (4, 2)} == specs
+
+
+def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is_taken_in(world, caplog):
+    caplog.set_level(logging.WARNING, "samzapy.coordinator.service")
+    service = world.coordinator()
+    service.take_office()
+    config = a_config(task_inputs="kafka.~orders.*")
+    service.submit(a_submission(config=resolve_inputs(config, ["orders"]), partition_counts={"kafka.orders": 2}))
+    topics = frozenset(["orders", "orders-late", "refunds", "__orders"])
+
+    world.queue.append(replace(looked(service), topics=topics))
+    service.run_once(0)
+
+    assert [("input-unread", "kafka.orders-late")] == [(one.code, one.subject) for one in service.status().findings]
+    assert ["input-unread"] == [record.message.partition(":")[0] for record in caplog.records]
+    # No plan is made of it before the job is handed in again.
+    assert {"kafka.orders"} == {str(stream) for stream in service.status().state.inputs}
+    both = resolve_inputs(config, topics)
+    service.submit(a_submission(config=both, partition_counts={"kafka.orders": 2, "kafka.orders-late": 1}))
+    world.queue.append(replace(looked(service), topics=topics))
+    service.run_once(0)
+    assert [] == codes(service)
+    assert 3 == len(service.status().state.plan)

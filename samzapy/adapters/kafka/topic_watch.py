@@ -51,7 +51,11 @@ class TopicWatch:
     def look(self, names: Sequence[str]) -> TopicsLooked:
         """The topics as they are now. Raises TemporaryError, ConfigError."""
         found = self._admin.look(names)
-        return TopicsLooked(found={name: found.get(name) for name in names}, cluster=self._admin.cluster())
+        return TopicsLooked(
+            found={name: found.get(name) for name in names},
+            cluster=self._admin.cluster(),
+            topics=self._admin.topic_names(),
+        )
 
     def _run(self) -> None:
         waited = self._rounds
