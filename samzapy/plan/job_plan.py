@@ -12,9 +12,10 @@ one joins its task (`plan.partition_schemes.periods`). A job without state gets 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, recorded_properties
-from samzapy.errors import ConfigError, PartitionSchemeError
+from samzapy.errors import ConfigError, GrouperError, PartitionSchemeError
 from samzapy.model.container import NO_LOCALITY, Locality
 from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskMode, TaskModel, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition, check_factor
@@ -29,6 +30,8 @@ from samzapy.plan.partition_schemes import (
     task_of_processor,
 )
 from samzapy.plan.task_names import TaskNameParts
+
+OwnGrouper = TypeVar("OwnGrouper")
 
 
 def plan_job(
@@ -118,9 +121,17 @@ def _groups(
     if config.ssp_grouper_factory is None:
         scheme = config.partition_scheme
         return group_ssps(GROUPERS[scheme](), f"task.partition.scheme={scheme}", known, ssps)
-    assert groupers.ssps is not None, "the composition root loads what the configuration names"
     setting = f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}"
-    return group_ssps(groupers.ssps, setting, known, ssps)
+    return group_ssps(_loaded(groupers.ssps, setting), setting, known, ssps)
+
+
+def _loaded(grouper: OwnGrouper | None, setting: str) -> OwnGrouper:
+    if grouper is None:
+        raise GrouperError(
+            f"{setting}: wanted the grouper that the job is planned with, found that this process has not loaded one; "
+            "it plans for a configuration that is not its own: start it with the job's own properties file"
+        )
+    return grouper
 
 
 def _containers(
@@ -138,9 +149,8 @@ def _containers(
         grouped = ByCountAndLocality(locality).group(tasks, processors, before)
         owner = {task.name: container.processor_id for container in grouped for task in container.tasks}
     else:
-        assert groupers.tasks is not None, "the composition root loads what the configuration names"
         setting = f"task.name.grouper.factory={config.task_name_grouper_factory}"
-        owner = dict(group_task_names(groupers.tasks, setting, tasks, processors, before))
+        owner = dict(group_task_names(_loaded(groupers.tasks, setting), setting, tasks, processors, before))
     tasks_of: dict[ProcessorId, list[TaskModel]] = {processor: [] for processor in processors}
     for task in tasks:
         tasks_of[owner[task.name]].append(task)
@@ -255,9 +265,11 @@ def _refuse_moved_state(known: Previous, groups: Sequence[SspGroup], previous: J
             continue  # An input that came later: its keys have no state yet.
         origin = SystemStreamPartition(ssp.system, ssp.stream, ssp.partition % period)
         if now[ssp] != known.get(ssp, known[origin]):
-            of_origin = "" if ssp in known else f" of {origin}, where its keys were before the topic grew"
+            state = (
+                "its state" if ssp in known else f"the state of {origin}, where its keys were before the topic grew"
+            )
             raise PartitionSchemeError(
-                f"{ssp}: wanted it in task {known[origin]}, which holds the state{of_origin} (generation "
+                f"{ssp}: wanted it in task {known[origin]}, which holds {state} (generation "
                 f"{previous.generation}), found it planned for {now[ssp]}. Set task.partition.scheme or the job's "
                 "own grouper back, or give the job a new job.id, which begins without state"
             )

@@ -139,6 +139,12 @@ def test_an_added_partition_must_join_the_task_that_its_keys_were_in():
     assert 2 == len(planned(Ssps(modulo), previous=before, count=8, **STORE).tasks)
 
 
+@pytest.mark.parametrize("properties", [OWN_SSPS, OWN_TASKS])
+def test_a_process_that_has_not_loaded_the_job_s_groupers_does_not_plan(properties):
+    with pytest.raises(GrouperError, match="this process has not loaded one"):
+        planned(**properties)
+
+
 # --- tasks to processors ---
 
 

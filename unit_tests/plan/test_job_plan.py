@@ -1,13 +1,19 @@
 """The previous plan decides; keyed state is never left behind."""
 
+import json
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samzapy.config import PARTITION_SCHEMES
 from samzapy.errors import ConfigError, PartitionSchemeError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
+from samzapy.plan.job_model_json import job_model_json
 from samzapy.plan.job_plan import plan_job
+from samzapy.plan.task_names import TaskNameParts
 from samzapy.testing.builders import a_config, an_ssp
 
 ORDERS, REFUNDS = SystemStream("kafka", "orders"), SystemStream("kafka", "refunds")
@@ -325,18 +331,50 @@ def test_fewer_partitions_are_refused_without_stores_too():
         plan_job(a_config(), {ORDERS: 1}, before, ["0"])
 
 
+def shuffled(random, mapping):
+    items = list(mapping.items())
+    random.shuffle(items)
+    return dict(items)
+
+
 @given(
-    counts=st.tuples(st.integers(0, 6), st.integers(0, 6)),
-    processors=st.permutations(["0", "1", "2", "10"]),
+    scheme=st.sampled_from(PARTITION_SCHEMES),
+    stateful=st.booleans(),
+    counts=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    growth=st.integers(1, 3),
+    factor=st.sampled_from([1, 4]),
+    random=st.randoms(use_true_random=False),
 )
-def test_equal_inputs_plan_equally_in_whatever_order_they_are_given(counts, processors):
-    config = a_config(task_inputs="kafka.orders,kafka.refunds")
-    one_way, other_way = {ORDERS: counts[0], REFUNDS: counts[1]}, {REFUNDS: counts[1], ORDERS: counts[0]}
+def test_equal_inputs_plan_equally_to_the_byte_in_whatever_order_they_are_given(
+    scheme, stateful, counts, growth, factor, random
+):
+    own = {"stores_seen_msg_serde": "json"} if stateful and scheme != "all-ssps-to-single-task" else {}
+    broadcast = {"task_broadcast_inputs": "kafka.rules"} if scheme != "all-ssps-to-single-task" else {}
+    given = {"task_inputs": "kafka.orders,kafka.refunds", "task_partition_scheme": scheme, "local_store_dir": "/data"}
+    partitions = {ORDERS: counts[0], REFUNDS: counts[1], RULES: 2}
+    processors, hosts = ["0", "1", "2", "10"], {"0": "host-a", "1": "host-b", "10": "host-a"}
+    first = plan_job(a_config(**given, **own, **broadcast), partitions, None, processors, factor=factor)
+    ever = {TaskNameParts.parse(task.name).base_name: task.changelog_partition for task in first.tasks}
+    homes = {task.name: "host-b" for task in first.tasks[::2]}
 
-    plan = plan_job(config, one_way, None, processors)
+    def again():
+        """The same as ever, said in another order."""
+        containers = list(first.containers)
+        random.shuffle(containers)
+        random.shuffle(processors)
+        return plan_job(
+            a_config(**shuffled(random, given | own | broadcast)),
+            shuffled(random, {stream: count * growth for stream, count in partitions.items()}),
+            replace(first, containers=tuple(containers), config=shuffled(random, first.config)),
+            processors,
+            changelog_partitions=shuffled(random, ever),
+            locality=Locality(processors=shuffled(random, hosts), tasks=shuffled(random, homes)),
+            factor=factor,
+        )
 
-    assert repr(plan) == repr(plan_job(config, other_way, None, processors[::-1]))
-    assert repr(plan.tasks) == repr(plan_job(config, one_way, plan, processors).tasks)
+    one_way, other_way = json.dumps(job_model_json(again())), json.dumps(job_model_json(again()))
+
+    assert one_way == other_way
 
 
 def test_a_task_without_its_processor_goes_to_where_its_state_is():
