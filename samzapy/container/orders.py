@@ -1,6 +1,8 @@
 """What a container reads off the coordinator stream: who leads, what it is granted, whether it was given up.
 
-A container follows grants, never plans (design section 3), so this is a small fold beside the coordinator's own.
+What it may do it reads off grants and never off plans (design section 3). A plan only takes away: a task that it gives
+to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So this is
+a small fold beside the coordinator's own (`coordinator.grants` has the other side of the rule).
 """
 
 from __future__ import annotations
@@ -10,10 +12,19 @@ from dataclasses import dataclass, field, replace
 
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.model.job import ExecutionId
+from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.stream.keys import key_of
-from samzapy.stream.records import ContainerPut, GrantPut, InputPut, Record, Removed, TermPut
+from samzapy.stream.records import (
+    ContainerPut,
+    GenerationPut,
+    GrantPut,
+    InputPut,
+    PlannedTaskPut,
+    Record,
+    Removed,
+    TermPut,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +32,10 @@ class Orders:
     """The stream up to `offset_next`, as far as it concerns `execution_id`.
 
     Attributes:
+        processor_id: whose execution this is, once it is registered.
         grants: by their key on the stream.
+        planned: the tasks of every plan on the stream, by their key.
+        generation: the plan in force; None before the first.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
     """
 
@@ -30,7 +44,10 @@ class Orders:
     term: TermPut | None = None
     phase: ContainerPhase | None = None
     reason: str = ""
+    processor_id: ProcessorId | None = None
     grants: Mapping[str, Grant] = field(default_factory=dict)
+    planned: Mapping[str, PlannedTaskPut] = field(default_factory=dict)
+    generation: int | None = None
     input_topic_ids: Mapping[SystemStream, str] = field(default_factory=dict)
 
     @property
@@ -39,28 +56,48 @@ class Orders:
         return self.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
 
     def own_grants(self) -> tuple[Grant, ...]:
-        """This execution's grants, the newest per task, in the order of task names."""
+        """This execution's grants that the plan leaves it, the newest per task, in the order of task names."""
         newest: dict[str, Grant] = {}
         for grant in sorted(self.grants.values(), key=lambda grant: grant.epoch):
             newest[grant.task_name] = grant
-        return tuple(newest[name] for name in sorted(newest) if newest[name].execution_id == self.execution_id)
+        own = (newest[name] for name in sorted(newest) if newest[name].execution_id == self.execution_id)
+        plan = {found.task_name: found for found in self.planned.values() if found.generation == self.generation}
+        return tuple(grant for grant in own if not self._is_taken_away(grant, plan.get(grant.task_name)))
+
+    def _is_taken_away(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
+        """Whether the plan in force gives the task, with these buckets, to another processor, or to none."""
+        if self.generation is None or self.processor_id is None:
+            return False
+        return (
+            planned is None
+            or planned.processor_id != self.processor_id
+            or {start.ssp_kb for start in grant.starts} != set(planned.positions)
+        )
 
 
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:
     """`orders` after `records`, which end before `offset_next`."""
-    grants, topic_ids = dict(orders.grants), dict(orders.input_topic_ids)
+    grants, planned, topic_ids = dict(orders.grants), dict(orders.planned), dict(orders.input_topic_ids)
     for record in records:
         match record:
             case GrantPut():
                 grants[key_of(record)] = record.grant
             case Removed():
                 grants.pop(record.key, None)
+                planned.pop(record.key, None)
+            case PlannedTaskPut():
+                planned[key_of(record)] = record
+            case GenerationPut():
+                orders = replace(orders, generation=record.generation)
             case InputPut():
                 topic_ids[record.system_stream] = record.topic_id
             case TermPut():
                 orders = replace(orders, term=record)
             case ContainerPut() if record.container.execution_id == orders.execution_id:
-                orders = replace(orders, phase=record.container.phase, reason=record.container.reason)
+                container = record.container
+                orders = replace(
+                    orders, phase=container.phase, reason=container.reason, processor_id=container.processor_id
+                )
             case _:
                 pass
-    return replace(orders, grants=grants, input_topic_ids=topic_ids, offset_next=offset_next)
+    return replace(orders, grants=grants, planned=planned, input_topic_ids=topic_ids, offset_next=offset_next)

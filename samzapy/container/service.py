@@ -138,7 +138,9 @@ class ContainerService:
         self._identity = identity
         self._ports = ports
         self._orders = Orders(execution_id=identity.execution_id)
+        # What heartbeats list: everything that the stream leaves us, and what a worker may still commit for.
         self._held: tuple[Grant, ...] = ()
+        self._running: tuple[Grant, ...] = ()
         self._state = "STARTED"
         self._query_number = 0
         self._routes: tuple[Route, ...] = ()
@@ -183,6 +185,8 @@ class ContainerService:
         while not self._ports.stop.is_set():
             self._look_around()
             grants, now_ms = self._orders.own_grants(), self._ports.clock.monotonic_ms()
+            if any(grant not in grants for grant in self._running):
+                self._let_go()
             if grants != seen or settled_at_ms is None:
                 seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
             if seen and now_ms >= settled_at_ms and self._ports.heartbeats.lease_ran_out_at_ms() is None:
@@ -215,9 +219,38 @@ class ContainerService:
         topic = coordinator_topic(self._config.job)
         decoded = [decode(record, topic=topic) for record in records]
         self._orders = follow(self._orders, decoded, self._ports.stream.offset_next())
-        # A grant once read stands in the list until it is let go, and one that stands no more is gone.
-        self._held = self._orders.own_grants()
+        self._hold(self._running)
+
+    def _hold(self, running: tuple[Grant, ...]) -> None:
+        """Say what is held from now on: what the stream leaves us, and `running`, which a worker may still commit
+        for. A grant once read stands in the list until it is let go: by the time its new owner gets it, this
+        container's last word on it was that it has it no more.
+        """
+        self._running = running
+        own = self._orders.own_grants()
+        self._held = (*own, *(grant for grant in running if grant not in own))
         self._publish()
+
+    def _let_go(self) -> None:
+        """After the query has ended: let no worker commit for it any more, and say that the grants are free.
+
+        While that cannot be done the grants stay in the list, and it is tried again.
+        """
+        ports = self._ports
+        open_slots = ports.slots.take_all(_YIELD_MS)
+        self._query_number += 1
+        ports.slots.block(self._query_number)
+        try:
+            self._fence(open_slots)
+        except (TemporaryError, DeadlineError) as error:
+            _LOG.warning("letting go is put off: %s", error)
+            return
+        own = self._orders.own_grants()
+        freed = [grant for grant in self._running if grant not in own]
+        for grant in freed:
+            close_cleanly(ports.state_of(grant.task_name))
+        self._hold(())
+        _LOG.info("let go of %s", ", ".join(grant.task_name for grant in freed))
 
     def _publish(self) -> None:
         term = self._orders.term
@@ -238,21 +271,25 @@ class ContainerService:
     def _recover_and_start(self, grants: Sequence[Grant]) -> bool:
         """The start procedure. False when the world was not ready; the caller tries again."""
         try:
-            self._start(grants)
+            return self._start(grants)
         except (TemporaryError, DeadlineError) as error:
             # A deadline here is somebody's open transaction, which the broker ends by itself.
             _LOG.warning("start put off: %s", error)
             self._ports.pause(_BACK_OFF_MS[1])
             return False
-        return True
 
-    def _start(self, grants: Sequence[Grant]) -> None:
+    def _start(self, grants: Sequence[Grant]) -> bool:
+        """Whether the query was started; not if the grants changed meanwhile."""
         ports = self._ports
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
         self._fence(open_slots)
         self._look_around()
+        if self._orders.own_grants() != tuple(grants):
+            return False
+        # From here on they are held until they are let go, whatever the stream says.
+        self._hold(tuple(grants))
         ports.crash_points.hit("after-fence")
         topic = checkpoint_topic(self._config.job)
         positions = positions_of(decode(record, topic=topic) for record in ports.topics.checkpoint_records())
@@ -281,6 +318,7 @@ class ContainerService:
         self._state = "RUNNING"
         self._committed_at_ms = ports.clock.monotonic_ms()
         self._publish()
+        return True
 
     def _restored(self, grant: Grant, starts: Mapping[SspKeyBucket, int]) -> Sequence[Route]:
         """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
@@ -463,7 +501,7 @@ class ContainerService:
             return
         for grant in self._held:
             close_cleanly(self._ports.state_of(grant.task_name))
-        self._state, self._held = "STOPPED", ()
+        self._state, self._held, self._running = "STOPPED", (), ()
         self._publish()
         ports.heartbeats.send_now(_YIELD_MS)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.container.orders import Orders, follow
@@ -8,7 +10,8 @@ from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SystemStream
 from samzapy.stream.keys import key_of
 from samzapy.stream.records import ContainerPut, EpochPut, GrantPut, InputPut, Record, Removed, TermPut
-from samzapy.testing.builders import a_container, a_grant
+from samzapy.testing.builders import a_container, a_grant, an_ssp_kb
+from unit_tests.container.worlds import plan_in_force
 
 
 def following(*records: Record, execution_id: str = "e1") -> Orders:
@@ -21,8 +24,8 @@ def a_term(term: int) -> TermPut:
     )
 
 
-def granted(task: str, *, epoch: int, execution_id: str = "e1") -> GrantPut:
-    return GrantPut(grant=a_grant(task, epoch=epoch, execution_id=execution_id))
+def granted(task: str, *, epoch: int, execution_id: str = "e1", ssp_kb: str = "kafka.orders.0:0/1") -> GrantPut:
+    return GrantPut(grant=a_grant(task, epoch=epoch, execution_id=execution_id, ssp_kb=ssp_kb))
 
 
 def test_an_empty_stream_orders_nothing() -> None:
@@ -111,3 +114,53 @@ def an_input(stream: str, topic_id: str) -> InputPut:
     return InputPut(
         system_stream=SystemStream.parse(stream), partition_count=1, partition_count_first=1, topic_id=topic_id
     )
+
+
+# --- what a plan takes away ---
+
+
+REGISTERED = ContainerPut(container=a_container("e1", processor_id="0"))
+
+
+def test_a_plan_that_gives_the_task_to_another_processor_takes_it_away() -> None:
+    grants = (REGISTERED, granted("a", epoch=1), granted("b", epoch=2, ssp_kb="kafka.orders.1:0/1"))
+
+    kept = following(*grants, *plan_in_force(2, a="0", b="1"))
+
+    assert ["a"] == [grant.task_name for grant in kept.own_grants()]
+    assert ["a", "b"] == [
+        grant.task_name for grant in following(*grants, *plan_in_force(2, a="0", b="0")).own_grants()
+    ]
+
+
+def test_a_plan_without_the_task_takes_it_away_and_one_that_gives_it_back_does_so() -> None:
+    orders = following(REGISTERED, granted("a", epoch=1), *plan_in_force(2, b="0"))
+    assert () == orders.own_grants()
+
+    orders = follow(orders, plan_in_force(3, a="0", b="0"), 99)
+
+    assert ["a"] == [grant.task_name for grant in orders.own_grants()]
+
+
+def test_a_plan_that_cuts_the_task_otherwise_takes_it_away() -> None:
+    *tasks, in_force = plan_in_force(2, a="0")
+    recut = [replace(task, ssp_kbs=(an_ssp_kb("kafka.orders.0:0/2"),)) for task in tasks]
+
+    assert () == following(REGISTERED, granted("a", epoch=1), *recut, in_force).own_grants()
+
+
+def test_a_plan_that_is_not_in_force_takes_nothing_away() -> None:
+    *tasks, _ = plan_in_force(3, a="1")
+
+    orders = following(REGISTERED, granted("a", epoch=1), *plan_in_force(2, a="0"), *tasks)
+
+    assert ["a"] == [grant.task_name for grant in orders.own_grants()]
+
+
+def test_removed_tasks_of_an_old_plan_change_nothing() -> None:
+    old = plan_in_force(2, a="1")
+
+    orders = following(REGISTERED, granted("a", epoch=1), *old, *plan_in_force(3, a="0"), Removed(key=key_of(old[0])))
+
+    assert ["a"] == [grant.task_name for grant in orders.own_grants()]
+    assert {3} == {planned.generation for planned in orders.planned.values()}

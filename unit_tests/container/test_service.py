@@ -49,7 +49,7 @@ from unit_tests.container.fakes import (
     StopFlag,
     Trace,
 )
-from unit_tests.container.worlds import a_job
+from unit_tests.container.worlds import a_job, plan_in_force
 
 ORDERS_0, ORDERS_1 = an_ssp_kb("kafka.orders.0:0/1"), an_ssp_kb("kafka.orders.1:0/1")
 
@@ -514,6 +514,133 @@ def test_a_failover_alone_stops_nobody() -> None:
         container.heartbeats.contents[-1].term,
         container.heartbeats.contents[-1].coordinator_url,
     )
+
+
+# --- what a plan takes away ---
+
+
+def handing_over(container: AContainer) -> None:
+    """Processor 0 is ours; a new plan gives task b to processor 1."""
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+
+    def plan_anew() -> None:
+        container.stream.records.extend(plan_in_force(2, a="0", b="1"))
+
+    container.query.steps.extend([None, plan_anew])
+
+
+def listed(container: AContainer) -> list[tuple[int, list[str]]]:
+    """What the heartbeats said they hold, and at which offset; each once."""
+    said = [(sent.stream_offset, [task for task, _ in sent.held]) for sent in container.heartbeats.contents]
+    return [now for before, now in zip([None, *said], said, strict=False) if now != before]
+
+
+def test_what_the_plan_takes_away_is_let_go_after_the_drain_and_the_rest_goes_on() -> None:
+    container = AContainer()
+    container.heartbeats.publish = said_in(container)  # type: ignore[method-assign]
+    handing_over(container)
+
+    container.run()
+
+    assert [["a", "b"], ["a"]] == [[route.task_name for route in plan.routes] for plan, _ in container.query.started]
+    trace = container.trace
+    assert trace.index("drain") < trace.index("block 2") < trace.index("holds a")
+    assert trace.index("holds a") < trace.index("start query 3")
+    # It had read the plan before that, and still listed b.
+    assert (3, ["a", "b"]) in listed(container)
+    position = container.disks["b"].contents.position
+    assert position is not None and CLEAN == position.boot_id
+
+
+def said_in(container: AContainer) -> Callable[[Any], None]:
+    def publish(content: Any) -> None:
+        container.heartbeats.contents.append(content)
+        container.trace.append(f"holds {', '.join(task for task, _ in content.held)}")
+
+    return publish
+
+
+def test_what_a_cancelled_batch_left_open_is_aborted_before_it_is_let_go() -> None:
+    container = AContainer()
+    container.heartbeats.publish = said_in(container)  # type: ignore[method-assign]
+    container.query.drains_in_time = False
+    handing_over(container)
+    container.query.steps.insert(1, lambda: container.slots.open_slots.add(1))
+
+    container.run()
+
+    trace = container.trace
+    fenced = next(index for index, effect in enumerate(trace) if effect.startswith("fence"))
+    assert trace.index("drain") < fenced < trace.index("renew [1]") < trace.index("holds a")
+
+
+def test_while_nothing_can_be_aborted_nothing_is_let_go() -> None:
+    container = AContainer()
+    handing_over(container)
+    container.query.steps.insert(1, lambda: container.slots.open_slots.add(1))
+    held_at_each_try: list[list[str]] = []
+
+    class Broker:
+        def fence(self, ids: Any) -> None:
+            held_at_each_try.append([task for task, _ in container.heartbeats.contents[-1].held])
+            if len(held_at_each_try) < 3:
+                raise BrokerUnavailableError("no broker answered")
+
+    container.fence.fence = Broker().fence  # type: ignore[method-assign]
+
+    container.run()
+
+    assert [["a", "b"]] * 3 == held_at_each_try[:3]
+    assert ["a"] == [route.task_name for route in container.query.started[-1][0].routes]
+
+
+def test_who_has_nothing_left_waits_and_begins_again_with_what_it_is_granted() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+    container.query.steps.extend(
+        [None, lambda: container.stream.records.extend(plan_in_force(2, a="1"))]  # type: ignore[list-item]
+    )
+
+    def plan_back() -> None:
+        if not container.heartbeats.contents[-1].held and container.stream.records[-1] != returned[-1]:
+            container.stream.records.extend(returned)
+
+    returned = (*plan_in_force(3, a="0"), GrantPut(grant=a_task("a", epoch=5)))
+    container.while_pausing = plan_back
+
+    container.run()
+
+    assert [[1], [5]] == [[route.epoch for route in plan.routes] for plan, _ in container.query.started]
+    assert [] in [held for _, held in listed(container)]
+
+
+def test_a_task_that_is_taken_away_during_the_start_is_not_begun() -> None:
+    """Read after the ids were initialised: from the heartbeat on that lacks it, it is somebody else's."""
+    container = AContainer()
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+    to_the_end = container.stream.to_the_end
+
+    def meanwhile() -> Any:
+        if not container.query.started and container.stream.records[-1] != plan_in_force(2, a="0", b="1")[-1]:
+            container.stream.records.extend(plan_in_force(2, a="0", b="1"))
+        return to_the_end()
+
+    container.stream.to_the_end = meanwhile  # type: ignore[method-assign]
+
+    container.run()
+
+    assert [["a"]] == [[route.task_name for route in plan.routes] for plan, _ in container.query.started]
+
+
+def test_a_plan_that_changes_only_others_stops_nothing() -> None:
+    container = AContainer()
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+
+    container.run(None, lambda: container.stream.records.extend(plan_in_force(2, a="0", b="0")), None)
+
+    assert 1 == len(container.query.started)
+    # At the end, when it is asked to stop.
+    assert 1 == container.trace.count("drain")
 
 
 # --- what heartbeats say ---

@@ -11,11 +11,11 @@ from samzapy.container.ports import LocalPosition
 from samzapy.container.work import Report, Route, Rows, WorkPlan
 from samzapy.container.worker import TaskRunner, TransactionLimits
 from samzapy.model.checkpoint import Checkpoint
-from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import decode
-from samzapy.stream.records import CheckpointPut
+from samzapy.stream.records import CheckpointPut, GenerationPut, PlannedTaskPut
 from samzapy.task import LoadedTask
 from samzapy.testing.builders import a_config
 from unit_tests.container.fakes import CrashAt, MemoryKafka, MemorySlot, MemoryStateDirectory, Trace
@@ -160,3 +160,20 @@ class AWorker:
     def sums(self) -> dict[bytes, bytes]:
         """The local store, by changelog key."""
         return self.environment.values("sums")
+
+
+def plan_in_force(generation: int, **processor_of: str) -> tuple[PlannedTaskPut | GenerationPut, ...]:
+    """The records of a plan that is in force: task a reads orders.0, b reads orders.1."""
+    tasks = [
+        PlannedTaskPut(
+            generation=generation,
+            task_name=TaskName(name),
+            partition_id="ab".index(name),
+            mode="active",
+            processor_id=ProcessorId(processor_id),
+            changelog_partition="ab".index(name),
+            ssp_kbs=(SspKeyBucket.parse(f"kafka.orders.{'ab'.index(name)}:0/1"),),
+        )
+        for name, processor_id in sorted(processor_of.items())
+    ]
+    return (*tasks, GenerationPut(generation=generation, factor=1, task_count=len(tasks), scheme="max"))

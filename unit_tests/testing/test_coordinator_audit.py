@@ -133,3 +133,25 @@ def test_what_must_not_be_is_named(spoil: Callable[[Records], None], complaint: 
 
 def test_a_stream_without_a_plan_is_named() -> None:
     assert "no plan ever took effect" == complaints([])
+
+
+def test_what_the_plan_took_away_may_go_to_another_while_the_one_before_lives() -> None:
+    """That it was let go is not on the stream: it is said by heartbeats."""
+    audit = Audit().read(a_stream())
+    first, second = "e2", "e3"
+    audit.phases |= {second: "RUNNING"}
+    audit.processors |= {first: "0", second: "1"}
+    key = max(key for key, grant in audit.grants.items() if grant["execution_id"] == first)
+    taken = dict(audit.grants[key])
+
+    def granted_on() -> list[str]:
+        before = len(audit.complaints)
+        audit.epoch += 1
+        audit._grant("grant/anew", {**taken, "execution_id": second, "epoch": audit.epoch})
+        audit.grants.pop("grant/anew")
+        return audit.complaints[before:]
+
+    assert "two owners" in " ".join(granted_on())
+    planned = next(plan for plan in audit._plan() if plan["task_name"] == taken["task_name"])
+    planned["processor_id"] = "1"
+    assert [] == granted_on()
