@@ -12,6 +12,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.election import KafkaElection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.cli import doctor as doctor_module
 from samzapy.cli.doctor import doctor
@@ -86,8 +87,17 @@ def test_a_job_whose_leader_is_gone_is_degraded(connection: KafkaConnection) -> 
 
     result = examine(connection, job.job, "-o", "json")
 
-    assert [finding["code"] for finding in findings(result)] == ["leader-missing", "container-ghost"]
+    found = findings(result)
+    assert [finding["code"] for finding in found] == ["leader-missing", "container-ghost"]
+    assert "nobody stands for election" in found[0]["found"]
     assert result.exit_code == 6
+
+    waiting = KafkaElection(connection, job.job, session_ms=6000, heartbeat_ms=500)
+    waiting.start()
+    wait_until(lambda: waiting.wait(100), 30.0, "the candidate to be elected")
+    found = findings(examine(connection, job.job, "-o", "json"))
+    waiting.close()
+    assert "1 process(es) stand for election" in found[0]["found"]
 
 
 def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicCollection
@@ -122,11 +123,20 @@ def test_a_setting_that_loses_data_is_refused_with_the_command_that_mends_it(
 def test_a_wrong_partition_count_is_refused(
     connection: KafkaConnection, admin: KafkaAdmin, job: str, found: int, remedy: str
 ) -> None:
-    spec = changelog_spec(job, "counts", 2)
+    spec = replace(coordinator_spec(job), partition_count=2)
     create(connection, spec.name, found, **spec.settings)
 
     with pytest.raises(TopicPolicyError, match=f"with 2 partitions, found {found}.*{remedy}"):
         admin.ensure_topic(spec)
+
+
+def test_a_changelog_grows_with_its_job_and_never_shrinks(admin: KafkaAdmin, job: str) -> None:
+    small = admin.ensure_topic(changelog_spec(job, "counts", 2))
+
+    grown = admin.ensure_topic(changelog_spec(job, "counts", 5))
+
+    assert (grown.partition_count, grown.topic_id) == (5, small.topic_id)
+    assert admin.ensure_topic(changelog_spec(job, "counts", 2)) == grown
 
 
 def test_a_cluster_that_does_not_take_the_settings_is_named(admin: KafkaAdmin, job: str) -> None:

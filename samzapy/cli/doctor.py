@@ -18,6 +18,7 @@ from rich.text import Text
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin
+from samzapy.adapters.kafka.election import election_group
 from samzapy.adapters.kafka.open_transactions import open_transactions
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
@@ -186,7 +187,8 @@ class _Examination:
         if state.term is not None:
             said = _said(HttpCoordinatorClient().status(state.term.url, self._job, LEADER_WAIT_MS))
         processes = HostProcesses(Here.now().boot_id)
-        yield from leader_findings(state, said)
+        candidate_count = self._admin.member_count(election_group(self._job))
+        yield from leader_findings(state, said, candidate_count=candidate_count)
         yield from container_findings(
             state,
             said,

@@ -98,19 +98,31 @@ def truncation_findings(firsts: Mapping[tuple[str, int], int]) -> tuple[Finding,
     )
 
 
-def leader_findings(state: CoordinatorState, said: LeaderSaid | None) -> tuple[Finding, ...]:
-    """Whether somebody leads, and it is the one that the stream names."""
+def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candidate_count: int) -> tuple[Finding, ...]:
+    """Whether somebody leads, and it is the one that the stream names.
+
+    Args:
+        candidate_count: members of the election's consumer group.
+    """
     if is_stopped(state) or state.term is None:
         return ()
     term = state.term
     if said is None:
+        stand = (
+            f"{candidate_count} process(es) stand for election" if candidate_count else "nobody stands for election"
+        )
+        remedy = (
+            "One of those leads within seconds; if this stays, see what they say in their logs"
+            if candidate_count
+            else "Nothing is decided until somebody leads: start the job (again)"
+        )
         return (
             Finding(
                 code="leader-missing",
                 subject=f"term {term.term}",
-                found=f"wanted an answer of the leader at {term.url} on {term.host}, found none",
-                remedy="Nothing is decided until somebody leads; start the job (again), or see what the process "
-                f"{term.pid} on {term.host} does",
+                found=f"wanted an answer of the leader at {term.url} (process {term.pid} on {term.host}), found none; "
+                f"{stand}",
+                remedy=remedy,
             ),
         )
     if said.term != term.term:

@@ -16,6 +16,7 @@ class TopicSpec:
     Attributes:
         settings: topic configs set at creation; those in `fixed` are refused when found otherwise.
         replication_factor: None means min(3, brokers).
+        may_grow: `partition_count` is the least; samzapy adds what is missing, and more do no harm. Else it is exact.
     """
 
     name: str
@@ -23,6 +24,7 @@ class TopicSpec:
     replication_factor: int | None
     settings: Mapping[str, str]
     fixed: tuple[str, ...] = ("cleanup.policy", "message.timestamp.type")
+    may_grow: bool = False
 
 
 def coordinator_topic(job: str) -> str:
@@ -77,9 +79,11 @@ def checkpoint_spec(job: str, replication_factor: int | None = None) -> TopicSpe
 
 
 def changelog_spec(job: str, store: str, partition_count: int, replication_factor: int | None = None) -> TopicSpec:
+    """Each task writes to the partition that it was given for ever, so partitions may be added as tasks are."""
     return TopicSpec(
         name=changelog_topic(job, store),
         partition_count=partition_count,
         replication_factor=replication_factor,
         settings=_BUSY | {"delete.retention.ms": str(CHANGELOG_DELETE_RETENTION_MS)},
+        may_grow=True,
     )

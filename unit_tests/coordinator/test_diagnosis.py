@@ -83,7 +83,7 @@ def test_a_compacted_topic_that_does_not_begin_at_0_was_cut():
 
 
 def test_a_leader_that_answers_and_has_no_trouble_is_well(service):
-    assert () == leader_findings(service.status().state, said())
+    assert () == leader_findings(service.status().state, said(), candidate_count=1)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,21 @@ def test_a_leader_that_answers_and_has_no_trouble_is_well(service):
     ],
 )
 def test_a_leader_that_is_not_as_it_should_be_is_found(service, told, expected):
-    assert [expected] == codes(leader_findings(service.status().state, told))
+    assert [expected] == codes(leader_findings(service.status().state, told, candidate_count=1))
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "nobody stands"), (2, "2 process(es) stand")])
+def test_whether_anybody_would_lead_instead_is_told(service, count, text):
+    (found,) = leader_findings(service.status().state, None, candidate_count=count)
+
+    assert text in found.found
 
 
 def test_a_job_that_was_stopped_in_order_needs_no_leader_and_no_owners(world, service):
     state = hears(world, service, a_heartbeat(), a_heartbeat(state=ContainerPhase.STOPPED, held=()))
 
     assert ContainerPhase.STOPPED is state.containers["e1"].phase
-    assert () == leader_findings(state, None) + owner_findings(state) + ghosts(state, None)
+    assert () == leader_findings(state, None, candidate_count=0) + owner_findings(state) + ghosts(state, None)
 
 
 def test_a_container_that_is_heard_of_is_no_ghost(world, service):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.errors import MissingTopicError, TopicIdentityError, TopicPolicyError
@@ -82,7 +84,7 @@ def test_a_setting_that_the_cluster_does_not_tell_is_not_taken_for_right() -> No
 
 @pytest.mark.parametrize(("count", "remedy"), [(3, "--alter --topic .* --partitions 4"), (5, "--delete --topic")])
 def test_a_wrong_partition_count_is_found(count: int, remedy: str) -> None:
-    spec = changelog_spec("flights-1", "seen", 4)
+    spec = replace(COORDINATOR, partition_count=4)
 
     (finding,) = check_topic(spec, a_topic_found(spec, partition_count=count), ONE)
 
@@ -90,6 +92,15 @@ def test_a_wrong_partition_count_is_found(count: int, remedy: str) -> None:
     assert f"with 4 partitions, found {count}" in finding.found
     with pytest.raises(TopicPolicyError, match=remedy):
         refuse([finding])
+
+
+def test_a_changelog_may_have_more_partitions_than_tasks_and_never_fewer() -> None:
+    spec = changelog_spec("flights-1", "seen", 4)
+
+    assert check_topic(spec, a_topic_found(spec, partition_count=5), ONE) == ()
+    assert [finding.code for finding in check_topic(spec, a_topic_found(spec, partition_count=3), ONE)] == [
+        "topic-partition-count"
+    ]
 
 
 def test_replicas_that_were_asked_for_are_insisted_on_and_a_cluster_that_grew_is_only_told() -> None:

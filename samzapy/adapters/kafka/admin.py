@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
@@ -61,6 +62,20 @@ class KafkaAdmin:
         metadata = self._ask("counting brokers", lambda: self._admin.client.list_topics(timeout=_ASK_S))
         return len(metadata.brokers)
 
+    def member_count(self, group: str) -> int:
+        """How many are in a consumer group; 0 for one that nobody knows."""
+
+        def ask() -> int:
+            future = self._admin.client.describe_consumer_groups([group], request_timeout=_ASK_S)[group]
+            try:
+                return len(future.result().members)
+            except KafkaException as error:
+                if kafka_error(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return 0
+                raise
+
+        return self._ask(f"describing the consumer group {group}", ask)
+
     def find(self, names: Iterable[str]) -> dict[str, TopicFound]:
         """Those of `names` that exist."""
         wanted = sorted(set(names))
@@ -101,7 +116,7 @@ class KafkaAdmin:
         return self.describe([name])[name].topic_id
 
     def ensure_topic(self, spec: TopicSpec) -> TopicFound:
-        """Create the topic, or check the one that is there.
+        """Create the topic, or check the one that is there; add partitions to one that may grow.
 
         Raises:
             TopicPolicyError: it is there and not as it must be; names each setting and the command to mend it.
@@ -110,6 +125,9 @@ class KafkaAdmin:
         if found is None:
             self._create(spec)
             found = self._appeared(spec.name)
+        if spec.may_grow and found.partition_count < spec.partition_count:
+            self._grow(spec)
+            found = self._appeared(spec.name, spec.partition_count)
         found = replace(found, settings=self._settings([spec.name])[spec.name])
         refuse(check_topic(spec, found, self.cluster()))
         return found
@@ -153,17 +171,32 @@ class KafkaAdmin:
 
         self._ask(doing, ask)
 
-    def _appeared(self, name: str) -> TopicFound:
+    def _grow(self, spec: TopicSpec) -> None:
+        new = NewPartitions(spec.name, spec.partition_count)
+
+        def ask() -> None:
+            future = self._admin.client.create_partitions([new], request_timeout=_ASK_S)[spec.name]
+            try:
+                future.result()
+            except KafkaException as error:
+                # Somebody was faster, or an earlier try of ours did it and its answer was lost.
+                if kafka_error(error).code() != KafkaError.INVALID_PARTITIONS:
+                    raise
+
+        self._ask(f"adding partitions to {spec.name}, up to {spec.partition_count}", ask)
+
+    def _appeared(self, name: str, partition_count: int = 1) -> TopicFound:
         """The controller has made it; the broker that is asked may hear of it a little later."""
         started = time.monotonic()
         while True:
             found = self.find([name]).get(name)
-            if found is not None:
+            if found is not None and found.partition_count >= partition_count:
                 return found
             if time.monotonic() - started > _APPEARS_WITHIN_S:
                 raise MissingTopicError(
-                    f"wanted the topic {name}, which was just created, found that no broker knows it after "
-                    f"{_APPEARS_WITHIN_S:.0f} s; see whether somebody deletes it, and start again"
+                    f"wanted the topic {name}, which was just made with {partition_count} partition(s) or more, found "
+                    f"that no broker knows it so after {_APPEARS_WITHIN_S:.0f} s; see whether somebody deletes it, "
+                    "and start again"
                 )
             time.sleep(0.05)
 

@@ -32,6 +32,11 @@ ASKED_WITHIN_S = 120.0
 """Longer than all that a coordinator waits for between two questions: taking over (30 s) and reading to the end."""
 
 
+def election_group(job: str) -> str:
+    """The consumer group in which the candidates of a job stand."""
+    return f"samzapy-election/{job}"
+
+
 class KafkaElection:
     """This process's seat, or place in the queue for it. `job` is `<name>-<id>`.
 
@@ -53,7 +58,7 @@ class KafkaElection:
         self._connection = connection
         self._topic = coordinator_topic(job)
         self._settings = {
-            "group.id": f"samzapy-election/{job}",
+            "group.id": election_group(job),
             "group.protocol": "classic",
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session_ms,
