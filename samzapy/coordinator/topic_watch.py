@@ -64,8 +64,8 @@ def refuse_made_again(state: CoordinatorState, looked: TopicsLooked) -> None:
 
 
 def _inputs(state: CoordinatorState) -> tuple[SystemStream, ...]:
-    """Those that the plan in force reads; one that was read once may go."""
-    planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.ssp_kbs}
+    """Those that the plan in force reads, broadcast ones too; one that was read once may go."""
+    planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.positions}
     return tuple(sorted(planned & state.inputs.keys()))
 
 

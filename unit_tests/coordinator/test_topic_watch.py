@@ -79,6 +79,13 @@ def test_all_topics_of_the_job_are_looked_at(service):
     assert (CHECKPOINT, COORDINATOR, "orders") == topics_of(service.status().state)
 
 
+def test_a_broadcast_input_is_looked_at_like_any_other(world, service):
+    config = a_config(task_broadcast_inputs="kafka.rules#0")
+    service.submit(a_submission(config=config, partition_counts={"kafka.orders": 2}, cause="submit-2"))
+
+    assert "rules" in topics_of(service.status().state)
+
+
 def test_topics_that_are_well_are_no_finding(world, service):
     look(world, service)
 
