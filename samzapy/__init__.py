@@ -1,13 +1,14 @@
 """samzapy: a Kafka-native coordinator-stream runtime on Spark Structured Streaming.
 
-What a job file needs: `task` to mark the task, `run` to run it; and for a job that brings its own groupers their
-interfaces. Importing this loads neither Spark nor Kafka.
+What a job file needs: `task` to mark the task, `run` to run it; and for a job that brings its own groupers or
+word for where it runs, their interfaces. Importing this loads neither Spark nor Kafka.
 """
 
 from __future__ import annotations
 
 from samzapy.errors import SamzapyError
 from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.location import LocationId, LocationIdProvider
 from samzapy.model.serde import SerdeError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.groupers import SystemStreamPartitionGrouper, TaskNameGrouper
@@ -17,6 +18,8 @@ __all__ = [
     "ContainerModel",
     "IncomingMessageEnvelope",
     "KeyedStore",
+    "LocationId",
+    "LocationIdProvider",
     "MessageCollector",
     "ProcessorId",
     "SamzapyError",

@@ -136,6 +136,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="The operator's word that named input ranges are given up, `kafka.orders.3:0/1@100-250`.",
     ),
     ConfigKey(
+        name="locationid.provider.factory",
+        kind="factory",
+        meaning="The job's own word for where a processor is (host and fault domain), `module:Class` of a module "
+        "beside the job file; default: the host's name.",
+    ),
+    ConfigKey(
         name="local.store.dir",
         meaning="Directory of local state; kept over restarts, shared by the processors of a host.",
     ),
@@ -394,6 +400,7 @@ class JobConfig:
     hang_timeout_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]
     local_store_dir: str | None
+    location_provider_factory: str | None
     processor_id: str | None
     coordinator_host: str
     coordinator_advertised_host: str | None
@@ -621,6 +628,7 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         hang_timeout_ms=number("task.hang.timeout.ms"),
         accepted_losses=tuple(_accepted_loss(item) for item in _items(text("task.lost.range.accept"))),
         local_store_dir=values["local.store.dir"],
+        location_provider_factory=values["locationid.provider.factory"],
         processor_id=values["processor.id"],
         coordinator_host=text("job.coordinator.host"),
         coordinator_advertised_host=values["job.coordinator.advertised.host"],

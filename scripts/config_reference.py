@@ -35,6 +35,7 @@ _GROUPS = {
     "systems": "Clusters and streams",
     "stores": "Stores",
     "local": "This host",
+    "locationid": "Where it is",
     "processor": "This process",
 }
 _KINDS = {

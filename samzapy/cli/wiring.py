@@ -35,6 +35,7 @@ from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemClock
 from samzapy.cli.job_groupers import load_groupers
+from samzapy.cli.job_location import location_of_this_processor
 from samzapy.cli.signals import DrainRequest, end_with_parent, install_handlers
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
@@ -51,6 +52,7 @@ from samzapy.errors import (
 )
 from samzapy.model.container import coordinator_transactional_id, driver_transactional_id
 from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
 from samzapy.plan.groupers import Groupers
@@ -87,6 +89,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     _check_store_directory(config)
     admin = KafkaAdmin(connection)
     groupers = load_groupers(config, job_file.parent)
+    location = location_of_this_processor(config, job_file.parent)
     with _processor_id(config) as processor_id:
 
         def submission() -> SubmitJob:
@@ -102,6 +105,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
                 config=config,
                 job_file=job_file,
                 here=here,
+                location=location,
                 connection=connection,
                 submission=submission,
                 processor_id=processor_id,
@@ -133,6 +137,7 @@ class _Run:
     config: JobConfig
     job_file: Path
     here: Here
+    location: LocationId
     connection: KafkaConnection
     submission: Callable[[], SubmitJob]
     processor_id: ProcessorId
@@ -247,7 +252,8 @@ class _Run:
             "job": self.config.job,
             "executionId": self.execution_id,
             "processorId": self.processor_id,
-            "host": self.here.host,
+            "host": self.location.host,
+            "faultDomain": self.location.fault_domain,
             "bootId": self.here.boot_id,
             "pid": self.here.pid,
             "processStartedMs": self.here.process_started_ms,

@@ -123,6 +123,7 @@ class Heartbeat:
     execution_id: ExecutionId
     processor_id: ProcessorId
     host: str
+    fault_domain: str = ""
     boot_id: str
     pid: int
     process_started_ms: int

@@ -4,14 +4,16 @@ Documented shape (design section 5; fields that are not named here are ignored, 
 say more than this release understands):
 
 ```json
-{"job": "flights-1", "executionId": "0-8f3a…", "processorId": "0", "host": "host-a", "bootId": "…", "pid": 4711,
+{"job": "flights-1", "executionId": "0-8f3a…", "processorId": "0", "host": "host-a", "faultDomain": "rack-1",
+ "bootId": "…", "pid": 4711,
  "processStartedMs": 123456, "slotCount": 2, "formatLevel": 1, "state": "RUNNING", "streamOffset": 42,
  "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}], "reason": "",
  "figures": {"recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
              "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}}}
 ```
 
-`state` is STARTED, RUNNING or STOPPED; `reason` and `figures`, and everything in `figures`, may be left out.
+`state` is STARTED, RUNNING or STOPPED; `faultDomain`, `reason` and `figures`, and everything in `figures`, may be
+left out.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         execution_id=ExecutionId(_text(found, "executionId", _ID)),
         processor_id=ProcessorId(_text(found, "processorId", _ID)),
         host=_text(found, "host", _NAME),
+        fault_domain=_text(found, "faultDomain", _NAME) if found.get("faultDomain") else "",
         boot_id=_text(found, "bootId", _ID),
         pid=_number(found, "pid", least=1, most=2**31 - 1),
         process_started_ms=_number(found, "processStartedMs"),

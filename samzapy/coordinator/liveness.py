@@ -125,7 +125,7 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
     """What a heartbeat tells the log that it does not say yet."""
     if may_register(state, heartbeat):
         registered = _container(heartbeat)
-        return (ContainerPut(container=registered), *_locality(registered, state))
+        return (ContainerPut(container=registered), *_locality(registered, heartbeat, state))
     if not is_expected(state, heartbeat):
         return ()
     container = state.containers[heartbeat.execution_id]
@@ -137,7 +137,7 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
     if heartbeat.state is P.RUNNING:
         changed = _after(News.SAID_RUNNING, container, "")
         running = replace(container, phase=P.RUNNING)
-        return (*changed, *_locality(running, state), *_task_localities(running, heartbeat, state))
+        return (*changed, *_locality(running, heartbeat, state), *_task_localities(running, heartbeat, state))
     return ()
 
 
@@ -173,9 +173,11 @@ def _after(news: News, container: Container, reason: str) -> tuple[CoordinatorRe
     return (ContainerPut(container=replace(container, phase=phase, reason=reason)),)
 
 
-def _locality(container: Container, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+def _locality(container: Container, heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """Where the processor's state is being built up, once it runs."""
-    wanted = ProcessorLocality(processor_id=container.processor_id, host=container.host)
+    wanted = ProcessorLocality(
+        processor_id=container.processor_id, host=container.host, fault_domain=heartbeat.fault_domain
+    )
     if container.phase is not P.RUNNING or state.localities.get(container.processor_id) == wanted:
         return ()
     return (LocalityPut(locality=wanted),)

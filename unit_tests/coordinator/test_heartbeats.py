@@ -50,6 +50,12 @@ def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
     assert Figures() == parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures
 
 
+def test_a_fault_domain_may_be_said():
+    assert ("", "", "rack-1") == tuple(
+        parsed(**said).fault_domain for said in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})
+    )
+
+
 @pytest.mark.parametrize("field", [name for name in BODY if name != "figures"])
 def test_each_other_field_is_wanted(field):
     body = {key: value for key, value in BODY.items() if key != field}
@@ -66,6 +72,8 @@ def test_each_other_field_is_wanted(field):
         {"executionId": "x" * 129},
         {"host": "a b"},
         {"host": "\ud800"},
+        {"faultDomain": "a b"},
+        {"faultDomain": 1},
         {"pid": 0},
         {"pid": True},
         {"pid": 1.0},

@@ -90,6 +90,10 @@ def test_where_a_processor_runs_is_recorded_when_it_runs_and_only_when_it_change
 
     assert ["host-a"] == [record.locality.host for record in records if isinstance(record, LocalityPut)]
     assert () == hear(a_heartbeat(state=P.STARTED), state)
+    moved = hear(a_heartbeat(fault_domain="rack-1"), evolve(state, uncommitted(records)))
+    assert [ProcessorLocality(processor_id="0", host="host-a", fault_domain="rack-1")] == [
+        record.locality for record in moved
+    ]
 
 
 def test_where_a_tasks_state_is_follows_the_newest_grant_of_the_container_that_runs():

@@ -1,0 +1,37 @@
+"""Where this processor is: the host's name, or what the job's own provider says."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from samzapy.config import JobConfig
+from samzapy.errors import ConfigError, SamzapyError
+from samzapy.model.location import LocationId
+from samzapy.task import load_from_directory
+
+
+def location_of_this_processor(config: JobConfig, directory: Path) -> LocationId:
+    """The location, from the provider that `config` names, out of `directory`, where the job file stands (L10).
+
+    Raises:
+        TaskModuleError: there is no such module or class, or it does not import.
+        ConfigError: the provider fails, or its answer is no LocationId.
+    """
+    name = config.location_provider_factory
+    if name is None:
+        return LocationId(socket.gethostname())
+    setting = f"locationid.provider.factory={name}"
+    factory = load_from_directory(directory, name, setting)
+    try:
+        found: object = factory(dict(config.properties)).location_id()
+    except SamzapyError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{setting}: wanted a class that is made with the job's properties and whose location_id() says where this "
+            f"processor is, found that it fails with {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(found, LocationId):
+        raise ConfigError(f"{setting}: wanted a samzapy.LocationId from location_id(), found {found!r}")
+    return found

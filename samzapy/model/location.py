@@ -1,0 +1,48 @@
+"""Where a processor is, in the words of whoever runs the machines (seed 001).
+
+The built-in answer is the host's name. A job may bring its own provider, named in its configuration
+(`locationid.provider.factory`) as `module:Class`; the class is made with the job's properties as its one argument:
+
+```python
+class InRack:
+    def __init__(self, config: Mapping[str, str]) -> None: ...
+
+    def location_id(self) -> LocationId:
+        return LocationId(host=os.environ["NODE_NAME"], fault_domain=os.environ["RACK"])
+```
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+_NAME = re.compile(r"[\x21-\x7e]{1,400}")
+
+
+@dataclass(frozen=True, slots=True)
+class LocationId:
+    """A place whose local state a processor finds again when it comes back there.
+
+    Attributes:
+        host: what has one set of local directories: a machine, or a pod with a volume of its own.
+        fault_domain: what fails together, a rack or a zone; only compared, and empty if it is not known.
+
+    Raises:
+        ValueError: the host is empty, or one of the two holds blanks or anything but ASCII, or is longer than 400.
+    """
+
+    host: str
+    fault_domain: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in (("host", self.host), ("fault_domain", self.fault_domain or "-")):
+            if not isinstance(value, str) or not _NAME.fullmatch(value):
+                raise ValueError(f"{name}: wanted ASCII letters, digits and signs without blanks, found {value!r}")
+
+
+class LocationIdProvider(Protocol):
+    """Says where this processor is. Asked once, when the process starts."""
+
+    def location_id(self) -> LocationId: ...

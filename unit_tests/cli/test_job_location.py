@@ -1,0 +1,74 @@
+"""Where a processor is: the host's name, or the word of the job's own provider."""
+
+import socket
+import sys
+
+import pytest
+
+from samzapy.cli.job_location import location_of_this_processor
+from samzapy.errors import ConfigError, TaskModuleError
+from samzapy.model.location import LocationId
+from samzapy.testing.builders import a_config
+
+OWN = """
+from samzapy import LocationId
+
+
+class InRack:
+    def __init__(self, config):
+        self.host = f"node-of-{config['job.name']}"
+
+    def location_id(self):
+        return LocationId(self.host, "rack-1")
+
+
+class Broken(InRack):
+    def location_id(self):
+        return LocationId("two words")
+
+
+class Wordy(InRack):
+    def location_id(self):
+        return "node-1"
+"""
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """A job's directory; what is imported from there is forgotten afterwards."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    (tmp_path / "own_location.py").write_text(OWN)
+    return tmp_path
+
+
+def located(directory, name):
+    return location_of_this_processor(a_config(locationid_provider_factory=name), directory)
+
+
+def test_without_a_provider_it_is_the_host_s_name(directory):
+    assert LocationId(socket.gethostname()) == location_of_this_processor(a_config(), directory)
+
+
+def test_a_job_s_own_provider_is_made_from_the_job_s_properties(directory):
+    assert LocationId("node-of-flights", "rack-1") == located(directory, "own_location:InRack")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("own_location:Broken", ConfigError, "fails with ValueError: host: wanted .* found 'two words'"),
+        ("own_location:Wordy", ConfigError, "wanted a samzapy.LocationId .* found 'node-1'"),
+        ("own_location:Nobody", TaskModuleError, "wanted a class Nobody"),
+        ("os:getcwd", TaskModuleError, "found no such file"),
+    ],
+)
+def test_a_provider_that_cannot_be_used_is_refused_by_name(directory, name, error, words):
+    with pytest.raises(error, match=f"locationid.provider.factory={name}: .*{words}"):
+        located(directory, name)
+
+
+@pytest.mark.parametrize("given", [("",), ("a b",), ("h", "r 1"), ("x" * 401,), ("h\u00e4",)])
+def test_a_location_has_a_word_that_a_record_can_hold(given):
+    with pytest.raises(ValueError, match="wanted ASCII"):
+        LocationId(*given)
