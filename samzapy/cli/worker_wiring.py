@@ -11,9 +11,8 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +79,15 @@ class _WorkerProcess:
     def run(self, plan: WorkPlan, batches: Iterable[Any]) -> list[Report]:
         reports: list[Report] = []
         held: HeldSlot[TransactionalProducer] | None = None
+        routes_of = {route: routes for routes in plan.tasks for route in routes}
         try:
-            for route, group in groupby(runs(batches), key=itemgetter(0)):
+            for routes, group in groupby(runs(batches), key=lambda run: routes_of[run[0]]):
                 if held is None:
                     held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
                     self._enter_query(plan)
-                chunks = (rows_of(route, batch) for _, batch in group)
-                reports.append(self._runner(plan, route).run(chunks, held))
-                if reports[-1].kind is ReportKind.TASK_FAILED:
+                chunks = (rows_of(route, batch) for route, batch in group)
+                reports.extend(self._runner(plan, routes).run(chunks, held))
+                if any(report.kind is ReportKind.TASK_FAILED for report in reports):
                     break
         finally:
             if held is not None:
@@ -105,14 +105,15 @@ class _WorkerProcess:
             environment.close()
         self._runners, self._environments, self._query_number = {}, {}, plan.query_number
 
-    def _runner(self, plan: WorkPlan, route: int) -> TaskRunner:
-        if route not in self._runners:
+    def _runner(self, plan: WorkPlan, routes: Sequence[int]) -> TaskRunner:
+        first = routes[0]
+        if first not in self._runners:
             config = plan.config
-            self._runners[route] = TaskRunner(
+            self._runners[first] = TaskRunner(
                 plan=plan,
-                route=route,
+                routes=routes,
                 task=self._new_task(),
-                environment=self._environment(plan, plan.routes[route].environment_dir),
+                environment=self._environment(plan, plan.routes[first].environment_dir),
                 limits=TransactionLimits(
                     duration_max_s=config.transaction_max_ms / 1000,
                     bytes_max=config.transaction_max_bytes,
@@ -121,7 +122,7 @@ class _WorkerProcess:
                 ),
                 crash_points=self._crash_points,
             )
-        return self._runners[route]
+        return self._runners[first]
 
     def _environment(self, plan: WorkPlan, directory: str) -> LmdbEnvironment:
         if directory not in self._environments:

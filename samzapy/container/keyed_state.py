@@ -26,6 +26,8 @@ class TaskState:
         self.undoes = undoes
         self.local: LocalTransaction | None = None
         self.message_key: bytes | None = None
+        # Every task gets the message in hand, so its key is no task's own.
+        self.is_broadcast = False
         # The message key as it stands in front of changelog keys, once it was asked for.
         self.key_prefix: bytes | None = None
         self.bytes_held = 0
@@ -104,6 +106,11 @@ class Store:
     def _prefix(self) -> bytes:
         """The changelog key of this message's entry without a name, in front of which all its keys begin."""
         state = self._state
+        if state.is_broadcast:
+            raise TaskError(
+                f"store {self._name}: wanted a message of an input of the task's own, found one of a broadcast input; "
+                "every task gets that one, and the entries of a keyed store belong to a key in one task"
+            )
         if state.message_key is None:
             raise TaskError(
                 f"store {self._name}: wanted a message with a key, found one without; "

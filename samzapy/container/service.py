@@ -41,7 +41,7 @@ from samzapy.container.work import Report, ReportKind, Route, WorkPlan
 from samzapy.errors import DeadlineError, LostContainerError, SamzapyError, TaskError, TemporaryError
 from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
-from samzapy.model.grant import Grant
+from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
@@ -341,7 +341,7 @@ class ContainerService:
                 changelog_partition=grant.changelog_partition,
                 environment_dir=environment.directory,
             )
-            for start in grant.starts
+            for start in sorted(grant.starts, key=_in_a_batch)
         ]
 
     def _check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
@@ -534,3 +534,12 @@ class ContainerService:
             self._ports.fence.fence([slot_transactional_id(job, execution_id, slot) for slot in open_slots])
             self._ports.slots.renew(open_slots)
         self._follow(self._ports.stream.to_the_end())
+
+
+def _in_a_batch(start: BucketStart) -> tuple[bool, SspKeyBucket]:
+    """The order in which a task takes the rows of one micro-batch.
+
+    Broadcast inputs first, so that what they say holds for the messages beside them. Then SSP by SSP, of a stream
+    by the partition's number: so the old partitions of a stream that grew come before the new ones (design section 8).
+    """
+    return not start.ssp_kb.reader, start.ssp_kb

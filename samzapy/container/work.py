@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import groupby
 
 from samzapy.config import JobConfig
 from samzapy.model.job import ExecutionId, TaskName
@@ -29,6 +30,7 @@ class WorkPlan:
 
     Attributes:
         query_number: counts the queries of an execution; a worker of an older one begins nothing.
+        routes: task by task, and of each task in the order in which it takes their rows within a micro-batch.
         scratch_dir: of this execution: slots, lease.
         stream_offset: how far the driver had read the coordinator stream when the query started.
     """
@@ -41,6 +43,12 @@ class WorkPlan:
     scratch_dir: str
     slot_count: int
     stream_offset: int
+
+    @property
+    def tasks(self) -> tuple[tuple[int, ...], ...]:
+        """The routes of each task, by their index."""
+        indices = groupby(range(len(self.routes)), key=lambda index: self.routes[index].task_name)
+        return tuple(tuple(found) for _, found in indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,10 @@ class ReportKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of a route's rows in one batch. Counts cover what was committed; `error` is for the operator."""
+    """What became of a route's rows in one batch. Counts cover what was committed; `error` is for the operator.
+
+    `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
+    """
 
     kind: ReportKind
     route: int

@@ -1,9 +1,10 @@
 """Runs user code over the messages of tasks, inside Spark's Python workers; knows neither Spark nor Kafka.
 
 Theory. A worker is called with the rows of one Spark partition and holds a *slot* meanwhile. Per task it opens a
-Kafka transaction and, inside it, a local one; messages are handled in offset order; then outputs, changelog and
-checkpoints are committed by Kafka, and after that the local store. So local state is equal to what Kafka
-committed or behind it, never ahead (design section 7), and whatever dies in between is caught up at the next start.
+Kafka transaction and, inside it, a local one; messages are handled in the order in which they come, which of each SSP
+is offset order; then outputs, changelog and checkpoints are committed by Kafka, and after that the local store. So
+local state is equal to what Kafka committed or behind it, never ahead (design section 7), and whatever dies in between
+is caught up at the next start. A transaction is of one task, and may be of several of its SSPs.
 
 A message is all or nothing: what it sends and writes is held back until `process` returns. A failed one leaves no
 trace, or, under policy `dead-letter`, its dead letter only.
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from samzapy.config import JobConfig
 from samzapy.container.keyed_state import Store, TaskState
 from samzapy.container.outputs import Collector
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
@@ -27,6 +30,7 @@ from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
 from samzapy.errors import LocalStateError, LostContainerError, MissingTopicError, ProducerError, TaskError
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.serde import serde_of
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.records import CheckpointPut
@@ -61,15 +65,16 @@ class TaskRunner:
         self,
         *,
         plan: WorkPlan,
-        route: int,
+        routes: Sequence[int],
         task: LoadedTask,
         environment: Environment,
         limits: TransactionLimits,
         crash_points: CrashPoints,
     ) -> None:
         self._plan = plan
-        self._route = plan.routes[route]
-        self._route_index = route
+        # What is the task's is the same in all its routes.
+        self._route = plan.routes[routes[0]]
+        self._inputs = {index: _Input.of(plan.routes[index], plan.config) for index in routes}
         self._task = task
         self._environment = environment
         self._limits = limits
@@ -79,9 +84,6 @@ class TaskRunner:
         self._state = TaskState(config.stores, config.record_bytes_max, undoes=config.error_policy != "fail")
         self.collector = Collector(config)
         self.context = Context(route=self._route, properties=config.properties, state=self._state)
-        stream = str(self._route.ssp_kb.ssp.system_stream)
-        self._key_decode = serde_of(config.key_serde(stream)).decode
-        self._value_decode = serde_of(config.msg_serde(stream)).decode
         self._failed_at_init = self._init()
 
     def _init(self) -> str:
@@ -114,41 +116,47 @@ class TaskRunner:
                 what,
             )
 
-    def run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Report:
+    def run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
         """Handle all rows, in one transaction or several; everything handled is committed when this returns.
+
+        Args:
+            chunks: rows of this task; of each route in offset order.
+
+        Returns:
+            A report for each route that had rows.
 
         Raises:
             LostContainerError: another execution or epoch works on this task, or the lease has run out.
             SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
         """
         tally = _Tally()
-        if self._failed_at_init:
-            return tally.report(ReportKind.TASK_FAILED, self._route_index, self._failed_at_init)
         transaction: _Transaction | None = None
         try:
             for rows in chunks:
+                if self._failed_at_init:
+                    return tally.failed(rows.route, self._failed_at_init)
                 position = 0
                 while position < len(rows.offsets):
                     transaction = transaction or self._begin(slot)
-                    position = self._handle(rows, position, transaction)
+                    try:
+                        position = self._handle(rows, position, transaction)
+                    except MessageFailed as failed:
+                        transaction.abort()
+                        slot.mark_clean()
+                        self._forget()
+                        return tally.failed(rows.route, str(failed))
                     if position < len(rows.offsets) or transaction.is_full(self._limits, self._bytes_held()):
                         self._commit(transaction, slot, tally)
                         transaction = None
             if transaction is not None:
                 self._commit(transaction, slot, tally)
-        except MessageFailed as failed:
-            assert transaction is not None
-            transaction.abort()
-            slot.mark_clean()
-            self._forget()
-            return tally.report(ReportKind.TASK_FAILED, self._route_index, str(failed))
         except BaseException:
             # Whatever it was, the local transaction must not keep the environment's lock; the slot stays open.
             if transaction is not None:
                 transaction.local.abort()
             self._forget()
             raise
-        return tally.report(ReportKind.COMMITTED, self._route_index)
+        return tally.reports()
 
     def _begin(self, slot: SlotGuard) -> _Transaction:
         slot.check_lease()
@@ -169,7 +177,6 @@ class TaskRunner:
             producer=producer,
             local=local,
             position=position,
-            offset_next=position.offsets_next[str(self._route.ssp_kb)],
             begun_at_s=self._limits.now_s(),
         )
 
@@ -185,10 +192,13 @@ class TaskRunner:
     def _handle(self, rows: Rows, start: int, transaction: _Transaction) -> int:
         """Handle rows from index `start` until the end or until the transaction is full; return the next index."""
         state, collector, context, process = self._state, self.collector, self.context, self._task.process
-        key_decode, value_decode, outputs = self._key_decode, self._value_decode, collector.held
+        given = self._inputs[rows.route]
+        key_decode, value_decode, outputs = given.key_decode, given.value_decode, collector.held
         produce, now_s, journal = transaction.producer.produce, self._limits.now_s, state.journal
         deadline_s = transaction.begun_at_s + self._limits.duration_max_s
-        bytes_max, ssp, skip_below = self._limits.bytes_max, self._route.ssp_kb.ssp, transaction.offset_next
+        handled = transaction.handled_of(rows.route, given)
+        bytes_max, ssp, skip_below = self._limits.bytes_max, given.ssp_kb.ssp, handled.offset_next
+        state.is_broadcast = bool(given.ssp_kb.reader)
         offsets, keys, values, timestamps_ms = rows.offsets, rows.keys, rows.values, rows.timestamps_ms
         index, records_in = start, 0
         for index in range(start, len(offsets)):
@@ -223,19 +233,20 @@ class TaskRunner:
             except (Exception, SystemExit) as error:  # User code may raise anything; the policy decides.
                 outputs.clear()
                 state.roll_back_message()
-                self._refuse(rows, index, error, transaction)
+                self._refuse(rows, index, error, transaction.producer)
+                handled.dead_letters += 1
             if outputs:
                 for output in outputs:
                     produce(*output)
-                transaction.records_out += len(outputs)
+                handled.records_out += len(outputs)
                 outputs.clear()
             if journal:
                 journal.clear()
             records_in += 1
             if now_s() >= deadline_s or collector.bytes_sent + state.bytes_held > bytes_max:
                 break
-        transaction.offset_next = max(transaction.offset_next, offsets[index] + 1)
-        transaction.records_in += records_in
+        handled.offset_next = max(handled.offset_next, offsets[index] + 1)
+        handled.records_in += records_in
         return index + 1
 
     def _check_outputs(self, producer: Producer) -> None:
@@ -257,15 +268,14 @@ class TaskRunner:
         collector.must_be_checked = not collector.topics() <= counts.keys()
 
     def _place(self, rows: Rows, index: int) -> str:
-        route = self._route
         return (
-            f"task {route.task_name} failed at {route.ssp_kb.ssp} offset {rows.offsets[index]}, "
-            f"key {rows.keys[index]!r}"
+            f"task {self._route.task_name} failed at {self._inputs[rows.route].ssp_kb.ssp} "
+            f"offset {rows.offsets[index]}, key {rows.keys[index]!r}"
         )
 
-    def _refuse(self, rows: Rows, index: int, error: BaseException, transaction: _Transaction) -> None:
+    def _refuse(self, rows: Rows, index: int, error: BaseException, producer: Producer) -> None:
         """Apply the error policy to one message: raise MessageFailed, or produce its dead letter."""
-        route, config = self._route, self._plan.config
+        config = self._plan.config
         key, value, offset = rows.keys[index], rows.values[index], rows.offsets[index]
         # Reports and headers are UTF-8, and an error may hold what is none.
         what = _printable(f"{type(error).__name__}: {error}")
@@ -275,8 +285,8 @@ class TaskRunner:
             raise MessageFailed(f"{failed}\n{trace}".rstrip())
         assert config.dead_letter_output is not None
         headers = (
-            ("task", route.task_name.encode()),
-            ("ssp", str(route.ssp_kb.ssp).encode()),
+            ("task", self._route.task_name.encode()),
+            ("ssp", str(self._inputs[rows.route].ssp_kb.ssp).encode()),
             ("offset", str(offset).encode()),
             ("error", what.encode()),
             ("traceback", (trace or what).encode()),
@@ -289,22 +299,24 @@ class TaskRunner:
             raise MessageFailed(
                 f"{failed}\n{too_large(f'its dead letter to {topic}', size, config.record_bytes_max)}"
             )
-        transaction.producer.produce(topic, key, value, None, headers, rows.timestamps_ms[index])
-        transaction.dead_letters += 1
+        producer.produce(topic, key, value, None, headers, rows.timestamps_ms[index])
 
     def _commit(self, transaction: _Transaction, slot: SlotGuard, tally: _Tally) -> None:
-        """Outputs, changelog and checkpoint by Kafka; then the local store; then the slot is clean."""
-        producer, route = transaction.producer, self._route
+        """Outputs, changelog and checkpoints by Kafka; then the local store; then the slot is clean."""
+        producer = transaction.producer
         changelog_next = dict(transaction.position.changelog_next)
         self._produce_changelog(producer, changelog_next)
-        checkpoint = Checkpoint(
-            ssp_kb=route.ssp_kb,
-            offset_next=transaction.offset_next,
-            epoch=route.epoch,
-            task_name=route.task_name,
-            execution_id=self._plan.execution_id,
-        )
-        producer.produce(checkpoint_topic(self._plan.config.job), *encode(CheckpointPut(checkpoint=checkpoint)), 0)
+        for ssp_kb, offset_next in self._positions(transaction):
+            checkpoint = Checkpoint(
+                ssp_kb=ssp_kb,
+                offset_next=offset_next,
+                epoch=self._route.epoch,
+                task_name=self._route.task_name,
+                execution_id=self._plan.execution_id,
+            )
+            producer.produce(
+                checkpoint_topic(self._plan.config.job), *encode(CheckpointPut(checkpoint=checkpoint)), 0
+            )
         self._crash_points.hit("after-produce")
         producer.flush()
         slot.check_lease()
@@ -332,7 +344,8 @@ class TaskRunner:
         local = transaction.local
         for store, entries in self._state.changes():
             local.write(store, entries)
-        offsets_next = {**transaction.position.offsets_next, str(self._route.ssp_kb): transaction.offset_next}
+        moved = {str(ssp_kb): offset_next for ssp_kb, offset_next in self._positions(transaction)}
+        offsets_next = {**transaction.position.offsets_next, **moved}
         local.set_position(
             replace(
                 transaction.position,
@@ -342,6 +355,10 @@ class TaskRunner:
             )
         )
         local.commit()
+
+    def _positions(self, transaction: _Transaction) -> Sequence[tuple[SspKeyBucket, int]]:
+        """Where the transaction's routes stand after it."""
+        return [(self._inputs[route].ssp_kb, done.offset_next) for route, done in transaction.handled.items()]
 
     def _bytes_held(self) -> int:
         return self.collector.bytes_sent + self._state.bytes_held
@@ -358,16 +375,44 @@ def _setter(changelog_next: dict[str, int], store: str) -> Callable[[int], None]
     return remember
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What the rows of a route are: where they come from, and how they are read."""
+
+    ssp_kb: SspKeyBucket
+    key_decode: Callable[[bytes | None], Any]
+    value_decode: Callable[[bytes | None], Any]
+
+    @classmethod
+    def of(cls, route: Route, config: JobConfig) -> _Input:
+        stream = str(route.ssp_kb.ssp.system_stream)
+        return cls(route.ssp_kb, serde_of(config.key_serde(stream)).decode, serde_of(config.msg_serde(stream)).decode)
+
+
+@dataclass(slots=True)
+class _Handled:
+    """What was done of one route's rows."""
+
+    offset_next: int
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+    commits: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class _Transaction:
     producer: Producer
     local: LocalTransaction
     position: LocalPosition
-    offset_next: int
     begun_at_s: float
-    records_in: int = 0
-    records_out: int = 0
-    dead_letters: int = 0
+    handled: dict[int, _Handled] = field(default_factory=dict)
+
+    def handled_of(self, route: int, given: _Input) -> _Handled:
+        """What this transaction has done of a route's rows; it begins where the local store stands."""
+        if route not in self.handled:
+            self.handled[route] = _Handled(self.position.offsets_next[str(given.ssp_kb)])
+        return self.handled[route]
 
     def is_full(self, limits: TransactionLimits, bytes_held: int) -> bool:
         return bytes_held > limits.bytes_max or limits.now_s() >= self.begun_at_s + limits.duration_max_s
@@ -377,30 +422,39 @@ class _Transaction:
         self.producer.abort()
 
 
-@dataclass(slots=True)
 class _Tally:
-    records_in: int = 0
-    records_out: int = 0
-    dead_letters: int = 0
-    commits: int = 0
-    offset_next: int = -1
+    """What was committed, by route."""
+
+    def __init__(self) -> None:
+        self._committed: dict[int, _Handled] = {}
 
     def add(self, transaction: _Transaction) -> None:
-        self.records_in += transaction.records_in
-        self.records_out += transaction.records_out
-        self.dead_letters += transaction.dead_letters
-        self.commits += 1
-        self.offset_next = transaction.offset_next
+        for route, done in transaction.handled.items():
+            total = self._committed.setdefault(route, _Handled(-1))
+            total.offset_next = done.offset_next
+            total.records_in += done.records_in
+            total.records_out += done.records_out
+            total.dead_letters += done.dead_letters
+            total.commits += 1
 
-    def report(self, kind: ReportKind, route: int, error: str = "") -> Report:
+    def reports(self) -> Sequence[Report]:
+        return [self._report(route, ReportKind.COMMITTED, "") for route in self._committed]
+
+    def failed(self, route: int, error: str) -> Sequence[Report]:
+        """The reports when the task failed at a row of `route`."""
+        committed = [report for report in self.reports() if report.route != route]
+        return [*committed, self._report(route, ReportKind.TASK_FAILED, error)]
+
+    def _report(self, route: int, kind: ReportKind, error: str) -> Report:
+        done = self._committed.get(route, _Handled(-1))
         return Report(
             kind=kind,
             route=route,
-            offset_next=self.offset_next,
-            records_in=self.records_in,
-            records_out=self.records_out,
-            dead_letters=self.dead_letters,
-            commits=self.commits,
+            offset_next=done.offset_next,
+            records_in=done.records_in,
+            records_out=done.records_out,
+            dead_letters=done.dead_letters,
+            commits=done.commits,
             error=error,
         )
 

@@ -168,7 +168,7 @@ class World:
     ) -> None:
         runner = TaskRunner(
             plan=a_plan(CONFIG, epoch=self.grant.epoch, execution_id=self.grant.execution_id),
-            route=0,
+            routes=[0],
             task=LoadedTask(process=sum_up, init=None, close=None),
             environment=environment,
             limits=TransactionLimits(

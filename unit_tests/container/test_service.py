@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from samzapy.errors import (
 )
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
-from samzapy.model.grant import Grant
+from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -206,6 +207,52 @@ def test_the_plan_routes_each_bucket_to_its_task_its_epoch_and_its_state() -> No
         plan.slot_count,
         plan.stream_offset,
     )
+
+
+def test_a_task_takes_what_is_broadcast_first_and_old_partitions_before_new_ones() -> None:
+    texts = ("kafka.orders.10:0/1", "kafka.audits.2:0/1", "kafka.orders.2:0/1", "kafka.zones.1@a", "kafka.zones.0@a")
+    starts = tuple(BucketStart(ssp_kb=an_ssp_kb(text), offset_next=number) for number, text in enumerate(texts))
+    container = AContainer(grants=(replace(a_task("a"), starts=starts), a_task("b")))
+
+    container.run()
+
+    ((plan, started),) = container.query.started
+    assert [
+        "kafka.zones.0@a",
+        "kafka.zones.1@a",
+        "kafka.audits.2:0/1",
+        "kafka.orders.2:0/1",
+        "kafka.orders.10:0/1",
+        "kafka.orders.1:0/1",
+    ] == [str(route.ssp_kb) for route in plan.routes]
+    assert {start.ssp_kb: start.offset_next for start in starts} | {ORDERS_1: 0} == started
+
+
+def test_a_position_in_a_broadcast_input_is_each_task_s_own() -> None:
+    grants = tuple(
+        replace(
+            a_task(task, epoch=epoch), starts=(BucketStart(ssp_kb=an_ssp_kb(f"kafka.zones.0@{task}"), offset_next=5),)
+        )
+        for task, epoch in (("a", 1), ("b", 2))
+    )
+    container = AContainer(grants=grants)
+    done = Checkpoint(
+        ssp_kb=an_ssp_kb("kafka.zones.0@b"),
+        offset_next=9,
+        epoch=2,
+        task_name=TaskName("b"),
+        execution_id=ExecutionId("e1"),
+    )
+    container.kafka.write(checkpoint_topic(container.config.job), 0, [encode(CheckpointPut(checkpoint=done))])
+    read = BatchDone(reports=(a_report(0),), offsets_end={an_ssp("kafka.zones.0"): 40})
+
+    container.run(read, *[None] * 20)
+
+    ((_, started),) = container.query.started
+    assert {"kafka.zones.0@a": 5, "kafka.zones.0@b": 9} == {str(ssp_kb): offset for ssp_kb, offset in started.items()}
+    assert [("kafka.zones.0@b", 40, 2)] == [
+        (str(found.ssp_kb), found.offset_next, found.epoch) for found in container.progress.written
+    ]
 
 
 def test_each_local_state_is_level_and_closed_before_workers_come_in() -> None:

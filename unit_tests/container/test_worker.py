@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+from samzapy.config import JobConfig
 from samzapy.container.work import Report, ReportKind
 from samzapy.container.worker import TRACEBACK_CHARS_MAX
 from samzapy.errors import FencedError, LocalStateError, LostContainerError, ProducerError
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.task import LoadedTask
 from unit_tests.container.fakes import Crash, CrashAt
-from unit_tests.container.worlds import SSP_KB, TASK, AWorker, a_job, a_position, rows, sum_up
+from unit_tests.container.worlds import SSP_KB, TASK, AWorker, a_job, a_plan, a_position, rows, sum_up
 
 DEAD_LETTERS = {"task_error_policy": "dead-letter", "task_dead_letter_output": "dead"}
 
@@ -107,10 +109,9 @@ def test_the_checkpoint_is_the_last_record_of_each_transaction() -> None:
 def test_no_rows_are_no_transaction() -> None:
     worker = AWorker()
 
-    report = worker.run(rows())
+    assert [] == worker.run_routes(rows())
 
     assert [] == worker.trace
-    assert (0, -1, ReportKind.COMMITTED) == (report.commits, report.offset_next, report.kind)
 
 
 def test_of_several_writes_to_one_key_the_changelog_takes_the_last_one_per_transaction() -> None:
@@ -458,6 +459,112 @@ def test_a_message_without_a_key_may_use_everything_but_a_keyed_store() -> None:
     worker.run(rows((None, 1)))
 
     assert [(None, 1)] == worker.outputs()
+
+
+# --- several inputs ---
+
+OTHER = SspKeyBucket.parse("kafka.refunds.0:0/1")
+RULES = SspKeyBucket.parse(f"kafka.rules.0@{TASK}")
+
+
+def a_worker_of(
+    *ssp_kbs: SspKeyBucket, process: Any = sum_up, config: JobConfig | None = None, **given: Any
+) -> AWorker:
+    config = config or a_job()
+    return AWorker(process, config=config, plan=a_plan(config, ssp_kbs=ssp_kbs), **given)
+
+
+def test_a_task_s_inputs_share_a_transaction_its_state_and_nothing_of_their_positions() -> None:
+    worker = a_worker_of(SSP_KB, OTHER)
+
+    reports = worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), first=7, route=1))
+
+    assert [1, 3, 13] == [value["total"] for _, value in worker.outputs()]
+    assert 1 == worker.trace.count("commit")
+    assert [(SSP_KB, 2), (OTHER, 8)] == [(found.ssp_kb, found.offset_next) for found in worker.checkpoints()]
+    assert [(0, 2, 2, 1, 2), (1, 1, 1, 1, 8)] == [
+        (found.route, found.records_in, found.records_out, found.commits, found.offset_next) for found in reports
+    ]
+    assert worker.environment.contents.position is not None
+    assert {str(SSP_KB): 2, str(OTHER): 8} == worker.environment.contents.position.offsets_next
+
+
+def test_what_is_done_is_skipped_by_each_input_s_own_offset() -> None:
+    worker = a_worker_of(SSP_KB, OTHER)
+    worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 2, str(OTHER): 1})
+
+    worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), ("a", 20), route=1))
+
+    assert [20] == [value["total"] for _, value in worker.outputs()]
+    assert [(SSP_KB, 2), (OTHER, 2)] == [(found.ssp_kb, found.offset_next) for found in worker.checkpoints()]
+
+
+def test_a_transaction_moves_the_inputs_whose_rows_it_had_and_no_others() -> None:
+    worker = a_worker_of(SSP_KB, OTHER, bytes_max=0)
+
+    reports = worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), route=1))
+
+    assert [(SSP_KB, 1), (SSP_KB, 2), (OTHER, 1)] == [
+        (found.ssp_kb, found.offset_next) for found in worker.checkpoints()
+    ]
+    assert [2, 1] == [found.commits for found in reports]
+    assert worker.environment.contents.position is not None
+    assert {str(SSP_KB): 2, str(OTHER): 1} == worker.environment.contents.position.offsets_next
+
+
+def test_a_failure_in_one_input_takes_the_open_transaction_and_not_the_ones_before() -> None:
+    worker = a_worker_of(SSP_KB, OTHER, bytes_max=0)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        if envelope.ssp == OTHER.ssp:
+            raise ValueError("no refunds")
+        sum_up(envelope, collector, context)
+
+    worker.process = process
+    reports = worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), route=1))
+
+    assert [(0, ReportKind.COMMITTED, 2), (1, ReportKind.TASK_FAILED, 0)] == [
+        (found.route, found.kind, found.commits) for found in reports
+    ]
+    assert f"task {TASK} failed at kafka.refunds.0 offset 0, key b'a': ValueError: no refunds" in reports[1].error
+
+
+def test_a_failure_in_an_input_that_had_commits_before_is_told_once() -> None:
+    worker = AWorker(bytes_max=0)
+
+    report = worker.run(rows(("a", 1), ("a", "two")))
+
+    assert (ReportKind.TASK_FAILED, 1) == (report.kind, report.commits)
+
+
+def test_a_dead_letter_names_the_input_of_its_message() -> None:
+    worker = a_worker_of(SSP_KB, OTHER, config=a_job(**DEAD_LETTERS))
+
+    worker.run_routes(rows(("a", 1)), rows(("a", "ten"), route=1))
+
+    (dead,) = worker.kafka.committed("dead")
+    assert b"kafka.refunds.0" == dict(dead.headers)["ssp"]
+
+
+def test_a_keyed_store_is_refused_while_a_broadcast_message_is_handled_and_only_then() -> None:
+    worker = a_worker_of(RULES, SSP_KB, config=a_job(**DEAD_LETTERS))
+
+    worker.run_routes(rows(("a", 1)), rows(("a", 2), route=1))
+
+    (dead,) = worker.kafka.committed("dead")
+    assert b"store sums: wanted a message of an input of the task's own, found one of a broadcast input" in (
+        dict(dead.headers)["error"] or b""
+    )
+    assert [2] == [value["total"] for _, value in worker.outputs()]
+
+
+def test_a_position_in_a_broadcast_input_is_the_task_s() -> None:
+    worker = a_worker_of(RULES, process=lambda envelope, collector, context: None)
+
+    worker.run_routes(rows(("a", 1), (None, 2)))
+
+    (record,) = worker.kafka.committed(checkpoint_topic(worker.config.job))
+    assert f"checkpoint/kafka.rules.0@{TASK}".encode() == record.key
 
 
 # --- several transactions ---

@@ -36,20 +36,29 @@ def a_job(**properties: str) -> JobConfig:
     return a_config(**(defaults | properties))
 
 
-def a_plan(config: JobConfig, *, epoch: int = 1, execution_id: str = "e1", directory: str = "task/1") -> WorkPlan:
+def a_plan(
+    config: JobConfig,
+    *,
+    epoch: int = 1,
+    execution_id: str = "e1",
+    directory: str = "task/1",
+    ssp_kbs: Sequence[SspKeyBucket] = (SSP_KB,),
+) -> WorkPlan:
+    """The plan of one task."""
     return WorkPlan(
         config=config,
         execution_id=ExecutionId(execution_id),
         query_number=1,
-        routes=(
+        routes=tuple(
             Route(
-                ssp_kb=SSP_KB,
+                ssp_kb=ssp_kb,
                 task_name=TASK,
                 partition_id=0,
                 epoch=epoch,
                 changelog_partition=0,
                 environment_dir=directory,
-            ),
+            )
+            for ssp_kb in ssp_kbs
         ),
         job_file="job.py",
         scratch_dir="/scratch",
@@ -75,13 +84,14 @@ def a_position(**changes: Any) -> LocalPosition:
 def rows(
     *messages: tuple[str | None, Any],
     first: int = 0,
+    route: int = 0,
     offsets: Sequence[int] | None = None,
     headers: Sequence[Any] | None = None,
 ) -> Rows:
     """Messages as (key, value) with offsets from `first`; values are JSON but for bytes and None."""
     count = len(messages)
     return Rows(
-        0,
+        route,
         list(range(first, first + count)) if offsets is None else offsets,
         [None if key is None else key.encode() for key, _ in messages],
         [value if value is None or isinstance(value, bytes) else json.dumps(value).encode() for _, value in messages],
@@ -111,6 +121,7 @@ class AWorker:
         duration_max_s: float = 5.0,
         task: LoadedTask | None = None,
         crash_points: CrashAt | None = None,
+        plan: WorkPlan | None = None,
     ) -> None:
         self.config = config if config is not None else a_job()
         self.kafka = kafka if kafka is not None else MemoryKafka()
@@ -120,12 +131,13 @@ class AWorker:
         self.directory = MemoryStateDirectory()
         self.directory.trace = self.trace
         self.environment = self.directory.open()
-        self.environment.contents.position = a_position()
         self.now_s = 0.0
         self.wall_ms = 77
+        plan = plan or a_plan(self.config)
+        self.environment.contents.position = a_position(offsets_next={str(route.ssp_kb): 0 for route in plan.routes})
         self.runner = TaskRunner(
-            plan=a_plan(self.config),
-            route=0,
+            plan=plan,
+            routes=range(len(plan.routes)),
             task=task or LoadedTask(process=lambda *given: self.process(*given), init=None, close=None),
             environment=self.environment,
             limits=TransactionLimits(
@@ -138,6 +150,11 @@ class AWorker:
         )
 
     def run(self, *chunks: Rows) -> Report:
+        """Of rows of one route."""
+        (report,) = self.run_routes(*chunks)
+        return report
+
+    def run_routes(self, *chunks: Rows) -> Sequence[Report]:
         return self.runner.run(chunks, self.slot)
 
     def outputs(self, topic: str = "totals") -> list[tuple[bytes | None, Any]]:

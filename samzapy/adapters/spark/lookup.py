@@ -1,5 +1,8 @@
 """One JVM expression per record: which route takes it, if any; foreign records drop before they are decoded.
 
+A record of an SSP that several tasks here read (a broadcast input) has several routes; such a list of routes has a
+number of its own in the table, below -1, and `one_row_per_route` makes a row for each.
+
 A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key), L), or offset modulo L without a
 key: the same rule as `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor in
 force. The table stands in one binary literal of fixed-width decimal entries, read at a computed index: its size
@@ -10,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from samzapy.model.ssp import SspKeyBucket
@@ -19,16 +23,22 @@ from samzapy.model.ssp import SspKeyBucket
 _ROUTE_WIDTH = 8
 _FLOOR_WIDTH = 20
 _FOREIGN = -1
+_FIRST_LIST = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupTable:
-    """Entries by place. `bases` gives the index of each topic's partition 0; `routes` and `floors` are the entries."""
+    """Entries by place. `bases` gives the index of each topic's partition 0; `routes` and `floors` are the entries.
+
+    Attributes:
+        lists: routes that share their records; the entry of the n-th list is -2 - n.
+    """
 
     factor: int
     bases: Mapping[str, int]
     routes: Sequence[int]
     floors: Sequence[int]
+    lists: Sequence[Sequence[int]] = ()
 
 
 def lookup_table(starts: Sequence[tuple[SspKeyBucket, int]]) -> LookupTable:
@@ -42,21 +52,64 @@ def lookup_table(starts: Sequence[tuple[SspKeyBucket, int]]) -> LookupTable:
     for topic in sorted(partitions):
         bases[topic] = size
         size += partitions[topic]
-    routes, floors = [_FOREIGN] * (size * factor), [0] * (size * factor)
-    for route, (ssp_kb, offset) in enumerate(starts):
+    taken: list[list[int]] = [[] for _ in range(size * factor)]
+    for route, (ssp_kb, _) in enumerate(starts):
         place = (bases[ssp_kb.ssp.stream] + ssp_kb.ssp.partition) * factor
         for bucket in range(ssp_kb.bucket, factor, ssp_kb.factor):
-            routes[place + bucket], floors[place + bucket] = route, offset
-    return LookupTable(factor=factor, bases=bases, routes=routes, floors=floors)
+            taken[place + bucket].append(route)
+    lists = sorted({tuple(routes) for routes in taken if len(routes) > 1})
+    numbers = {routes: _FIRST_LIST - number for number, routes in enumerate(lists)}
+    return LookupTable(
+        factor=factor,
+        bases=bases,
+        routes=[numbers[tuple(routes)] if len(routes) > 1 else routes[0] if routes else _FOREIGN for routes in taken],
+        floors=[min((starts[route][1] for route in routes), default=0) for routes in taken],
+        lists=tuple(lists),
+    )
 
 
 def route_column(table: LookupTable) -> Column:
-    """The record's route, or -1 when it is foreign or lies below its bucket's start."""
+    """The record's route, or its list of routes; -1 when it is foreign or lies below its bucket's start."""
     index = _index(table)
     route = _entry(table.routes, index, _ROUTE_WIDTH)
     if _scan_starts_suffice(table):
         return route
     return F.when(F.col("offset") >= _entry(table.floors, index, _FLOOR_WIDTH), route).otherwise(F.lit(_FOREIGN))
+
+
+def is_ours(route: Column) -> Column:
+    """Whether the record has a route, or several."""
+    return route != F.lit(_FOREIGN)
+
+
+def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
+    """`frame`, whose column `route` is that of `route_column`, with a list of routes taken apart.
+
+    What lies below a route's own start is not dropped here: a worker skips it (design section 6).
+    """
+    if not table.lists:
+        return frame
+    counts = [len(routes) for routes in table.lists]
+    firsts = [0, *accumulate(counts)][:-1]
+    # Where the list's number is none, these are not looked at: a CASE stops at the first branch that fits.
+    number = (F.lit(_FIRST_LIST) - F.col("route")).cast("int")
+    single = F.col("route") >= 0
+    count = F.when(single, F.lit(1)).otherwise(_entry(counts, number, _ROUTE_WIDTH).cast("int"))
+    spread = frame.select("*", F.explode(F.sequence(F.lit(1), count)).alias("nth"))
+    position = _entry(firsts, number, _ROUTE_WIDTH).cast("int") + F.col("nth") - 1
+    shared = _entry([route for routes in table.lists for route in routes], position, _ROUTE_WIDTH)
+    return spread.withColumn("route", F.when(single, F.col("route")).otherwise(shared)).drop("nth")
+
+
+def worker_column(tasks: Sequence[Sequence[int]], worker_count: int) -> Column:
+    """Which of `worker_count` Spark partitions takes a row, by its column `route`: whole tasks, in turn.
+
+    Args:
+        tasks: the routes of each task.
+    """
+    workers = {route: number % worker_count for number, routes in enumerate(tasks) for route in routes}
+    by_route = [workers[route] for route in sorted(workers)]
+    return _entry(by_route, F.col("route").cast("int"), _ROUTE_WIDTH).cast("int")
 
 
 def _scan_starts_suffice(table: LookupTable) -> bool:

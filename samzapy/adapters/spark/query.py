@@ -3,6 +3,11 @@
 The direct path: one Spark partition per Kafka partition, so order per SSP is the order of the log. It serves while
 every task has one SSP and no SSP feeds several tasks here.
 
+Otherwise rows are brought together by task: a shuffle to one Spark partition per core, each of whole tasks, sorted by
+(route, offset) there. The shuffle keeps the order of what one Kafka partition gave, but promises nothing about which
+partition's rows come first, and rows of several tasks come mixed; sorted, each task's rows come in one piece, in the
+order of `WorkPlan.routes`, whatever the timing was.
+
 Spark's checkpoint directory is scratch, fresh at each start (law L8): with an old one Spark would silently ignore
 our starting offsets.
 """
@@ -24,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from samzapy.adapters.spark.lookup import lookup_table, route_column
+from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
 from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
 from samzapy.container.work import ReportKind, WorkPlan
@@ -158,7 +163,7 @@ class _Run:
         self.events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
-        self._route = route_column(lookup_table([(route.ssp_kb, starts[route.ssp_kb]) for route in plan.routes]))
+        self._starts = starts
         self._checkpoint_dir = checkpoint_dir
 
     def reports(self, source: DataFrame) -> DataFrame:
@@ -167,18 +172,7 @@ class _Run:
         It belongs into the query, not into the batch callback: planned there for every batch, it took the JVM and
         the driver together 200 ms of CPU more per batch.
         """
-        return (
-            source.select(
-                self._route.alias("route"),
-                F.col("offset"),
-                F.col("key"),
-                F.col("value"),
-                F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
-                headers_column(),
-            )
-            .where(F.col("route") >= 0)
-            .mapInArrow(self._call_worker, REPORT_DDL)
-        )
+        return rows_by_task(source, self._plan, self._starts).mapInArrow(self._call_worker, REPORT_DDL)
 
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Run one micro-batch. A callback that finds the drain flag returns at once and counts as not run."""
@@ -208,6 +202,34 @@ class _Run:
             for topic, partitions in sorted(by_topic.items())
             for partition, offset in sorted(partitions.items())
         }
+
+
+def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
+    """The source's records as workers take them: with their routes, and each task's in one Spark partition.
+
+    Args:
+        source: columns of Spark's Kafka source; the rows of one Kafka partition in one Spark partition, in order.
+    """
+    table = lookup_table([(route.ssp_kb, starts[route.ssp_kb]) for route in plan.routes])
+    rows = source.select(
+        route_column(table).alias("route"),
+        F.col("offset"),
+        F.col("key"),
+        F.col("value"),
+        F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
+        headers_column(),
+    ).where(is_ours(F.col("route")))
+    if is_direct(plan):
+        return rows
+    worker = worker_column(plan.tasks, plan.slot_count)
+    shuffled = one_row_per_route(rows, table).repartitionById(plan.slot_count, worker)
+    return shuffled.sortWithinPartitions("route", "offset")
+
+
+def is_direct(plan: WorkPlan) -> bool:
+    """Whether each Kafka partition's rows are all of one task that has no others."""
+    ssps = {route.ssp_kb.ssp for route in plan.routes}
+    return len(ssps) == len(plan.routes) == len(plan.tasks)
 
 
 def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Iterator[Any]]:

@@ -38,6 +38,10 @@ SETTINGS = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
+    # Spark refuses every sort of a stream, also one within a partition of a micro-batch, which means what it says.
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
+    # What a batch's shuffle wrote goes with the batch, not with the JVM's next collection: it lies in memory here.
+    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.codegen.wholeStage": "true",

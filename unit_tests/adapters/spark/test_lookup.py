@@ -37,6 +37,18 @@ def test_topics_stand_in_the_order_of_their_names_whatever_the_order_of_routes()
     assert ([1, 0], [0, 1]) == (one.routes, other.routes)
 
 
+def test_routes_of_one_input_that_several_tasks_read_stand_in_a_list() -> None:
+    table = a_table(
+        ("kafka.rules.0@a", 7), ("kafka.orders.0:0/2", 5), ("kafka.rules.0@b", 3), ("kafka.orders.0:1/2", 6)
+    )
+
+    assert ([1, 3, -2, -2], [5, 6, 3, 3], ((0, 2),)) == (table.routes, table.floors, table.lists)
+
+
+def test_an_input_that_one_task_alone_reads_here_needs_no_list_whoever_owns_its_position() -> None:
+    assert ([0], ()) == (a_table(("kafka.rules.0@a", 7)).routes, a_table(("kafka.rules.0@a", 7)).lists)
+
+
 factors = st.sampled_from([1, 2, 4, 8])
 
 

@@ -1,0 +1,153 @@
+"""A job of two inputs with 8 and 12 partitions and a broadcast one: keys meet, and every task hears every rule once."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.job_process import JobProcess, kill
+from samzapy.testing.waiting import wait_until
+
+JOB_FILE = Path(__file__).parent / "jobs" / "joined.py"
+PARTITIONS = {"orders": 8, "refunds": 12, "rules": 2, "joined": 4, "seen": 1}
+TASKS = [f"Partition_{number}" for number in range(4)]  # The GCD of 8 and 12.
+KEYS = [f"key-{number}" for number in range(400)]
+RULES_EACH = 150
+_WITHIN_S = 180.0
+
+
+@pytest.mark.timeout(600)
+def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_rule(
+    own_broker: DevBroker, tmp_path: Path
+) -> None:
+    servers = own_broker.bootstrap_servers
+    _make_topics(servers)
+    rules = _feed(servers)
+    job = JobProcess(
+        JOB_FILE,
+        log_dir=tmp_path / "job",
+        overrides={"systems.kafka.bootstrap.servers": servers, "local.store.dir": str(tmp_path / "state")},
+        environment={"JOINED_WORK_S": "0.002"},
+    )
+    with job, Reader(servers) as reader:
+        job.start()
+        wait_until(lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, _WITHIN_S, "the first rules")
+        _kill_a_worker_in_a_transaction(job)
+        expected = len(TASKS) * 2 * RULES_EACH
+        wait_until(
+            lambda: (
+                reader.read() and len(reader.values("seen")) >= expected and len(reader.values("joined")) >= len(KEYS)
+            ),
+            _WITHIN_S,
+            "every rule and every pair to come out",
+        )
+        assert job.terminate() == 0, job.log_text()[-4000:]
+        reader.read()
+        joined, seen = reader.values("joined"), reader.values("seen")
+
+    # Each key has one order and one refund, so exactly one of the two finds the other one there.
+    pairs = {pair["order"]["value"]: pair for pair in joined}
+    assert sorted(KEYS) == sorted(pair["order"]["value"] for pair in joined)
+    assert all(key == pair["refund"]["value"] for key, pair in pairs.items())
+    for pair in joined:
+        numbers = {_partition(pair[side]["source"]) % len(TASKS) for side in ("order", "refund")}
+        assert {f"Partition_{number}" for number in numbers} == {pair["task"]}
+    assert len({pair["order"]["source"] for pair in joined}) == PARTITIONS["orders"]
+    assert len({pair["refund"]["source"] for pair in joined}) == PARTITIONS["refunds"]
+
+    for task in TASKS:
+        for ssp, fed in rules.items():
+            heard = [(rule["offset"], rule["rule"]) for rule in seen if (rule["task"], rule["ssp"]) == (task, ssp)]
+            assert fed == heard, f"{task} of {ssp}"
+    assert len(TASKS) * 2 * RULES_EACH == len(seen)
+
+
+def _kill_a_worker_in_a_transaction(job: JobProcess) -> None:
+    """kill -9; that its transaction was open is read off its slot while it stands still."""
+
+    def stopped() -> ProcessIdentity | None:
+        for slot in job.slots():
+            worker = next((worker for worker in job.workers() if worker.pid == slot.holder), None)
+            if worker is None or not slot.is_open or not worker.send(signal.SIGSTOP):
+                continue
+            wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stand still")  # type: ignore[misc]
+            if any(seen.is_open and seen.holder == worker.pid for seen in job.slots()):
+                return worker
+            worker.send(signal.SIGCONT)
+        return None
+
+    kill(wait_until(stopped, 60.0, "a worker with an open transaction"))
+
+
+def _make_topics(servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    made = admin.create_topics([NewTopic(topic, count, 1) for topic, count in PARTITIONS.items()])
+    for done in made.values():
+        done.result(30)
+
+
+def _feed(servers: str) -> Mapping[str, list[tuple[int, str]]]:
+    """An order and a refund of each key, in two orders; returns the rules by SSP, with their offsets."""
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "enable.idempotence": True})
+    rules: dict[str, list[tuple[int, str]]] = {f"kafka.rules.{number}": [] for number in range(2)}
+    for topic in ("orders", "refunds"):
+        for key in random.Random(topic).sample(KEYS, len(KEYS)):  # any two different orders
+            producer.produce(topic, json.dumps(key), key)
+    for number in range(2):
+        for offset in range(RULES_EACH):
+            rules[f"kafka.rules.{number}"].append((offset, f"rule {offset} of {number}"))
+            producer.produce("rules", json.dumps(f"rule {offset} of {number}"), partition=number)
+    assert producer.flush(30) == 0
+    return rules
+
+
+def _partition(ssp: str) -> int:
+    return int(ssp.rpartition(".")[2])
+
+
+class Reader:
+    """Reads both outputs, read_committed, from their beginning."""
+
+    def __init__(self, servers: str) -> None:
+        self._found: dict[tuple[str, int, int], Any] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        places = [(topic, number) for topic in ("joined", "seen") for number in range(PARTITIONS[topic])]
+        self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in places])
+
+    def read(self) -> bool:
+        """Take what is there now."""
+        while messages := self._consumer.consume(1000, 0.5):
+            for message in messages:
+                error = message.error()
+                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                place = (message.topic(), message.partition(), message.offset())
+                self._found[place] = json.loads(message.value())
+        return True
+
+    def values(self, topic: str) -> list[Any]:
+        """All values of a topic, of each partition in order."""
+        return [value for place, value in sorted(self._found.items()) if place[0] == topic]
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()

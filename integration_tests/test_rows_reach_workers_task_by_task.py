@@ -1,0 +1,232 @@
+"""What a worker is handed: the rows of whole tasks, one after the other, each in an order that no timing changes.
+
+Spark without Kafka: the source is a frame whose Spark partitions stand for Kafka's, in whatever order a test likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from samzapy.adapters.spark.query import rows_by_task
+from samzapy.container.work import Route, WorkPlan
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.testing.builders import a_config
+
+CORES = 2
+SOURCE = (
+    "topic string, partition int, offset long, key binary, value binary, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+
+class Row(NamedTuple):
+    """A row as a worker got it: in which Spark partition, as which one there, and what it was."""
+
+    spark_partition: int
+    number: int
+    route: int
+    offset: int
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    scratch: Path = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .appName("test_rows_reach_workers_task_by_task")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.adaptive.enabled", "false")
+        # Else frames of one partition each become one partition.
+        .config("spark.sql.unionOutputPartitioning", "false")
+        # Small, so that a batch is cut in the midst of a task's rows.
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def a_plan(*routes: tuple[str, str]) -> WorkPlan:
+    """The plan of routes given as (task, SSPKb)."""
+    return WorkPlan(
+        config=a_config(),
+        execution_id=ExecutionId("e1"),
+        query_number=1,
+        routes=tuple(
+            Route(
+                ssp_kb=SspKeyBucket.parse(ssp_kb),
+                task_name=TaskName(task),
+                partition_id=0,
+                epoch=1,
+                changelog_partition=0,
+                environment_dir=task,
+            )
+            for task, ssp_kb in routes
+        ),
+        job_file="job.py",
+        scratch_dir="/scratch",
+        slot_count=CORES,
+        stream_offset=0,
+    )
+
+
+def a_source(session: SparkSession, *partitions: tuple[str, Sequence[int]]) -> DataFrame:
+    """A Spark partition for each `topic.partition` and the offsets of its rows, as they stand there."""
+    found: DataFrame | None = None
+    for text, offsets in partitions:
+        topic, _, number = text.rpartition(".")
+        rows = [(topic, int(number), offset, b"k", b"v", None, None) for offset in offsets]
+        frame = session.createDataFrame(rows, SOURCE).coalesce(1)
+        found = frame if found is None else found.unionAll(frame)
+    assert found is not None
+    return found
+
+
+def handed_to_workers(frame: DataFrame) -> list[Row]:
+    def as_they_come(batches: Any) -> Any:
+        import pyarrow
+        from pyspark import TaskContext
+
+        context, number = TaskContext.get(), 0
+        for batch in batches:
+            numbers = list(range(number, number + batch.num_rows))
+            number += batch.num_rows
+            columns = [
+                [context.partitionId()] * batch.num_rows,
+                numbers,
+                batch.column("route"),
+                batch.column("offset"),
+            ]
+            yield pyarrow.RecordBatch.from_arrays(
+                [pyarrow.array(c, pyarrow.int64()) if isinstance(c, list) else c for c in columns],
+                ["spark_partition", "number", "route", "offset"],
+            )
+
+    ddl = "spark_partition long, number long, route long, offset long"
+    return sorted(Row(*row) for row in frame.mapInArrow(as_they_come, ddl).collect())
+
+
+COGROUP = a_plan(
+    ("Partition_0", "kafka.orders.0:0/1"),
+    ("Partition_0", "kafka.refunds.0:0/1"),
+    ("Partition_0", "kafka.refunds.3:0/1"),
+    ("Partition_1", "kafka.orders.1:0/1"),
+    ("Partition_1", "kafka.refunds.1:0/1"),
+    ("Partition_2", "kafka.orders.2:0/1"),
+    ("Partition_2", "kafka.refunds.2:0/1"),
+)
+
+
+def test_each_task_s_rows_come_in_one_piece_input_by_input_by_offset(session: SparkSession) -> None:
+    """Also when what lies on the disk of the shuffle is mixed, and read in another order than it was written."""
+    offsets = list(range(40))
+    source = a_source(
+        session,
+        ("refunds.3", offsets),
+        ("refunds.0", offsets[::-1]),
+        ("refunds.2", offsets),
+        ("orders.2", offsets[::-1]),
+        ("orders.1", offsets),
+        ("refunds.1", offsets),
+        ("orders.0", offsets),
+    )
+
+    found = handed_to_workers(rows_by_task(source, COGROUP, dict.fromkeys(_ssp_kbs(COGROUP), 0)))
+
+    # Whole tasks in turn: the first and the third one to the first core, the second one to the second.
+    in_order = {0: [0, 1, 2, 5, 6], 1: [3, 4]}
+    expected = {
+        core: [(route, offset) for route in routes for offset in offsets] for core, routes in in_order.items()
+    }
+    assert expected == {
+        core: [(row.route, row.offset) for row in found if row.spark_partition == core] for core in range(CORES)
+    }
+
+
+def test_every_task_gets_every_broadcast_row_once_and_the_others_none_of_its_own(session: SparkSession) -> None:
+    plan = a_plan(
+        *[
+            (f"Partition_{task}", ssp_kb)
+            for task in range(3)
+            for ssp_kb in (
+                f"kafka.limits.0@Partition_{task}",
+                f"kafka.rules.0@Partition_{task}",
+                f"kafka.rules.1@Partition_{task}",
+                f"kafka.orders.{task}:0/1",
+            )
+        ]
+    )
+    source = a_source(
+        session,
+        ("rules.1", range(5, 25)),
+        ("orders.2", range(10)),
+        ("orders.0", range(10)),
+        ("limits.0", range(3)),
+        ("rules.0", range(4)),
+        ("orders.1", range(10)),
+    )
+
+    found = handed_to_workers(rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0)))
+
+    of_a_task = [range(3), range(4), range(5, 25), range(10)]
+    expected = {
+        core: [
+            (route, offset)
+            for task in tasks
+            for nth, offsets in enumerate(of_a_task)
+            for route in [4 * task + nth]
+            for offset in offsets
+        ]
+        for core, tasks in {0: [0, 2], 1: [1]}.items()
+    }
+    assert expected == {
+        core: [(row.route, row.offset) for row in found if row.spark_partition == core] for core in range(CORES)
+    }
+
+
+def test_key_buckets_of_one_partition_go_to_their_own_tasks(session: SparkSession) -> None:
+    plan = a_plan(
+        ("Partition_0-0-2", "kafka.orders.0:0/2"),
+        ("Partition_0-0-2", "kafka.rules.0@Partition_0-0-2"),
+        ("Partition_0-1-2", "kafka.orders.0:1/2"),
+        ("Partition_0-1-2", "kafka.rules.0@Partition_0-1-2"),
+    )
+    source = a_source(session, ("orders.0", range(20)), ("rules.0", range(5)))
+
+    found = handed_to_workers(rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0)))
+
+    assert [0, 1, 2, 3, 4] == [row.offset for row in found if row.route == 1]
+    assert [0, 1, 2, 3, 4] == [row.offset for row in found if row.route == 3]
+    assert list(range(20)) == sorted(row.offset for row in found if row.route in (0, 2))
+
+
+def test_the_direct_path_moves_no_row(session: SparkSession) -> None:
+    plan = a_plan(("a", "kafka.orders.0:0/1"), ("b", "kafka.orders.1:0/1"))
+    source = a_source(session, ("orders.1", range(3)), ("orders.0", range(3)))
+
+    frame = rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0))
+
+    assert [(0, 1), (0, 1), (0, 1), (1, 0), (1, 0), (1, 0)] == [
+        (row.spark_partition, row.route) for row in handed_to_workers(frame)
+    ]
+    assert "Exchange" not in _physical_plan(frame)
+    assert "Exchange" in _physical_plan(rows_by_task(source, COGROUP, dict.fromkeys(_ssp_kbs(COGROUP), 0)))
+
+
+def _ssp_kbs(plan: WorkPlan) -> list[SspKeyBucket]:
+    return [route.ssp_kb for route in plan.routes]
+
+
+def _physical_plan(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
