@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ JOB_FILE = Path(__file__).parent / "jobs" / "running_sums.py"
 JOB = "running-sums-1"
 INPUT, OUTPUT, OUTPUT_WITHOUT_KEY = "fed", "sums", "without-key"
 PARTITIONS = 4
+Inputs = Mapping[str, int]
+"""Partition counts by topic."""
 COORDINATOR = f"__samzapy-coordinator-{JOB}"
 CHECKPOINT = f"__samzapy-checkpoint-{JOB}"
 CHANGELOG = f"__samzapy-changelog-{JOB}-sums"
@@ -74,10 +77,14 @@ class Seen(NamedTuple):
 
 
 class Feeder:
-    """Feeds the input at a pace, from a thread, idempotently; the ledger takes the broker's word."""
+    """Feeds the inputs at a pace, from a thread, idempotently; the ledger takes the broker's word.
 
-    def __init__(self, bootstrap_servers: str, ledger: Ledger, seed: int) -> None:
+    All records of a key go to one of the topics, so that they are in order.
+    """
+
+    def __init__(self, bootstrap_servers: str, ledger: Ledger, seed: int, inputs: Inputs) -> None:
         self._feed = Feed(seed)
+        self._inputs = inputs
         self._ledger = ledger
         self._producer = Producer(
             {
@@ -112,8 +119,8 @@ class Feeder:
         self.close()
         if self._error is not None:
             raise self._error
-        for partition in range(PARTITIONS):
-            self._send(self._feed.next_of(sentinel(partition)), partition)
+        for place in _partitions(self._inputs):
+            self._send(self._feed.next_of(sentinel(*place)), place)
         self._flush()
 
     def _run(self, records_per_s: float, lag: Callable[[], int], lag_max: int) -> None:
@@ -130,17 +137,22 @@ class Feeder:
         except BaseException as error:
             self._error = error
 
-    def _send(self, fed: Fed, partition: int | None = None) -> None:
+    def _send(self, fed: Fed, place: tuple[str, int] | None = None) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
                 place = Place(message.topic(), message.partition(), message.offset())
                 self._ledger.acknowledged(fed, place)
 
-        options = {"partition": 0} if fed.key is None else {} if partition is None else {"partition": partition}
+        topics = sorted(self._inputs)
+        topic, options = topics[0], {"partition": 0}
+        if place is not None:
+            topic, options = place[0], {"partition": place[1]}
+        elif fed.key is not None:
+            topic, options = topics[zlib.crc32(fed.key.encode()) % len(topics)], {}
         self._ledger.sent(fed)
         while True:
             try:
-                self._producer.produce(INPUT, value_of(fed), fed.key, on_delivery=delivered, **options)
+                self._producer.produce(topic, value_of(fed), fed.key, on_delivery=delivered, **options)
                 return
             except BufferError:
                 self._producer.poll(0.1)
@@ -150,9 +162,13 @@ class Feeder:
         assert left == 0, f"{left} fed records were not acknowledged within 60 s"
 
 
-def sentinel(partition: int) -> str:
+def sentinel(topic: str, partition: int) -> str:
     """The key of a partition's last record."""
-    return f"the-last-of-{partition}"
+    return f"the-last-of-{topic}-{partition}"
+
+
+def _partitions(inputs: Inputs) -> list[tuple[str, int]]:
+    return [(topic, number) for topic in sorted(inputs) for number in range(inputs[topic])]
 
 
 class Watcher:
@@ -205,23 +221,32 @@ class Figures:
 
 
 class LedgerRun:
-    """One run: broker, job, feed, watcher. The job is started again whenever it has ended, as a supervisor does."""
+    """One run: broker, job, feed, watcher. The job is started again whenever it has ended, as a supervisor does.
+
+    Args:
+        inputs: what the job reads, as its configuration says.
+        task_count: into how many tasks the job's configuration makes of them.
+    """
 
     def __init__(
         self,
         directory: Path,
         *,
         seed: int,
+        inputs: Inputs = {INPUT: PARTITIONS},  # noqa: B006  # nobody writes to it
+        task_count: int = PARTITIONS,
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.seed = seed
+        self.inputs = inputs
+        self.task_count = task_count
         self.broker = DevBroker(directory / "broker")
         self.broker.start()
         self._make_topics()
         self.ledger = Ledger()
-        self.feeder = Feeder(self.broker.bootstrap_servers, self.ledger, seed)
+        self.feeder = Feeder(self.broker.bootstrap_servers, self.ledger, seed, inputs)
         self.watcher = Watcher(self.broker.bootstrap_servers)
         self.figures = Figures(seed)
         self._begun_s = time.monotonic()
@@ -313,7 +338,7 @@ class LedgerRun:
     def finish(self, *, answers_within_s: float = 120.0) -> list[Violation]:
         """End the feed, wait for its last records to come out, stop the job, and apply all rules."""
         self.feeder.stop()
-        last = {sentinel(partition).encode() for partition in range(PARTITIONS)}
+        last = {sentinel(*place).encode() for place in _partitions(self.inputs)}
         self.wait(
             lambda: last <= self.watcher.keys, answers_within_s, "the last record of each partition to come out"
         )
@@ -348,8 +373,7 @@ class LedgerRun:
         yield from check_outputs(self.ledger, outputs)
 
     def _check_positions(self) -> Iterator[Violation]:
-        ends = {f"kafka.{INPUT}.{number}:0/1": self._end(INPUT, number) for number in range(PARTITIONS)}
-        yield from check_positions(self._positions(), ends)
+        yield from check_positions(self._positions(), self._ends())
 
     def _positions(self) -> list[Position]:
         schemas = audit.schemas()
@@ -363,13 +387,16 @@ class LedgerRun:
 
     def _is_level(self) -> bool:
         """Whether every input partition was committed up to its end."""
-        ends = {f"kafka.{INPUT}.{number}:0/1": self._end(INPUT, number) for number in range(PARTITIONS)}
         reached = {position.ssp_kb: position.offset_next for position in self._positions()}
-        return reached == ends
+        return reached == self._ends()
+
+    def _ends(self) -> dict[str, int]:
+        """The end of each input partition, by SSPKb."""
+        return {f"kafka.{topic}.{number}:0/1": self._end(topic, number) for topic, number in _partitions(self.inputs)}
 
     def _check_state(self) -> Iterator[Violation]:
         changelog: dict[str, int] = {}
-        for number in range(PARTITIONS):
+        for number in range(self.task_count):
             for record in self._read(CHANGELOG, number):
                 assert record.key is not None and record.value is not None
                 changelog[_message_key(record.key)] = json.loads(record.value)
@@ -394,7 +421,7 @@ class LedgerRun:
         state = replay(records, topic=COORDINATOR).state
         owners = {planned.task_name: owner_of(state, planned.task_name) for planned in state.plan}
         folded = {name: grant.execution_id for name, grant in owners.items() if grant is not None}
-        if audited != folded or len(audited) != PARTITIONS:
+        if audited != folded or len(audited) != self.task_count:
             yield Violation("I", f"the auditor finds the owners {audited}, samzapy {folded}")
 
     def _check_coordinator(self) -> Iterator[Violation]:
@@ -407,7 +434,7 @@ class LedgerRun:
 
     def _open_transactions(self) -> Iterator[Violation]:
         """Rule J: a plain record of each partition becomes readable; it would not, behind an open transaction."""
-        own = [(COORDINATOR, 0), (CHECKPOINT, 0), *((CHANGELOG, number) for number in range(PARTITIONS))]
+        own = [(COORDINATOR, 0), (CHECKPOINT, 0), *((CHANGELOG, number) for number in range(self.task_count))]
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "logger": _Quiet()})
         probes: dict[tuple[str, int], int] = {}
 
@@ -455,7 +482,8 @@ class LedgerRun:
 
     def _make_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        topics = [NewTopic(INPUT, PARTITIONS, 1), NewTopic(OUTPUT, PARTITIONS, 1), NewTopic(OUTPUT_WITHOUT_KEY, 1, 1)]
+        inputs = [NewTopic(topic, count, 1) for topic, count in sorted(self.inputs.items())]
+        topics = [*inputs, NewTopic(OUTPUT, PARTITIONS, 1), NewTopic(OUTPUT_WITHOUT_KEY, 1, 1)]
         for made in admin.create_topics(topics).values():
             made.result(30)
 

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ CHAOS_MIN_S = 90.0
 RECORDS_PER_S = 900
 FAULTS = {"worker": 4, "worker in a transaction": 6, "driver": 2, "jvm": 1, "jvm and disk": 1, "broker": 3}
 HIT_OPEN_MIN = 6
+# The shorter run, of a job whose tasks read several partitions each.
+RECORDS_MIN_COGROUP = 20_000
+FAULTS_COGROUP = {"worker in a transaction": 4, "driver": 1, "jvm and disk": 1}
 # Per message. It keeps the workers, not the processor, busy, so that most of a batch is an open transaction.
 WORK_S = 0.0005
 _APPEARS_WITHIN_S = 120.0
@@ -47,7 +51,7 @@ def test_no_record_is_lost_or_doubled_under_kills(tmp_path: Path, capsys: pytest
         run.wait(lambda: run.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
         run.compact_eagerly()
 
-        chaos_s = disturb(run, random.Random(seed))
+        chaos_s = disturb(run, random.Random(seed), FAULTS, RECORDS_MIN, CHAOS_MIN_S)
         violations = run.finish()
 
         with capsys.disabled():
@@ -61,23 +65,61 @@ def test_no_record_is_lost_or_doubled_under_kills(tmp_path: Path, capsys: pytest
         assert run.figures.hit_open_transactions >= HIT_OPEN_MIN, "kills missed the transactions: invalid, not green"
 
 
-def disturb(run: LedgerRun, chance: random.Random) -> float:
-    """Every fault of `FAULTS`, in an order and at moments of chance; returns how long it took.
+@pytest.mark.ledger
+@pytest.mark.timeout(600)
+def test_nor_where_a_task_reads_partitions_of_several_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cogrouped inputs: rows go to their tasks by a shuffle, and one transaction moves several positions."""
+    seed = int(os.environ.get("SAMZAPY_LEDGER_SEED") or random.SystemRandom().randrange(10**6))
+    with capsys.disabled():
+        print(f"\nledger test, cogroup: SAMZAPY_LEDGER_SEED={seed}", flush=True)
+    overrides = {
+        "task.inputs": "kafka.fed,kafka.fed-too",
+        "task.partition.scheme": "cogroup",
+        "task.transaction.max.ms": "100",
+    }
+    with LedgerRun(
+        tmp_path,
+        seed=seed,
+        inputs={"fed": 4, "fed-too": 6},
+        task_count=2,
+        environment={"RUNNING_SUMS_WORK_S": str(WORK_S)},
+        overrides=overrides,
+    ) as run:
+        run.feed(RECORDS_PER_S)
+        run.wait(lambda: run.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
+
+        chaos_s = disturb(run, random.Random(seed), FAULTS_COGROUP, RECORDS_MIN_COGROUP)
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"ledger test, cogroup: {chaos_s:.0f} s of chaos, {run.figures}", flush=True)
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert FAULTS_COGROUP == run.figures.faults
+        assert [] == run.figures.ended_by_itself, run.job.all_log_text()
+        assert run.figures.records >= RECORDS_MIN_COGROUP
+
+
+def disturb(
+    run: LedgerRun, chance: random.Random, faults: Mapping[str, int], records_min: int, chaos_min_s: float = 0.0
+) -> float:
+    """Every one of `faults`, in an order and at moments of chance; returns how long it took.
 
     The moments are drawn among the records that are fed, so the faults are spread over all of them, however fast the
     machine is. One may come while the job is still recovering from the one before.
     """
-    kinds = [kind for kind, count in FAULTS.items() for _ in range(count)]
+    kinds = [kind for kind, count in faults.items() for _ in range(count)]
     chance.shuffle(kinds)
-    moments = sorted(chance.randrange(2_000, RECORDS_MIN) for _ in kinds)
+    moments = sorted(chance.randrange(2_000, records_min) for _ in kinds)
     begun_s = time.monotonic()
     for kind, moment in zip(kinds, moments, strict=True):
         run.wait(lambda m=moment: len(run.ledger.acked) >= m, 300.0, f"{moment} acknowledged records")  # type: ignore[misc]
         KILLS[kind](run)
     run.wait(
-        lambda: len(run.ledger.acked) >= RECORDS_MIN and time.monotonic() - begun_s >= CHAOS_MIN_S,
+        lambda: len(run.ledger.acked) >= records_min and time.monotonic() - begun_s >= chaos_min_s,
         300.0,
-        f"{RECORDS_MIN} acknowledged records",
+        f"{records_min} acknowledged records",
     )
     return time.monotonic() - begun_s
 
