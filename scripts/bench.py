@@ -30,6 +30,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 PARTITIONS = 4
 CORES = 2
 OUTPUT = "bench-output"
+# Has no records; that there is a broadcast input is what sends the others' rows through a shuffle.
+BROADCAST = "bench-rules"
 OFFSETS_MAX = 200_000
 WARM_UP = 2_000_000
 MEASURED = {100: 1_600_000, 1000: 800_000}
@@ -51,11 +53,14 @@ SUBJECTS: Mapping[str, Subject] = {
         "(b) with samzapy's session and source settings", "copy", source_is_ours=True, session_is_ours=True
     ),
     "copy": samzapy_job("samzapy, 1:1", "copy_each.py"),
+    "shuffled": samzapy_job(
+        "samzapy, 1:1, by a shuffle", "copy_each.py", {"task.broadcast.inputs": f"kafka.{BROADCAST}"}
+    ),
     "count": samzapy_job("samzapy, keyed count", "count_keys.py", {"stores.counts.msg.serde": "bytes"}),
     "client": plain_client("(c) confluent-kafka loop, transactional"),
 }
 NAMES = {word: subject.name for word, subject in SUBJECTS.items()}
-THROUGHPUT = ("read", "read-ours", "thin", "plain", "plain-none", "copy", "count", "client")
+THROUGHPUT = ("read", "read-ours", "thin", "plain", "plain-none", "copy", "shuffled", "count", "client")
 LATENCY = ("plain-none", "copy", "plain-ours")
 REACH = (
     report.Reach(what="1 % out, of (a)", word="thin", base="read", size=1000, bound=0.6),
@@ -78,7 +83,8 @@ NOTES = (
     "function per record. (c) is one Python process, exactly once, without Spark, state or headers.",
     "All that write compress with lz4: samzapy's producer does by itself, (b) and (c) are told to, so that the same "
     "bytes go to the broker. (b) as it is without being told stands beside it, uncompressed.",
-    "The three subjects on samzapy run with the same configuration as any job; only `task.batch.offsets.max` is set.",
+    "The subjects on samzapy run with the same configuration as any job; only `task.batch.offsets.max` is set. "
+    "*By a shuffle* is 1:1 with an empty broadcast input: as the rows of tasks with several inputs go to Python.",
 )
 
 
@@ -191,7 +197,7 @@ def measure_throughput(
     for number in range(rounds):
         for word in words:
             remove_topics(at.servers, but=[topic])
-            make_topics(at.servers, [OUTPUT], PARTITIONS)
+            make_topics(at.servers, [OUTPUT, BROADCAST], PARTITIONS)
             with running(SUBJECTS[word], at.place(topic, f"bench-{size}-{number}-{word}")) as process:
                 looks = list(process.looks(records, DEADLINE_S))
                 run = report.Throughput(
