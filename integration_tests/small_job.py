@@ -21,7 +21,6 @@ from samzapy.config import JobConfig
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.model.container import coordinator_transactional_id
-from samzapy.model.job import ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic
 from samzapy.testing.builders import a_config
@@ -72,7 +71,6 @@ class SmallJob:
             own_topics=tuple(
                 OwnTopicFound(name=topic.name, topic_id=topic.topic_id, partition_count=1) for topic in own
             ),
-            processor_ids=(ProcessorId("0"),),
             cause="test",
             actor="test",
         )

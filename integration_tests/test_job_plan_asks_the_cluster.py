@@ -16,10 +16,13 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.cli.job import job as job_command
-from samzapy.coordinator.state import INITIAL
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.planning import replan
+from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.errors import MissingTopicError
 from samzapy.model.container import TaskLocality, coordinator_transactional_id
+from samzapy.model.job import ProcessorId
 from samzapy.model.topics import changelog_spec, changelog_topic, coordinator_spec, coordinator_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.log import Write
@@ -65,7 +68,9 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
     term = start_term(replace(a_term(0), job_name=name), INITIAL)
     log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
     log.take_over()
-    records = [*term, *submit_job(submission, INITIAL), TaskLocalityPut(locality=kept)]
+    submitted = submit_job(submission, INITIAL, Sightings())
+    state = evolve(INITIAL, committed(submitted, 0))
+    records = [*term, *submitted, *replan(state, (ProcessorId("0"),)), TaskLocalityPut(locality=kept)]
     log.append_atomically([Write(key=key, value=value) for key, value in map(encode, records)])
     log.close()
 

@@ -26,7 +26,8 @@ REQUIRED: Final = object()
 class ConfigKey:
     """One documented key. `default` is text as it would stand in a file, None (unset) or `REQUIRED`.
 
-    `least` and `most` bound a number.
+    `least` and `most` bound a number. `of_process`: may differ between the processes of a job, so it is no part of
+    what the job records.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ConfigKey:
     choices: tuple[str, ...] = ()
     least: int = 0
     most: int = 2**63 - 1
+    of_process: bool = False
 
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
@@ -143,26 +145,31 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="local.store.dir",
+        of_process=True,
         meaning="Directory of local state; kept over restarts, shared by the processors of a host.",
     ),
     ConfigKey(
         name="processor.id",
+        of_process=True,
         kind="id",
         meaning="Logical id of this processor, unlike that of any other of the job; default: one kept in "
         "local.store.dir, or a new one at each start where there is no such directory.",
     ),
     ConfigKey(
         name="job.coordinator.host",
+        of_process=True,
         default="127.0.0.1",
         meaning="Address the coordinator's HTTP server binds to; 0.0.0.0 for a job on several hosts.",
     ),
     ConfigKey(
         name="job.coordinator.advertised.host",
+        of_process=True,
         meaning="Name or address under which other hosts reach job.coordinator.host; default: the same, and this "
         "host's name where that is 0.0.0.0.",
     ),
     ConfigKey(
         name="job.coordinator.port",
+        of_process=True,
         default="0",
         kind="count",
         most=65535,
@@ -228,6 +235,19 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="20000",
         kind="ms",
         meaning="A container that sent no heartbeat for so long is given up; longer than the lease plus clock drift.",
+    ),
+    ConfigKey(
+        name="job.debounce.time.ms",
+        default="20000",
+        kind="ms",
+        meaning="Processors that join a running job are planned for together, so long after the first of them came.",
+    ),
+    ConfigKey(
+        name="job.processor.grace.ms",
+        default="20000",
+        kind="ms",
+        meaning="A processor whose container is gone, stopped or lost, keeps its tasks so long; back within it, it "
+        "goes on with them.",
     ),
     ConfigKey(
         name="job.shutdown.drain.ms",
@@ -302,6 +322,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
 )
 
+_KEYS_OF_PROCESS = frozenset(key.name for key in KEYS if key.of_process)
 _PLACEHOLDER = re.compile(r"<\w+>")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
@@ -414,6 +435,8 @@ class JobConfig:
     lease_ms: int
     grace_ms: int
     lost_ms: int
+    debounce_ms: int
+    processor_grace_ms: int
     drain_ms: int
     stores: tuple[StoreConfig, ...] = field(default=())
 
@@ -589,8 +612,15 @@ _SECRET_NAME = re.compile(r"password|secret|token|sasl\.jaas|ssl\.key", re.IGNOR
 
 
 def recorded_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """`properties` as they may be written down and shown: in key order, a secret's value as `***`."""
-    return {key: SECRET if _SECRET_NAME.search(key) else properties[key] for key in sorted(properties)}
+    """The job's part of `properties`, as it may be written down and shown: in key order, a secret's value as `***`.
+
+    What belongs to one process (its id, its directory, where its coordinator listens) is left out.
+    """
+    return {
+        key: SECRET if _SECRET_NAME.search(key) else properties[key]
+        for key in sorted(properties)
+        if key not in _KEYS_OF_PROCESS
+    }
 
 
 def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> JobConfig:
@@ -642,6 +672,8 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         lease_ms=number("job.container.lease.ms"),
         grace_ms=number("job.container.grace.ms"),
         lost_ms=number("job.container.lost.ms"),
+        debounce_ms=number("job.debounce.time.ms"),
+        processor_grace_ms=number("job.processor.grace.ms"),
         drain_ms=number("job.shutdown.drain.ms"),
         stores=_stores(properties),
     )

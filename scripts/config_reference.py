@@ -70,7 +70,8 @@ def _group(key: ConfigKey) -> str:
 def _row(key: ConfigKey) -> str:
     default = "required" if key.default is REQUIRED else "" if key.default in (None, "") else f"`{key.default}`"
     values = ", ".join(f"`{choice}`" for choice in key.choices) or _KINDS.get(key.kind, "text")
-    cells = (f"`{key.name}`", default, values, key.meaning)
+    meaning = f"{key.meaning} May differ between the processes of a job." if key.of_process else key.meaning
+    cells = (f"`{key.name}`", default, values, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

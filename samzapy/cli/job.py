@@ -120,7 +120,7 @@ def _told_ownerless(status: Mapping[str, object]) -> list[str]:
     rows = [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []
     without = [str(row.get("task")) for row in rows if row.get("owner") is None]
     if not rows:
-        return ["the job has no tasks"]
+        return ["nothing is planned: no processor has joined yet"]
     return [f"{len(without)} of {len(rows)} tasks have no owner: {', '.join(without[:10])}"] if without else []
 
 
@@ -132,7 +132,7 @@ def _told_findings(status: Mapping[str, object]) -> list[str]:
 
 def _print(status: Mapping[str, object]) -> None:
     console = Console(width=1000, highlight=False)
-    heading = [f"{name} {_cell(status.get(name))}" for name in ("job", "term", "generation", "leader")]
+    heading = [f"{name} {_cell(status.get(name))}" for name in ("job", "runId", "term", "generation", "leader")]
     console.print(Text("  ".join(heading)))
     totals = status.get("totals")
     if isinstance(totals, dict):

@@ -20,9 +20,10 @@ from samzapy.adapters.kafka.state_size import changelog_sizes
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.run_job import read_config
 from samzapy.config import JobConfig
+from samzapy.coordinator.planning import keeps_state
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
-from samzapy.coordinator.submission import check_readable, keeps_state
+from samzapy.coordinator.submission import check_readable
 from samzapy.errors import ConfigError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName

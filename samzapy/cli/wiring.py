@@ -40,17 +40,17 @@ from samzapy.cli.signals import DrainRequest, end_with_parent, install_handlers
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
-from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.submission import check_readable, submit_job
+from samzapy.coordinator.submission import check_joinable, check_readable, submit_job
 from samzapy.errors import (
     EnvironmentMissingError,
     ExitCode,
     RejectedError,
     SamzapyError,
 )
-from samzapy.model.container import coordinator_transactional_id, driver_transactional_id
+from samzapy.model.container import Container, coordinator_transactional_id, driver_transactional_id
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream
@@ -95,7 +95,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
         def submission() -> SubmitJob:
             return _submission(config, admin, processor_id, groupers)
 
-        _refuse_what_the_stream_does_not_allow(config, connection, here, submission())
+        _refuse_what_the_stream_does_not_allow(config, connection, here, submission(), processor_id)
         jars = jar_paths("spark-kafka")
         execution_id = ExecutionId(
             os.environ.get("EXECUTION_ENV_CONTAINER_ID") or f"container-{processor_id}-{uuid.uuid4().hex}"
@@ -313,7 +313,6 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
             OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
             for found in made
         ),
-        processor_ids=(processor_id,),
         cause=f"submit-{uuid.uuid4().hex}",
         actor=f"processor {processor_id}",
         groupers=groupers,
@@ -321,12 +320,12 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
 
 
 def _refuse_what_the_stream_does_not_allow(
-    config: JobConfig, connection: KafkaConnection, here: Here, submission: SubmitJob
+    config: JobConfig, connection: KafkaConnection, here: Here, submission: SubmitJob, processor_id: ProcessorId
 ) -> None:
     """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
 
     Raises:
-        RejectedError: the processor runs already; says where.
+        RejectedError: the processor runs already, or the job runs under another configuration; says where.
         ConfigError, DataError: the stream cannot be read, is another job's, or does not allow what is submitted.
     """
     log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
@@ -335,38 +334,47 @@ def _refuse_what_the_stream_does_not_allow(
     finally:
         log.close()
     check_readable(state, config.job_name, config.job_id)
-    for processor_id in submission.processor_ids:
-        _refuse_second(config, state, here, processor_id)
-    submit_job(submission, state)
+    running = _running(config, state, here)
+    _refuse_second(config, running, here, processor_id)
+    check_joinable(state, submission.config, running=[found.execution_id for found in running])
+    submit_job(submission, state, Sightings())
 
 
-def _refuse_second(config: JobConfig, state: CoordinatorState, here: Here, processor_id: ProcessorId) -> None:
+def _refuse_second(config: JobConfig, running: Sequence[Container], here: Here, processor_id: ProcessorId) -> None:
     """Raise RejectedError while another process runs as this processor.
 
     Two that start at the same moment may both pass. That is safe: the coordinator gives the tasks to one of them, and
     the other one waits without any until that one is gone.
     """
-    processes = HostProcesses(here.boot_id)
-    for container in state.containers_sorted:
-        if container.phase not in LIVING or container.processor_id != processor_id:
-            continue
-        is_alive = processes.is_alive(container.boot_id, container.pid, container.process_started_ms)
-        if is_alive or (is_alive is None and _was_heard_of(container.execution_id, config, state)):
+    for container in running:
+        if container.processor_id == processor_id:
             raise RejectedError(
                 f"processor {processor_id} of job {config.job} runs already on "
-                f"{'this host' if is_alive else container.host}, as process {container.pid}; stop that one first, or "
-                "give this one a processor.id of its own"
+                f"{'this host' if container.boot_id == here.boot_id else container.host}, as process {container.pid}; "
+                "stop that one first, or give this one a processor.id of its own"
             )
 
 
-def _was_heard_of(execution_id: ExecutionId, config: JobConfig, state: CoordinatorState) -> bool:
-    """Whether the leader heard of an execution on another host within a lease; if nobody leads, nobody did."""
+def _running(config: JobConfig, state: CoordinatorState, here: Here) -> Sequence[Container]:
+    """The containers that are seen to run on this host, or that the leader heard of within a lease."""
+    processes = HostProcesses(here.boot_id)
+    living = [container for container in state.containers_sorted if container.phase in LIVING]
+    alive = {
+        found.execution_id: processes.is_alive(found.boot_id, found.pid, found.process_started_ms) for found in living
+    }
+    elsewhere = {execution_id for execution_id, is_alive in alive.items() if is_alive is None}
+    heard = _heard_of(config, state) if elsewhere else frozenset()
+    return [found for found in living if alive[found.execution_id] or found.execution_id in elsewhere & heard]
+
+
+def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
+    """The executions that the leader heard of within a lease; if nobody leads, nobody did."""
     told = None if state.term is None else HttpCoordinatorClient().status(state.term.url, config.job, _LEADER_WAIT_MS)
     containers = None if told is None else told.get("containers")
     if not isinstance(containers, list):
-        return False
-    ages = [row.get("heartbeatAgeMs") for row in containers if row.get("executionId") == execution_id]
-    return any(isinstance(age, int) and age <= config.lease_ms for age in ages)
+        return frozenset()
+    ages = {row.get("executionId"): row.get("heartbeatAgeMs") for row in containers}
+    return frozenset(found for found, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)
 
 
 def _check_store_directory(config: JobConfig) -> None:

@@ -61,7 +61,7 @@ class OwnTopicFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitJob:
-    """Run the job with this configuration on these processors.
+    """Run the job with this configuration, on whatever processors join.
 
     Attributes:
         inputs: one for each stream that `config` reads, broadcast ones too.
@@ -73,7 +73,6 @@ class SubmitJob:
     config: JobConfig
     inputs: tuple[InputFound, ...]
     own_topics: tuple[OwnTopicFound, ...]
-    processor_ids: tuple[ProcessorId, ...]
     cause: str
     actor: str
     groupers: Groupers = NO_GROUPERS
@@ -159,6 +158,24 @@ class TopicsLooked:
     topics: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewMembers:
+    """Look whether the plan still fits those who are there.
+
+    Attributes:
+        debounce_ms: processors that join while others run are planned for so long after the first of them.
+        grace_ms: a processor without a living container keeps its tasks so long.
+        run_id_next: the id of the run that begins now, should one begin.
+        groupers: those of the last submission.
+    """
+
+    now_ms: int
+    debounce_ms: int
+    grace_ms: int
+    run_id_next: str
+    groupers: Groupers = NO_GROUPERS
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
     """The process of an execution is known to have ended without saying so."""
@@ -201,4 +218,14 @@ class StartsResolved:
     losses: tuple[LossUsed, ...]
 
 
-Command = StartTerm | SubmitJob | Heartbeat | Tick | TopicsLooked | ContainerGone | ExecutionFenced | StartsResolved
+Command = (
+    StartTerm
+    | SubmitJob
+    | Heartbeat
+    | Tick
+    | ReviewMembers
+    | TopicsLooked
+    | ContainerGone
+    | ExecutionFenced
+    | StartsResolved
+)

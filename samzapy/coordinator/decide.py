@@ -13,6 +13,7 @@ from samzapy.coordinator.commands import (
     ContainerGone,
     ExecutionFenced,
     Heartbeat,
+    ReviewMembers,
     StartsResolved,
     StartTerm,
     SubmitJob,
@@ -20,7 +21,8 @@ from samzapy.coordinator.commands import (
     TopicsLooked,
 )
 from samzapy.coordinator.grants import grant_task
-from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced
+from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced, sighted
+from samzapy.coordinator.membership import noticed, review_members
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.coordinator.topic_watch import refuse_made_again
@@ -45,7 +47,7 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
     """What `command` changes.
 
     Raises:
-        ConfigError, DataError: `StartTerm` or `SubmitJob` asks for what the log does not allow.
+        ConfigError, DataError, RejectedError: `StartTerm` or `SubmitJob` asks for what the log does not allow.
         TopicIdentityError: `TopicsLooked` shows a topic that is not the recorded one. Other commands never raise:
             news that does not fit is late or repeated, and changes nothing.
     """
@@ -54,12 +56,15 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             cause = f"take-over by {command.coordinator_id}"
             return Decision(records=start_term(command, state), cause=cause, actor=COORDINATOR)
         case SubmitJob():
-            return Decision(records=submit_job(command, state), cause=command.cause, actor=command.actor)
+            return Decision(records=submit_job(command, state, seen), cause=command.cause, actor=command.actor)
         case Heartbeat():
             actor = f"container {command.execution_id}"
             return Decision(records=hear(command, state), cause="heartbeat", actor=actor)
         case Tick():
             return Decision(records=expire(command, state, seen), cause="heartbeat expired", actor=COORDINATOR)
+        case ReviewMembers():
+            records, cause = review_members(command, state, seen)
+            return Decision(records=records, cause=cause, actor=COORDINATOR)
         case TopicsLooked():
             refuse_made_again(state, command)
             return Decision(records=(), cause="topics", actor=COORDINATOR)
@@ -79,3 +84,14 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             )
         case _:
             assert_never(command)
+
+
+def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sightings:
+    """What a term has heard after `command`; `state` is the one after the decision."""
+    match command:
+        case Heartbeat():
+            return sighted(seen, command, state)
+        case ReviewMembers():
+            return noticed(command, state, seen)
+        case _:
+            return seen

@@ -23,7 +23,7 @@ from typing import Final
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Figures, Heartbeat, HeldGrant, Tick
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.job import ExecutionId
+from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
 
 
@@ -66,10 +66,12 @@ class Sightings:
     Attributes:
         term_began_ms: when this coordinator's term record was committed.
         last: of each living execution that was heard of in this term.
+        at_odds: since when a processor is there and not planned for, or planned for and not there.
     """
 
     term_began_ms: int = 0
     last: Mapping[ExecutionId, Sighting] = field(default_factory=dict)
+    at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
 
 
 def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:
@@ -133,7 +135,7 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
         count = len(heartbeat.held)
         return _after(News.GIVEN_UP, container, f"stopped while it held {count} grants: {heartbeat.reason}")
     if heartbeat.state is P.STOPPED:
-        return _after(News.SAID_STOPPED, container, heartbeat.reason)
+        return (*_after(News.SAID_STOPPED, container, heartbeat.reason), *_end_of_run(container, state))
     if heartbeat.state is P.RUNNING:
         changed = _after(News.SAID_RUNNING, container, "")
         running = replace(container, phase=P.RUNNING)
@@ -171,6 +173,12 @@ def _after(news: News, container: Container, reason: str) -> tuple[CoordinatorRe
     if phase is None:
         return ()
     return (ContainerPut(container=replace(container, phase=phase, reason=reason)),)
+
+
+def _end_of_run(leaving: Container, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """The last one that leaves ends the run (`coordinator.membership`)."""
+    others = [found for found in state.containers.values() if found.phase in LIVING and found != leaving]
+    return (replace(state.run, ended=True),) if state.run is not None and not others else ()
 
 
 def _locality(container: Container, heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:

@@ -17,6 +17,7 @@ thread may read `status()`: a snapshot is one immutable value, replaced whole.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,19 +28,20 @@ from samzapy.coordinator.commands import (
     Command,
     ContainerGone,
     ExecutionFenced,
-    Heartbeat,
+    ReviewMembers,
     StartsResolved,
     StartTerm,
     SubmitJob,
     Tick,
     TopicsLooked,
 )
-from samzapy.coordinator.decide import Decision, decide
+from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.grants import starts_of
-from samzapy.coordinator.liveness import LIVING, Sightings, sighted
+from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, Positions, Processes
 from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
 from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
+from samzapy.coordinator.submission import differing_keys
 from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
     ConfigError,
@@ -47,12 +49,14 @@ from samzapy.errors import (
     DeadlineError,
     FencedError,
     ProducerError,
+    RejectedError,
     SamzapyError,
     TemporaryError,
 )
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import coordinator_topic
+from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.stream.audit import event_name
 from samzapy.stream.codec import encode, headers, schema_records
 from samzapy.stream.log import CompactedLog, Write
@@ -102,6 +106,11 @@ class Snapshot:
         return self.verified_ms is not None and now_ms - self.verified_ms <= limit_ms
 
 
+def run_id(began_ms: int, coordinator_id: str) -> str:
+    """`<ms>-<8 hex>`, as Samza's app.run.id. Ids of coordinators are random, so two of one moment differ."""
+    return f"{began_ms}-{hashlib.sha256(coordinator_id.encode()).hexdigest()[:8]}"
+
+
 class CoordinatorService:
     """One candidate's coordinator: leads after `take_office`, until an error says that it does not.
 
@@ -140,6 +149,8 @@ class CoordinatorService:
         self._act_next_ms = 0
         self._trouble = ""
         self._findings: tuple[Finding, ...] = ()
+        self._groupers = NO_GROUPERS
+        self._waiting: tuple[SubmitJob, ...] = ()
         self._snapshot = self._publish()
 
     @property
@@ -178,16 +189,21 @@ class CoordinatorService:
     def submit(self, command: SubmitJob) -> None:
         """Hand in a job, and do what follows from it.
 
+        A changed configuration may have to wait until it is known whether containers of the old one still run. Then
+        this returns and `run_once` goes on with it, at most until they would be given up.
+
         Raises:
-            ConfigError, DataError: the job is refused; nothing was written.
+            ConfigError, DataError, RejectedError: the job is refused; nothing was written.
             FencedError, ProducerError, TemporaryError: as `run_once`.
         """
         before, self._config = self._config, command.config
+        self._groupers = command.groupers
         try:
-            self._settle((command,))
-        except (ConfigError, DataError):
+            self._settle((*self._gone(), command, self._time_went_by()[1]))
+        except (ConfigError, DataError, RejectedError):
             self._config = before
             raise
+        self._waiting = self._waiting_still(command)
 
     def leave_office(self) -> None:
         """Lead no more, and forget that it ever did: whoever is elected next, this one included, takes over."""
@@ -203,12 +219,31 @@ class CoordinatorService:
             FencedError: another coordinator leads; become a candidate again.
             ProducerError, TemporaryError: the term ended and a new one could not be begun; `take_office` again.
             DataError: something is not as it must be, and going on would hide it.
+            RejectedError: containers run under another configuration than the one that was handed in.
         """
         # Looked at before commands are taken: a process that is seen to be gone has sent all it had to say.
         gone = self._look_round()
         taken = self._commands.take(timeout_ms)
-        tick = Tick(now_ms=self._clock.monotonic_ms(), lost_ms=self._config.lost_ms)
-        self._settle((*taken, *gone, tick))
+        tick, review = self._time_went_by()
+        # Who has just been given up no longer stands in the way of what was handed in.
+        self._settle((*taken, *gone, tick, *self._waiting, review))
+        self._waiting = tuple(found for command in self._waiting for found in self._waiting_still(command))
+
+    def _time_went_by(self) -> tuple[Tick, ReviewMembers]:
+        now_ms, config = self._clock.monotonic_ms(), self._config
+        return (
+            Tick(now_ms=now_ms, lost_ms=config.lost_ms),
+            ReviewMembers(
+                groupers=self._groupers,
+                now_ms=now_ms,
+                debounce_ms=config.debounce_ms,
+                grace_ms=config.processor_grace_ms,
+                run_id_next=run_id(self._clock.wall_ms(), self._identity.coordinator_id),
+            ),
+        )
+
+    def _waiting_still(self, command: SubmitJob) -> tuple[SubmitJob, ...]:
+        return (command,) if differing_keys(self._known.state, command.config) else ()
 
     def _settle(self, commands: Sequence[Command]) -> None:
         try:
@@ -230,9 +265,8 @@ class CoordinatorService:
             writes.extend(self._writes(decision, state, self._term, self._known.seq_next + len(writes)))
             # Later commands of the batch are decided on what the earlier ones will have changed.
             state = evolve(state, uncommitted(decision.records))
-            if isinstance(command, Heartbeat):
-                seen = sighted(seen, command, state)
-            elif isinstance(command, TopicsLooked):
+            seen = observe(command, state, seen)
+            if isinstance(command, TopicsLooked):
                 self._note(topic_findings(state, command))
         self._append(records, writes)
         self._seen = seen
@@ -320,6 +354,10 @@ class CoordinatorService:
             self._trouble = str(error)
         except FencedError as error:
             self._rejoin(error)
+        return self._gone()
+
+    def _gone(self) -> tuple[ContainerGone, ...]:
+        """Executions of this host whose process has ended without a word."""
         return tuple(
             ContainerGone(container.execution_id, f"process {container.pid} on {container.host} has ended")
             for container in self._known.state.containers_sorted
@@ -354,7 +392,10 @@ class CoordinatorService:
         while wanted := [found for found in actions(self._known.state, self._seen) if found not in asked]:
             # Fences alone: the tasks of the fenced are not free before the log says so.
             fences = [action for action in wanted if isinstance(action, FenceExecution)]
-            resolves = [action for action in wanted if isinstance(action, ResolveStarts)]
+            # While a changed configuration waits, nothing is begun that it would be wrong for.
+            resolves = [] if self._waiting else [action for action in wanted if isinstance(action, ResolveStarts)]
+            if not fences and not resolves:
+                return
             asked.update(fences or resolves)
             self._append_decisions(self._fenced(fences) if fences else self._resolved(resolves))
 

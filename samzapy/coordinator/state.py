@@ -44,6 +44,7 @@ from samzapy.stream.records import (
     OwnTopicPut,
     PlannedTaskPut,
     Removed,
+    RunPut,
     SchemaPut,
     TaskLocalityPut,
     TermPut,
@@ -85,6 +86,7 @@ class CoordinatorState:
     planned_tasks: Mapping[tuple[int, TaskName], PlannedTaskPut] = field(default_factory=dict)
     generation: GenerationPut | None = None
     generation_offset: int = 0
+    run: RunPut | None = None
     containers: Mapping[ExecutionId, Container] = field(default_factory=dict)
     localities: Mapping[ProcessorId, ProcessorLocality] = field(default_factory=dict)
     task_localities: Mapping[TaskName, TaskLocality] = field(default_factory=dict)
@@ -147,6 +149,8 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             changed["format_level"] = record.level
         case GenerationPut():
             changed["generation"], changed["generation_offset"] = record, item.offset
+        case RunPut():
+            changed["run"] = record
         case EpochPut():
             changed["epoch"] = record.epoch
         case SchemaPut():
@@ -196,6 +200,8 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             changed["format_level"] = None
         case Namespace.GENERATION:
             changed["generation"], changed["generation_offset"] = None, 0
+        case Namespace.RUN:
+            changed["run"] = None
         case Namespace.EPOCH:
             changed["epoch"] = 0
         case Namespace.SCHEMA:
@@ -274,9 +280,9 @@ def job_model(state: CoordinatorState) -> JobModel | None:
             ContainerModel(
                 processor_id=processor_id,
                 location_id=state.localities[processor_id].host if processor_id in state.localities else None,
-                tasks=tuple(tasks_of[processor_id]),
+                tasks=tuple(tasks_of.get(processor_id, ())),
             )
-            for processor_id in sorted(tasks_of, key=lambda found: (len(found), found))
+            for processor_id in sorted_processors({*tasks_of, *state.generation.processor_ids})
         ),
     )
 
@@ -292,6 +298,11 @@ def locality_of(state: CoordinatorState) -> Locality:
         processors=processors,
         tasks={task_name: state.task_localities[task_name].host for task_name in state.task_localities},
     )
+
+
+def sorted_processors(processor_ids: Iterable[ProcessorId]) -> tuple[ProcessorId, ...]:
+    """`2` before `10`, and total for any text."""
+    return tuple(sorted(processor_ids, key=lambda found: (len(found), found)))
 
 
 def tombstone(record: CoordinatorRecord) -> Removed:

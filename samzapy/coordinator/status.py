@@ -1,7 +1,8 @@
 """A job as people look at it: who runs, who owns what, how far they are. For `GET /status` and `job status`.
 
 ```json
-{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3, "trouble": "",
+{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3,
+ "runId": "1767225600000-8f3a1b2c", "trouble": "",
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "heartbeatAgeMs": 312, "reason": "", "figures": {"recordsIn": 10, …}}],
@@ -23,7 +24,7 @@ from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.grants import PositionsRead, newest_grants, owner_of, reached
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.container import Container
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.stream.records import PlannedTaskPut
@@ -69,9 +70,8 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
 
 
 def is_stopped(state: CoordinatorState) -> bool:
-    """Whether all executions are over and the last thing that one said was that it stopped and held nothing."""
-    phases = {container.phase for container in state.containers_sorted}
-    return ContainerPhase.STOPPED in phases and phases <= {ContainerPhase.STOPPED, ContainerPhase.FENCED}
+    """Whether the last processor left in good order."""
+    return state.run is not None and state.run.ended
 
 
 def _status(
@@ -89,6 +89,7 @@ def _status(
         "term": state.term.term if state.term is not None else 0,
         "leader": state.term.url if state.term is not None else None,
         "generation": state.generation.generation if state.generation is not None else 0,
+        "runId": None if state.run is None else state.run.run_id,
         "trouble": trouble,
         "findings": [],
         "containers": [

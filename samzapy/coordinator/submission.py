@@ -2,39 +2,35 @@
 
 Theory. Both compare what should stand on the log with what does and write the difference, so a repetition
 writes nothing and a predecessor's torn half is completed. Within one transaction the order is such that
-every beginning of it is harmless (librdkafka can tear a transaction, reliability.md M1): the tasks of a plan
-come before the `generation` record that makes them effective, tombstones of other plans come after it.
+every beginning of it is harmless (librdkafka can tear a transaction, reliability.md M1).
 
-No generation number is used twice, so an unfinished plan's records stay until a later generation is
-effective; they hold its number.
+Every processor of a job hands in the same: each brings its own copy of the configuration, and whoever comes to
+lead submits it. So one that differs is refused while others run; what a changed file says comes into force when
+all processors were stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from samzapy.config import recorded_properties
+from samzapy.config import JobConfig, parse_recorded, recorded_properties
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
-from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
-from samzapy.errors import TopicPolicyError, UnknownSchemaError
-from samzapy.model.job import JobModel
+from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.planning import generations, plan_of, plan_tombstones, replan
+from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
+from samzapy.errors import RejectedError, TopicPolicyError, UnknownSchemaError
+from samzapy.model.container import Container
+from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.topic_checks import made_again, refuse
-from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
-from samzapy.plan.job_plan import plan_job
-from samzapy.plan.task_names import TaskNameParts
-from samzapy.stream.keys import key_of
+from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.stream.records import (
     FORMAT_LEVEL,
-    ChangelogPartitionPut,
     ConfigPut,
     CoordinatorRecord,
     FormatLevelPut,
-    GenerationPut,
     InputPut,
     JobIdentityPut,
     OwnTopicPut,
-    PlannedTaskPut,
-    Removed,
     TermPut,
 )
 
@@ -66,7 +62,7 @@ def start_term(command: StartTerm, state: CoordinatorState) -> tuple[Coordinator
         found.append(FormatLevelPut(level=FORMAT_LEVEL))
     found.extend(schema for schema in command.schemas if state.schemas.get(schema.fingerprint) != schema)
     in_force = state.generation.generation if state.generation is not None else 0
-    found.extend(_tombstones(state, [number for number in _generations(state) if number < in_force]))
+    found.extend(plan_tombstones(state, [number for number in generations(state) if number < in_force]))
     return tuple(found)
 
 
@@ -84,10 +80,14 @@ def check_readable(state: CoordinatorState, job_name: str, job_id: str) -> None:
         )
 
 
-def submit_job(command: SubmitJob, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Everything in which the job as handed in differs from the job on the log.
+def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+    """Everything in which the job as handed in differs from the job on the log; of a plan, if there is one already.
+
+    The members of the plan stay: who joins and leaves is `membership`'s. A configuration that differs waits (nothing
+    is returned) while containers stand on the log that nobody has heard of in this term: they may be running.
 
     Raises:
+        RejectedError: the configuration differs from that of containers that run.
         TopicPolicyError: the log is another job's, or a topic of ours has the wrong number of partitions.
         TopicIdentityError: a topic was deleted and made again since it was recorded.
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
@@ -95,32 +95,79 @@ def submit_job(command: SubmitJob, state: CoordinatorState) -> tuple[Coordinator
     """
     config = command.config
     check_readable(state, config.job_name, config.job_id)
-    before = job_model(state)
-    after = plan_job(
-        config,
-        {found.system_stream: found.partition_count for found in command.inputs},
-        before,
-        command.processor_ids,
-        generation=1 + max((0, *_generations(state))),
-        changelog_partitions=state.changelog_partitions,
-        locality=locality_of(state),
-        groupers=command.groupers,
-        keeps_state=keeps_state(state),
-    )
-    return (
+    others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
+    check_joinable(state, config, running=[found for found in others if found in seen.last])
+    if others and differing_keys(state, config):
+        return ()
+    facts = (
         *_config_records(command, state),
         *_input_records(command.inputs, state),
         *_own_topic_records(command.own_topics, config.job, state),
-        *_plan_records(before, after, config.grouping, state),
+    )
+    with_facts = evolve(state, uncommitted(facts))
+    if state.generation is None:
+        # Planned when the first processor joins; what cannot be planned is refused now.
+        plan_of(with_facts, (ProcessorId(config.processor_id or "0"),), command.groupers, before=state)
+        return facts
+    return (*facts, *replan(with_facts, state.generation.processor_ids, command.groupers, before=state))
+
+
+def _may_run_elsewhere(container: Container, state: CoordinatorState) -> bool:
+    """Whether the container lives, as far as the log tells, and is not of the process that leads and submits."""
+    term = state.term
+    return container.phase in LIVING and (
+        term is None
+        or (container.boot_id, container.pid, container.process_started_ms)
+        != (term.boot_id, term.pid, term.process_started_ms)
     )
 
 
-def keeps_state(state: CoordinatorState) -> bool:
-    """Whether there was ever a store. One that was taken out of the configuration has its changelog still, and
-    might come back: its entries must not be in another task by then."""
-    of_changelog = changelog_topic(f"{state.job.job_name}-{state.job.job_id}", "") if state.job is not None else None
-    return any(key.startswith("stores.") for key in state.config) or any(
-        of_changelog is not None and name.startswith(of_changelog) for name in state.own_topics
+def check_joinable(state: CoordinatorState, config: JobConfig, *, running: Collection[ExecutionId]) -> None:
+    """Refuse a process whose configuration is not that of the job as it runs.
+
+    What belongs to one process may differ (`ConfigKey.of_process`); secrets are not compared, as none is recorded.
+
+    Args:
+        running: the executions that are known to run. The job's configuration may change while there is none.
+
+    Raises:
+        RejectedError: names the keys that differ.
+    """
+    differing = differing_keys(state, config) if running else ()
+    if differing:
+        hosts = sorted(
+            {f"{found.processor_id} on {found.host}" for found in map(state.containers.get, running) if found}
+        )
+        raise RejectedError(
+            f"wanted the configuration under which {config.job} runs (processor {', '.join(hosts)}), found "
+            f"{'; '.join(_difference(key, state, config) for key in differing)}. Start with the same settings, or "
+            "stop all processors of the job first: the next one that starts brings the new ones"
+        )
+
+
+def differing_keys(state: CoordinatorState, config: JobConfig) -> tuple[str, ...]:
+    """The keys of the job in which `config` differs from what is recorded; none before a job was handed in.
+
+    What a pattern among the inputs matches is no setting: it grows while the job runs.
+    """
+    if not state.config:
+        return ()
+    wanted, recorded = _compared(config), _compared(parse_recorded(state.config))
+    return tuple(sorted(key for key in wanted.keys() | recorded.keys() if wanted.get(key) != recorded.get(key)))
+
+
+def _compared(config: JobConfig) -> dict[str, str]:
+    found = recorded_properties(config.properties)
+    if config.input_patterns:
+        found |= {"task.inputs": ",".join(config.input_patterns)}
+        found.pop("task.inputs.patterns", None)
+    return found
+
+
+def _difference(key: str, state: CoordinatorState, config: JobConfig) -> str:
+    found, recorded = _compared(config).get(key), _compared(parse_recorded(state.config)).get(key)
+    return (
+        f"{key}={'(not set)' if found is None else found} instead of {'(not set)' if recorded is None else recorded}"
     )
 
 
@@ -165,57 +212,3 @@ def _own_topic_records(
         wanted = OwnTopicPut(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
         if known != wanted:
             yield wanted
-
-
-def _plan_records(
-    before: JobModel | None, after: JobModel, scheme: str, state: CoordinatorState
-) -> Iterable[CoordinatorRecord]:
-    wanted = _planned(after)
-    in_force = state.generation
-    if (
-        before is not None
-        and in_force is not None
-        and in_force.scheme == scheme
-        and wanted == _planned(before, generation=after.generation)
-    ):
-        return
-    for task in after.tasks:
-        base = TaskNameParts.parse(task.name).base_name
-        if base not in state.changelog_partitions:
-            yield ChangelogPartitionPut(task_name=base, partition=task.changelog_partition)
-    yield from wanted
-    yield GenerationPut(generation=after.generation, factor=1, task_count=len(after.tasks), scheme=scheme)
-    yield from _tombstones(state, _generations(state))
-
-
-def _planned(plan: JobModel, generation: int | None = None) -> tuple[PlannedTaskPut, ...]:
-    """The tasks of `plan` as records, under its own number or another."""
-    found = [
-        PlannedTaskPut(
-            generation=plan.generation if generation is None else generation,
-            task_name=task.name,
-            partition_id=task.partition_id,
-            mode=task.mode.value,
-            processor_id=container.processor_id,
-            changelog_partition=task.changelog_partition,
-            ssp_kbs=task.ssp_kbs,
-            broadcast_ssps=task.broadcast_ssps,
-        )
-        for container in plan.containers
-        for task in container.tasks
-    ]
-    return tuple(sorted(found, key=lambda planned: (planned.partition_id, planned.task_name)))
-
-
-def _generations(state: CoordinatorState) -> tuple[int, ...]:
-    """Every generation number that the log knows, finished or not."""
-    found = {generation for generation, _ in state.planned_tasks}
-    if state.generation is not None:
-        found.add(state.generation.generation)
-    return tuple(sorted(found))
-
-
-def _tombstones(state: CoordinatorState, generations: Iterable[int]) -> tuple[Removed, ...]:
-    wanted = frozenset(generations)
-    found = [tombstone(planned) for (number, _), planned in state.planned_tasks.items() if number in wanted]
-    return tuple(sorted(found, key=key_of))

@@ -40,6 +40,7 @@ from samzapy.stream.records import (
     ProgressPut,
     Record,
     Removed,
+    RunPut,
     SchemaPut,
     TaskLocalityPut,
     TermPut,
@@ -123,6 +124,8 @@ def event_name(record: Record, before: Record | None) -> str:
             return "TaskPlanned"
         case GenerationPut():
             return "GenerationStarted"
+        case RunPut():
+            return "RunEnded" if record.ended else "RunStarted"
         case ContainerPut():
             return _container_event(record, before)
         case LocalityPut():
@@ -230,6 +233,7 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.CHANGELOG: "ChangelogPartitionRemoved",
     Namespace.PLAN: "PlannedTaskRemoved",
     Namespace.GENERATION: "GenerationRemoved",
+    Namespace.RUN: "RunRemoved",
     Namespace.CONTAINER: "ContainerForgotten",
     Namespace.LOCALITY: "LocalityRemoved",
     Namespace.TASK_LOCALITY: "TaskLocalityRemoved",

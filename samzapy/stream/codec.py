@@ -48,6 +48,7 @@ from samzapy.stream.records import (
     ProgressPut,
     Record,
     Removed,
+    RunPut,
     SchemaPut,
     TaskLocalityPut,
     TermPut,
@@ -264,6 +265,20 @@ def _input_to(record: InputPut) -> dict[str, Any]:
     }
 
 
+def _generation_from(datum: dict[str, Any]) -> GenerationPut:
+    return GenerationPut(**(datum | {"processor_ids": tuple(datum["processor_ids"])}))
+
+
+def _generation_to(record: GenerationPut) -> dict[str, Any]:
+    return {
+        "generation": record.generation,
+        "factor": record.factor,
+        "task_count": record.task_count,
+        "scheme": record.scheme,
+        "processor_ids": list(record.processor_ids),
+    }
+
+
 def _planned_task_from(datum: dict[str, Any]) -> PlannedTaskPut:
     parsed = {
         "ssp_kbs": tuple(SspKeyBucket.parse(text) for text in datum["ssp_kbs"]),
@@ -409,7 +424,8 @@ _FORMS: tuple[_Form, ...] = (
     _flat(OwnTopicPut, "own_topic"),
     _flat(ChangelogPartitionPut, "changelog_partition"),
     _form(PlannedTaskPut, "planned_task", _planned_task_to, _planned_task_from),
-    _flat(GenerationPut, "generation"),
+    _form(GenerationPut, "generation", _generation_to, _generation_from),
+    _flat(RunPut, "run"),
     _form(ContainerPut, "container", _container_to, _container_from),
     _form(LocalityPut, "locality", _locality_to, _locality_from),
     _form(TaskLocalityPut, "task_locality", _task_locality_to, _task_locality_from),

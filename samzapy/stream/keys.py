@@ -34,6 +34,7 @@ from samzapy.stream.records import (
     ProgressPut,
     Record,
     Removed,
+    RunPut,
     SchemaPut,
     TaskLocalityPut,
     TermPut,
@@ -53,6 +54,7 @@ class Namespace(StrEnum):
     CHANGELOG = "changelog"
     PLAN = "plan"
     GENERATION = "generation"
+    RUN = "run"
     CONTAINER = "container"
     LOCALITY = "locality"
     TASK_LOCALITY = "task-locality"
@@ -98,6 +100,8 @@ def key_of(record: Record) -> str:
             return f"plan/{record.generation}/task/{record.task_name}"
         case GenerationPut():
             return "generation"
+        case RunPut():
+            return "run"
         case ContainerPut():
             return f"container/{record.container.execution_id}"
         case LocalityPut():
@@ -121,7 +125,7 @@ def parse_key(text: str) -> ParsedKey:
 
     | key | parts |
     |---|---|
-    | `job`, `term`, `generation`, `epoch` | none |
+    | `job`, `term`, `generation`, `run`, `epoch` | none |
     | `format/level` | `level` |
     | `plan/<generation>/task/<task>` | generation, task |
     | `grant/<task>/<epoch>` | task, epoch |
@@ -137,7 +141,7 @@ def parse_key(text: str) -> ParsedKey:
         known = ", ".join(Namespace)
         raise ValueError(f"wanted a key in one of the namespaces {known}; found {text!r}") from None
     match namespace:
-        case Namespace.JOB | Namespace.TERM | Namespace.GENERATION | Namespace.EPOCH:
+        case Namespace.JOB | Namespace.TERM | Namespace.GENERATION | Namespace.RUN | Namespace.EPOCH:
             if slash:
                 raise _malformed(text, word)
             return ParsedKey(namespace, ())

@@ -122,12 +122,24 @@ class PlannedTaskPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationPut:
-    """`generation`: makes the plan of that number effective. No number is ever used twice."""
+    """`generation`: makes the plan of that number effective. No number is ever used twice.
+
+    `processor_ids` are the members, in order: for whom the plan was made, also those that got no task.
+    """
 
     generation: int
     factor: int
     task_count: int
     scheme: str
+    processor_ids: tuple[ProcessorId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPut:
+    """`run`: the run of the job (seed 001), from its first processor to the last that leaves; `run_id` as Samza's."""
+
+    run_id: str
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +218,7 @@ CoordinatorRecord = (
     | ChangelogPartitionPut
     | PlannedTaskPut
     | GenerationPut
+    | RunPut
     | ContainerPut
     | LocalityPut
     | TaskLocalityPut

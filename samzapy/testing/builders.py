@@ -136,7 +136,6 @@ def a_submission(
     config: JobConfig | None = None,
     partition_counts: dict[str, int] | None = None,
     topic_ids: dict[str, str] | None = None,
-    processor_ids: Iterable[str] = ("0",),
     cause: str = "submit-1",
 ) -> SubmitJob:
     """A job as it is handed in. `topic_ids` overrides `id-of-<topic or stream>`."""
@@ -157,7 +156,6 @@ def a_submission(
             OwnTopicFound(name=name, topic_id=ids.get(name, f"id-of-{name}"), partition_count=1)
             for name in (coordinator_topic(config.job), checkpoint_topic(config.job))
         ),
-        processor_ids=tuple(ProcessorId(processor_id) for processor_id in processor_ids),
         cause=cause,
         actor="operator",
     )

@@ -7,7 +7,7 @@ import pytest
 
 from samzapy.cli import wiring
 from samzapy.cli.coordination import Here, advertised_host
-from samzapy.cli.wiring import _processor_id, _refuse_second
+from samzapy.cli.wiring import _processor_id, _refuse_second, _running
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
@@ -44,9 +44,13 @@ def state_of(*containers, leader="http://127.0.0.1:9"):
     return evolve(INITIAL, committed([term, *(ContainerPut(container=found) for found in containers)], 0))
 
 
+def refuse_second(container):
+    _refuse_second(a_config(), _running(a_config(), state_of(container), HERE), HERE, "0")
+
+
 def test_a_processor_that_lives_on_this_host_is_refused_a_second_time():
     with pytest.raises(RejectedError, match=rf"processor 0 .* on this host, as process {os.getpid()}; stop that one"):
-        _refuse_second(a_config(), state_of(own()), HERE, "0")
+        refuse_second(own())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_a_processor_that_lives_on_this_host_is_refused_a_second_time():
     ids=["another processor", "gone", "pid used again", "stopped", "given up", "rebooted, and no leader"],
 )
 def test_another_one_or_one_that_is_gone_is_in_nobody_s_way(container):
-    _refuse_second(a_config(), state_of(container), HERE, "0")
+    refuse_second(container)
 
 
 def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch):
@@ -74,7 +78,7 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
         },
     )
     with pytest.raises(RejectedError, match="runs already on host-b"):
-        _refuse_second(a_config(), state_of(elsewhere()), HERE, "0")
+        refuse_second(elsewhere())
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
 def test_one_on_another_host_that_nobody_hears_of_is_in_nobody_s_way(monkeypatch, told):
     monkeypatch.setattr(wiring.HttpCoordinatorClient, "status", lambda *_: told)
 
-    _refuse_second(a_config(), state_of(elsewhere()), HERE, "0")
+    refuse_second(elsewhere())
 
 
 def test_the_configured_id_wins(tmp_path):

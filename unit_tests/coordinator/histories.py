@@ -12,14 +12,15 @@ from samzapy.coordinator.actions import FenceExecution, actions
 from samzapy.coordinator.commands import (
     ContainerGone,
     ExecutionFenced,
-    Heartbeat,
+    ReviewMembers,
     StartsResolved,
     StartTerm,
     Tick,
 )
-from samzapy.coordinator.decide import decide
+from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.grants import Bounds, PositionsRead, starts_of
-from samzapy.coordinator.liveness import Sightings, sighted
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import SamzapyError
 from samzapy.model.container import ContainerPhase
@@ -67,13 +68,19 @@ class Machine:
             records = decide(command, self.state, self.seen).records
         except SamzapyError:
             return ()
+        self.commit(records)
+        self.seen = observe(command, self.state, self.seen)
+        return records
+
+    def commit(self, records):
         batch = committed(records, self.offset_next)
         self.state = evolve(self.state, batch)
         self.log.extend(batch)
         self.offset_next += len(records) + (1 if records else 0)
-        if isinstance(command, Heartbeat):
-            self.seen = sighted(self.seen, command, self.state)
-        return records
+
+    def plan_for(self, *processors):
+        """Put a plan for these processors in force, whoever is there."""
+        self.commit(replan(self.state, processors))
 
     def perform(self, index, offset_next=0):
         """Do one of the actions that the state asks for, as the service does; None when there is none."""
@@ -108,15 +115,23 @@ class Machine:
 
 def submissions():
     return st.builds(
-        lambda config, orders, refunds, processors: a_submission(
+        lambda config, orders, refunds: a_submission(
             config=config,
             partition_counts={"kafka.orders": orders, "kafka.refunds": refunds},
-            processor_ids=processors,
         ),
         st.sampled_from(CONFIGS),
         st.integers(1, 3),
         st.integers(1, 2),
-        st.lists(st.sampled_from(["0", "1", "2"]), min_size=1, max_size=3, unique=True),
+    )
+
+
+def reviews():
+    return st.builds(
+        ReviewMembers,
+        now_ms=st.integers(0, 90_000),
+        debounce_ms=st.sampled_from([0, 20_000]),
+        grace_ms=st.sampled_from([0, 20_000]),
+        run_id_next=st.sampled_from(["1-0000000a", "2-0000000b"]),
     )
 
 
@@ -152,6 +167,7 @@ def commands():
         submissions(),
         heartbeats(),
         heartbeats(),
+        reviews(),
         st.builds(Tick, now_ms=st.integers(0, 90_000), lost_ms=st.just(15_000)),
         st.builds(ContainerGone, st.sampled_from(EXECUTIONS), st.just("gone")),
         st.builds(ExecutionFenced, st.sampled_from(EXECUTIONS), st.integers(1, 3)),
@@ -168,6 +184,7 @@ def run(steps):
     machine = Machine()
     machine.step(a_term(0))
     machine.step(a_submission(config=CONFIGS[0], partition_counts={"kafka.orders": 2}))
+    machine.plan_for("0")
     for step in steps:
         if isinstance(step, int):
             machine.perform(step)

@@ -73,7 +73,7 @@ def test_the_elected_one_leads_and_hands_in_the_job_once_per_term(world):
 
     assert [(1, "a")] == terms(world)
     assert (True, [1]) == (a.service.leads, asked)
-    assert a.service.status().state.generation.generation == 1
+    assert "flights" == a.service.status().state.config["job.name"]
 
 
 def test_others_that_come_and_go_end_no_term(world):

@@ -159,8 +159,9 @@ def test_a_container_that_was_given_up_and_is_not_fenced_is_found(world, service
     assert ["container-unfenced"] == codes(ghosts(state, said()))
 
 
-def test_tasks_that_nobody_runs_are_found(service):
-    (found,) = owner_findings(service.status().state)
+def test_tasks_that_nobody_runs_are_found(world, service):
+    hears(world, service, a_heartbeat())
+    (found,) = owner_findings(hears(world, service, ContainerGone("e1", "its process has ended")))
 
     assert "task-without-owner" == found.code
     assert "2 of 2 tasks" in found.found

@@ -29,6 +29,7 @@ def a_machine(*, read_its_grant=True):
     machine = Machine()
     machine.step(a_term(0))
     machine.step(a_submission(partition_counts={"kafka.orders": 1}))
+    machine.plan_for("0")
     machine.step(a_heartbeat("e1"))
     machine.step(a_heartbeat("e3", processor_id="1"))
     machine.perform(0)
@@ -39,7 +40,7 @@ def a_machine(*, read_its_grant=True):
 
 
 def moves_to_the_other_processor(machine):
-    machine.step(a_submission(partition_counts={"kafka.orders": 1}, processor_ids=["1"]))
+    machine.plan_for("1")
     return machine
 
 
@@ -115,6 +116,7 @@ def test_a_grant_carries_its_task_s_number_and_changelog_partition():
     machine = Machine()
     machine.step(a_term(0))
     machine.step(a_submission(partition_counts={"kafka.orders": 3}))
+    machine.plan_for("0")
     machine.step(a_heartbeat("e1"))
     for _ in range(3):
         machine.perform(0)
@@ -263,7 +265,8 @@ def with_rules(machine):
 def test_a_broadcast_input_has_any_number_of_owners_at_once():
     machine = Machine()
     machine.step(a_term(0))
-    machine.step(a_submission(partition_counts={"kafka.orders": 2}, processor_ids=["0", "1"]))
+    machine.step(a_submission(partition_counts={"kafka.orders": 2}))
+    machine.plan_for("0", "1")
     machine.step(a_heartbeat("e1"))
     machine.step(a_heartbeat("e2", processor_id="1", pid=200))
     with_rules(machine)

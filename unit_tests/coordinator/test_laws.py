@@ -64,7 +64,15 @@ PUTS = st.one_of(
         changelog_partition=SMALL,
         ssp_kbs=st.tuples(SSP_KBS),
     ),
-    st.builds(r.GenerationPut, generation=SMALL, factor=st.just(1), task_count=SMALL, scheme=st.just("max")),
+    st.builds(
+        r.GenerationPut,
+        generation=SMALL,
+        factor=st.just(1),
+        task_count=SMALL,
+        scheme=st.just("max"),
+        processor_ids=st.tuples(NAMES),
+    ),
+    st.builds(r.RunPut, run_id=NAMES, ended=st.booleans()),
     st.builds(
         r.ContainerPut,
         container=st.builds(
@@ -354,7 +362,8 @@ def check_one_owner(events):
     said, fenced = [], set()
     for kind, who, number in [*BEGINNING, *events]:
         if kind == "plan":
-            machine.step(a_submission(partition_counts={"kafka.orders": 2}, processor_ids=who))
+            machine.step(a_submission(partition_counts={"kafka.orders": 2}))
+            machine.plan_for(*who)
         elif kind == "act":
             action = machine.perform(number)
             if isinstance(action, FenceExecution):

@@ -20,7 +20,10 @@ def at(offset, record, seq=None):
 
 def test_records_are_folded_at_their_offsets():
     found = replay(
-        [at(3, EpochPut(epoch=7)), at(9, GenerationPut(generation=1, factor=1, task_count=0, scheme="max"))],
+        [
+            at(3, EpochPut(epoch=7)),
+            at(9, GenerationPut(generation=1, factor=1, task_count=0, scheme="max", processor_ids=())),
+        ],
         topic="t",
     )
 
@@ -64,7 +67,7 @@ def test_a_record_that_cannot_be_read_stops_the_reader(key, value, error):
 
 
 def test_a_plan_in_force_that_lacks_tasks_is_named():
-    generation = GenerationPut(generation=2, factor=1, task_count=3, scheme="max")
+    generation = GenerationPut(generation=2, factor=1, task_count=3, scheme="max", processor_ids=("0",))
 
     with pytest.raises(CorruptRecordError, match="3 tasks of generation 2, found 0"):
         check_whole(evolve(INITIAL, [Committed(0, generation)]), "t")

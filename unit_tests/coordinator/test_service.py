@@ -1,11 +1,13 @@
 """The loop on a memory log: a job is handed in, containers come and go, coordinators succeed one another."""
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.coordinator.grants import Bounds
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.service import CoordinatorService
-from samzapy.errors import FencedError, TopicIdentityError, TopicPolicyError, UnknownSchemaError
+from samzapy.errors import FencedError, RejectedError, TopicIdentityError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode, parse_headers
@@ -20,6 +22,14 @@ def started(world, **kwargs):
     service = world.coordinator(**kwargs)
     service.take_office()
     service.submit(a_submission(config=world.config))
+    return service
+
+
+def of_two_processors_the_second_stopped(world):
+    service = started(world)
+    hears(world, service, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
+    hears(world, service, a_heartbeat("e9", pid=900, processor_id="1", state=STOPPED))
+    assert {owner for owner, _ in owners(service).values()} == {"e1", "e9"}
     return service
 
 
@@ -51,12 +61,15 @@ def test_a_new_stream_begins_with_its_term_its_job_its_format_and_its_schemas():
     assert set(kinds[3:]) == {"SchemaPut"}
 
 
-def test_a_submitted_job_is_planned_once():
+def test_a_submitted_job_is_planned_when_the_first_processor_joins_and_only_once():
     world = World()
     service = started(world)
+    assert service.status().state.generation is None
+    hears(world, service, a_heartbeat())
     end = world.topic.end_offset
 
     service.submit(a_submission(config=world.config))
+    service.run_once(0)
 
     assert world.topic.end_offset == end
     state = service.status().state
@@ -214,10 +227,7 @@ def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before():
 
 def test_who_cannot_be_fenced_keeps_nobody_else_waiting():
     world = World()
-    service = world.coordinator()
-    service.take_office()
-    service.submit(a_submission(processor_ids=["0", "1"]))
-    hears(world, service, a_heartbeat())
+    service = of_two_processors_the_second_stopped(world)
     world.alive, world.fencing_fails = {100: False}, 1
     world.clock.advance(1_000)
 
@@ -293,7 +303,7 @@ def test_who_meets_an_unknown_schema_does_not_lead():
 
 
 def test_only_differences_of_the_configuration_are_written_and_no_secret_is():
-    world = World(config=a_config(systems_kafka_client_sasl_password="canary", processor_id="0"))
+    world = World(config=a_config(systems_kafka_client_sasl_password="canary", task_hang_timeout_ms="1"))
     service = started(world)
     end = world.topic.end_offset
 
@@ -307,6 +317,7 @@ def test_only_differences_of_the_configuration_are_written_and_no_secret_is():
 def test_a_new_plan_replaces_the_records_of_the_old_one():
     world = World()
     service = started(world)
+    hears(world, service, a_heartbeat())
 
     service.submit(a_submission(partition_counts={"kafka.orders": 6}))
 
@@ -346,6 +357,7 @@ def test_headers_tell_what_happened_and_on_whose_word():
     service = started(world)
     hears(world, service, a_heartbeat(state=STARTED))
     hears(world, service, a_heartbeat())
+    hears(world, service, a_heartbeat(state=STOPPED))
     service.submit(a_submission(config=a_config(job_container_heartbeat_ms="500")))
 
     found = [parse_headers(record.headers) for record in world.log().read()]
@@ -447,10 +459,7 @@ def test_who_was_taken_over_from_while_its_append_broke_steps_back_too():
 
 def test_one_round_fences_the_lost_and_serves_the_others():
     world = World()
-    service = world.coordinator()
-    service.take_office()
-    service.submit(a_submission(processor_ids=["0", "1"]))
-    hears(world, service, a_heartbeat("e1"))
+    service = of_two_processors_the_second_stopped(world)
     world.alive = {100: False}
     world.clock.advance(1_000)
 
@@ -477,6 +486,65 @@ def test_a_short_lease_is_renewed_in_time():
         world.clock.advance(100)
         service.run_once(0)
         assert service.status().may_answer(world.clock.monotonic_ms() + 200, 400)
+
+
+# --- a configuration that changed ---
+
+CHANGED = {"job_container_heartbeat_ms": "500"}
+
+
+def succeeds(world, name="b", pid=2):
+    successor = world.coordinator(name, pid=pid)
+    successor.take_office()
+    return successor
+
+
+def config_of(service):
+    return service.status().state.config.get("job.container.heartbeat.ms")
+
+
+def test_a_changed_configuration_comes_into_force_when_the_old_process_of_this_host_is_gone():
+    world = World()
+    hears(world, started(world), a_heartbeat())
+    world.alive = {100: False}
+    successor = succeeds(world)
+
+    successor.submit(a_submission(config=a_config(**CHANGED)))
+
+    assert config_of(successor) == "500"
+
+
+def test_a_changed_configuration_is_refused_once_a_container_of_the_old_one_is_heard_of():
+    world = World()
+    hears(world, started(world), a_heartbeat())
+    successor = succeeds(world)
+    successor.submit(a_submission(config=a_config(**CHANGED)))
+    successor.run_once(0)
+
+    with pytest.raises(RejectedError, match=r"job\.container\.heartbeat\.ms=500 instead of \(not set\)"):
+        hears(world, successor, a_heartbeat(received_ms=world.clock.monotonic_ms()))
+    assert folded(world).config.get("job.container.heartbeat.ms") is None
+
+
+def test_a_changed_configuration_waits_for_containers_that_nobody_hears_of_and_nothing_is_granted_meanwhile():
+    world = World()
+    first = started(world)
+    hears(world, first, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
+    hears(world, first, a_heartbeat("e9", pid=900, processor_id="1", state=STOPPED))
+    successor = succeeds(world)
+    successor.submit(a_submission(config=a_config(**CHANGED)))
+
+    own = a_heartbeat("e3", pid=2, boot_id="boot-a", processor_id="1")
+    own = replace(own, process_started_ms=1, received_ms=world.clock.monotonic_ms())
+    hears(world, successor, own)
+    assert config_of(successor) is None
+    assert "e3" not in {owner for owner, _ in owners(successor).values()}
+
+    world.clock.advance(20_000)
+    hears(world, successor, replace(own, received_ms=world.clock.monotonic_ms()))
+    successor.run_once(0)
+    assert config_of(successor) == "500"
+    assert "e3" in {owner for owner, _ in owners(successor).values()}
 
 
 class GapLog:

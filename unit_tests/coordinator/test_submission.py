@@ -4,17 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import OwnTopicFound
+from samzapy.coordinator.commands import Figures, OwnTopicFound
+from samzapy.coordinator.liveness import Sighting, Sightings
+from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
-from samzapy.coordinator.submission import start_term, submit_job
-from samzapy.errors import PartitionSchemeError, TopicPolicyError, UnknownSchemaError
+from samzapy.coordinator.submission import check_joinable, differing_keys, start_term, submit_job
+from samzapy.errors import ExitCode, PartitionSchemeError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import ProcessorLocality, TaskLocality
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
+from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ChangelogPartitionPut,
     ConfigPut,
+    ContainerPut,
     FormatLevelPut,
     GenerationPut,
     LocalityPut,
@@ -22,7 +26,7 @@ from samzapy.stream.records import (
     Removed,
     TaskLocalityPut,
 )
-from samzapy.testing.builders import a_config, a_submission
+from samzapy.testing.builders import a_config, a_container, a_submission
 from unit_tests.coordinator.histories import a_term
 
 
@@ -35,7 +39,11 @@ def in_office():
 
 
 def submitted(state, **kwargs):
-    return submit_job(a_submission(**kwargs), state)
+    """What a submission writes while nobody runs; the first one is planned for processor 0, as its first join would."""
+    records = submit_job(a_submission(**kwargs), state, Sightings())
+    if state.generation is not None:
+        return records
+    return (*records, *replan(after(state, records), ("0",)))
 
 
 def kinds(records):
@@ -92,8 +100,8 @@ def test_a_new_term_removes_what_its_predecessor_left_of_older_plans():
 
 
 def test_settings_that_are_no_more_are_removed_in_a_fixed_order():
-    extra = {"processor_id": "7", "task_hang_timeout_ms": "1", "job_id": "1", "local_store_dir": "/x"}
-    state = after(in_office(), submitted(in_office(), config=a_config(**extra), processor_ids=["0"]))
+    extra = {"task_hang_timeout_ms": "1", "job_id": "1", "job_shutdown_drain_ms": "1"}
+    state = after(in_office(), submitted(in_office(), config=a_config(**extra)))
 
     records = submitted(state)
 
@@ -120,7 +128,7 @@ def test_a_topic_of_ours_with_two_partitions_is_refused():
     topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
 
     with pytest.raises(TopicPolicyError, match="wanted 1 partition, found 2"):
-        submit_job(replace(command, own_topics=topics), in_office())
+        submit_job(replace(command, own_topics=topics), in_office(), Sightings())
 
 
 def test_a_stream_of_a_newer_format_is_not_led():
@@ -143,13 +151,14 @@ def test_an_input_that_returns_is_still_known_by_its_topic():
 
 
 def test_what_is_recorded_of_hosts_decides_where_a_task_goes_whose_processor_is_gone():
-    state = after(in_office(), submitted(in_office(), processor_ids=["0", "1"]))
+    state = after(in_office(), submitted(in_office()))
+    state = after(state, replan(state, ("0", "1")))
     gone = [planned.task_name for planned in state.plan if planned.processor_id == "1"]
     places = [LocalityPut(locality=ProcessorLocality(processor_id=f"{one}", host=f"host-{one}")) for one in (2, 3)]
     lost = TaskLocality(task_name=gone[0], processor_id="1", host="host-3")
 
     replanned = after(state, [*places, TaskLocalityPut(locality=lost)])
-    replanned = after(replanned, submitted(replanned, processor_ids=["0", "2", "3"]))
+    replanned = after(replanned, replan(replanned, ("0", "2", "3")))
 
     assert "3" == next(planned.processor_id for planned in replanned.plan if planned.task_name == gone[0])
 
@@ -159,7 +168,8 @@ def test_state_that_was_kept_once_binds_also_after_its_store_is_gone_from_the_co
     first = a_submission(config=stateful)
     changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
     state = in_office()
-    state = after(state, submit_job(replace(first, own_topics=(*first.own_topics, changelog)), state))
+    state = after(state, submit_job(replace(first, own_topics=(*first.own_topics, changelog)), state, Sightings()))
+    state = after(state, replan(state, ("0",)))
     state = after(state, submitted(state))  # The store is taken out...
 
     with pytest.raises(PartitionSchemeError, match="wanted a multiple of 4"):
@@ -194,8 +204,63 @@ def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
     config = a_config(job_systemstreampartition_grouper_factory="own:Ssps")
     command = replace(a_submission(config=config), groupers=Groupers(ssps=Ssps()))
 
-    state = after(in_office(), submit_job(command, in_office()))
+    state = after(in_office(), submit_job(command, in_office(), Sightings()))
+    state = after(state, replan(state, ("0",), command.groupers))
 
     assert ["all"] == [task.task_name for task in state.plan]
     assert "own:Ssps" == state.generation.scheme
-    assert () == submit_job(command, state)
+    assert () == submit_job(command, state, Sightings())
+
+
+# --- one configuration for all processors ---
+
+
+def test_what_belongs_to_one_process_is_neither_recorded_nor_compared():
+    config = a_config(
+        processor_id="7", local_store_dir="/x", job_coordinator_host="10.0.0.7", job_coordinator_port="8181"
+    )
+    state = after(in_office(), submitted(in_office()))
+
+    assert () == submitted(state, config=config)
+    assert () == differing_keys(state, config)
+
+
+def test_a_process_of_another_configuration_is_refused_by_the_names_of_its_keys_while_the_job_runs():
+    state = after(in_office(), submitted(in_office(), config=a_config(task_hang_timeout_ms="5")))
+    state = after(state, [ContainerPut(container=a_container(processor_id="3", host="host-c"))])
+    config = a_config(task_inputs="kafka.refunds", processor_id="9")
+
+    with pytest.raises(RejectedError) as refused:
+        check_joinable(state, config, running=["e1"])
+
+    assert "3 on host-c" in str(refused.value)
+    assert "task.hang.timeout.ms=(not set) instead of 5" in str(refused.value)
+    assert "task.inputs=kafka.refunds instead of kafka.orders" in str(refused.value)
+    assert "processor.id" not in str(refused.value)
+    assert ExitCode.REJECTED == refused.value.exit_code
+
+
+def test_a_changed_configuration_is_taken_while_nobody_runs():
+    state = after(in_office(), submitted(in_office()))
+
+    check_joinable(state, a_config(task_hang_timeout_ms="5"), running=[])
+    check_joinable(INITIAL, a_config(), running=["e1"])
+
+
+def test_a_changed_secret_is_no_other_configuration():
+    state = after(in_office(), submitted(in_office(), config=a_config(systems_kafka_client_sasl_password="a")))
+
+    assert () == differing_keys(state, a_config(systems_kafka_client_sasl_password="b"))
+
+
+def test_what_a_pattern_matches_is_no_setting_and_is_taken_in_while_the_job_runs():
+    raw = a_config(task_inputs="kafka.~orders.*")
+    resolved = resolve_inputs(raw, ["orders"])
+    state = after(in_office(), submitted(in_office(), config=resolved))
+    state = after(state, [ContainerPut(container=a_container())])
+    more = resolve_inputs(raw, ["orders", "orders2"])
+    seen = Sightings(last={"e1": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=Figures())})
+
+    assert () == differing_keys(state, raw) == differing_keys(state, more)
+    assert ("task.inputs",) == differing_keys(state, a_config(task_inputs="kafka.~orders"))
+    assert 8 == len(after(state, submit_job(a_submission(config=more), state, seen)).plan)

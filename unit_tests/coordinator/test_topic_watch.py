@@ -9,9 +9,10 @@ from samzapy.coordinator.commands import OwnTopicFound, TopicsLooked
 from samzapy.coordinator.status import status_json
 from samzapy.coordinator.topic_watch import specs_of, topics_of
 from samzapy.errors import TopicIdentityError
+from samzapy.model.container import ContainerPhase
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.plan.input_patterns import resolve_inputs
-from samzapy.testing.builders import a_config, a_submission, a_topic_found
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, a_topic_found
 from unit_tests.coordinator.world import World
 
 CLUSTER = Cluster(bootstrap_servers="b:9092", broker_count=1)
@@ -63,6 +64,8 @@ def service(world):
     service = world.coordinator()
     service.take_office()
     service.submit(a_submission(partition_counts={"kafka.orders": 2}))
+    world.queue.append(a_heartbeat())
+    service.run_once(0)
     return service
 
 
@@ -81,6 +84,8 @@ def test_all_topics_of_the_job_are_looked_at(service):
 
 def test_a_broadcast_input_is_looked_at_like_any_other(world, service):
     config = a_config(task_broadcast_inputs="kafka.rules#0")
+    world.queue.append(a_heartbeat(state=ContainerPhase.STOPPED))
+    service.run_once(0)
     service.submit(a_submission(config=config, partition_counts={"kafka.orders": 2}, cause="submit-2"))
 
     assert "rules" in topics_of(service.status().state)
@@ -178,6 +183,7 @@ def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is
     service.take_office()
     config = a_config(task_inputs="kafka.~orders.*")
     service.submit(a_submission(config=resolve_inputs(config, ["orders"]), partition_counts={"kafka.orders": 2}))
+    world.queue.append(a_heartbeat())
     topics = frozenset(["orders", "orders-late", "refunds", "__orders"])
 
     world.queue.append(replace(looked(service), topics=topics))

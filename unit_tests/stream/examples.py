@@ -27,6 +27,7 @@ from samzapy.stream.records import (
     ProgressPut,
     Record,
     Removed,
+    RunPut,
     SchemaPut,
     TaskLocalityPut,
     TermPut,
@@ -71,7 +72,14 @@ EXAMPLES: tuple[Record, ...] = (
         ssp_kbs=(_SSP_KB, SspKeyBucket.parse("kafka.clicks.3:1/4")),
         broadcast_ssps=(SystemStreamPartition.parse("kafka.rules.0"),),
     ),
-    GenerationPut(generation=5, factor=4, task_count=32, scheme="max"),
+    GenerationPut(
+        generation=5,
+        factor=4,
+        task_count=32,
+        scheme="max",
+        processor_ids=(ProcessorId("0"), ProcessorId("1")),
+    ),
+    RunPut(run_id="1767225600000-8f3a1b2c", ended=False),
     ContainerPut(
         container=Container(
             execution_id=_EXECUTION,

@@ -25,6 +25,7 @@ from samzapy.stream.records import (
     OwnTopicPut,
     PlannedTaskPut,
     ProgressPut,
+    RunPut,
     SchemaPut,
     TaskLocalityPut,
     TermPut,
@@ -93,7 +94,15 @@ records = st.one_of(
         ssp_kbs=st.lists(ssp_kbs, max_size=5).map(tuple),
         broadcast_ssps=st.lists(ssps, max_size=3).map(tuple),
     ),
-    st.builds(GenerationPut, generation=longs, factor=longs, task_count=longs, scheme=texts),
+    st.builds(
+        GenerationPut,
+        generation=longs,
+        factor=longs,
+        task_count=longs,
+        scheme=texts,
+        processor_ids=st.lists(processor_ids, max_size=3).map(tuple),
+    ),
+    st.builds(RunPut, run_id=texts, ended=st.booleans()),
     st.builds(
         ContainerPut,
         container=st.builds(

@@ -15,7 +15,7 @@ from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.routes import BODY_BYTES_MAX
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.errors import ConfigError
-from samzapy.testing.builders import a_submission
+from samzapy.testing.builders import a_heartbeat, a_submission
 from unit_tests.coordinator.test_heartbeats import BODY
 from unit_tests.coordinator.world import World
 
@@ -157,8 +157,11 @@ def test_heartbeats_reach_the_coordinator_and_status_shows_them(job):
     assert CLIENT.status(job.url, "another-1", 5000) is None
 
 
-def test_the_job_model_is_shown(job):
+def test_the_job_model_is_shown_once_there_is_one(job):
     job.lead()
+    assert 404 == job.ask("GET", "/jobModel")[0]
+    job.inbox.put(a_heartbeat())
+    job.service.run_once(0)
 
     status, model = job.ask("GET", "/jobModel")
 

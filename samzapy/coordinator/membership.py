@@ -1,0 +1,96 @@
+"""Which processors the job is planned for, and which run of the job it is.
+
+Theory. A processor is there while one of its executions lives. The plan in force names its members; where the two
+differ, somebody joined or left:
+
+- Who joins a running job waits `job.debounce.time.ms`, counted from the first that came, so that machines started
+  one after the other are planned for together and those that work pause once. The window does not move with
+  each new arrival: a processor that comes and goes for ever cannot keep the others waiting for ever.
+- Who is gone, drained or lost, keeps its tasks for `job.processor.grace.ms`, because what comes back under its
+  id has its state at hand. Then the others take over. Nothing is planned while nobody is there: the last plan stays
+  as it is, and who comes back first finds its tasks.
+- While no member is there, a plan is made at once for those who are: nobody works whom it could disturb, and who
+  is the only one should not wait for others that may never come.
+
+How long somebody was at odds with the plan is counted within a term (`Sightings.at_odds`): a coordinator that takes
+over waits again, which delays a plan and never makes a wrong one.
+
+A *run* (seed 001) begins when the job is handed in, and again with the first processor that joins after all had
+left. Leaving is saying so: the run ends when the last living container says that it stopped. A crash is no leaving,
+so a failover, a container that restarts, a change of the plan and a power cut all continue the run. State,
+checkpoints and locality of a streaming job know nothing of runs and go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from samzapy.coordinator.commands import ReviewMembers
+from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.planning import replan
+from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, uncommitted
+from samzapy.model.job import ProcessorId
+from samzapy.stream.records import CoordinatorRecord, RunPut
+
+
+def review_members(
+    command: ReviewMembers, state: CoordinatorState, seen: Sightings
+) -> tuple[tuple[CoordinatorRecord, ...], str]:
+    """The run that begins and the plan that is due; and what led to them, for the audit."""
+    run = _begin_run(command, state)
+    state = evolve(state, uncommitted(run))
+    members = _members_due(command, state, seen)
+    if members is None:
+        return run, f"run {command.run_id_next}"
+    before = () if state.generation is None else state.generation.processor_ids
+    return (*run, *replan(state, members, command.groupers)), _change_text(before, members)
+
+
+def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Sightings:
+    """`seen`, with who is at odds with the plan and since when."""
+    at_odds = _at_odds(command, state, seen)
+    return seen if at_odds == seen.at_odds else replace(seen, at_odds=at_odds)
+
+
+def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
+    """Those that have an execution which may work."""
+    return frozenset(container.processor_id for container in state.containers.values() if container.phase in LIVING)
+
+
+def _begin_run(command: ReviewMembers, state: CoordinatorState) -> tuple[RunPut, ...]:
+    begins = bool(state.config) if state.run is None else state.run.ended and bool(living_processors(state))
+    return (RunPut(run_id=command.run_id_next, ended=False),) if begins else ()
+
+
+def _members_due(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> tuple[ProcessorId, ...] | None:
+    """For whom to plan now; None while the plan in force stays."""
+    living = living_processors(state)
+    if state.run is None or not living:
+        return None
+    planned = frozenset(() if state.generation is None else state.generation.processor_ids)
+    if not planned & living:
+        return sorted_processors(living)
+    at_odds = _at_odds(command, state, seen)
+
+    def are_due(processors: Iterable[ProcessorId], wait_ms: int) -> frozenset[ProcessorId]:
+        return frozenset(found for found in processors if command.now_ms - at_odds[found] >= wait_ms)
+
+    left = are_due(planned - living, command.grace_ms)
+    if not left and not are_due(living - planned, command.debounce_ms):
+        return None
+    return sorted_processors((planned - left) | living)
+
+
+def _at_odds(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Mapping[ProcessorId, int]:
+    living = living_processors(state)
+    planned = frozenset(() if state.generation is None else state.generation.processor_ids)
+    # While nobody is there, nobody is missed: who begins a run waits for the others of the last one.
+    at_odds = living ^ planned if living else frozenset()
+    return {found: seen.at_odds.get(found, command.now_ms) for found in sorted_processors(at_odds)}
+
+
+def _change_text(before: Iterable[ProcessorId], after: Iterable[ProcessorId]) -> str:
+    joined, left = (sorted_processors(set(a) - set(b)) for a, b in ((after, before), (before, after)))
+    said = [f"{what} {', '.join(who)}" for what, who in (("joined", joined), ("left", left)) if who]
+    return f"members: {'; '.join(said)}"

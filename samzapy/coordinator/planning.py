@@ -1,0 +1,142 @@
+"""The plan as records: made for some processors out of what the log says, and put in force.
+
+Theory. Everything that a plan depends on stands on the log: the configuration as recorded, the inputs' partitions,
+the plan before. So whoever leads plans alike, and a change of the members needs nothing but their ids. Records are
+the difference to the plan in force; within them the tasks come before the `generation` record that makes them
+effective, and the tombstones of other plans after it (every beginning of a transaction is harmless).
+
+No generation number is used twice, so an unfinished plan's records stay until a later generation is effective; they
+hold its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from samzapy.config import parse_recorded
+from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
+from samzapy.model.job import JobModel, ProcessorId
+from samzapy.model.topics import changelog_topic
+from samzapy.plan.groupers import NO_GROUPERS, Groupers
+from samzapy.plan.job_plan import plan_job
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.keys import key_of
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    CoordinatorRecord,
+    GenerationPut,
+    PlannedTaskPut,
+    Removed,
+)
+
+
+def plan_of(
+    state: CoordinatorState,
+    processor_ids: Sequence[ProcessorId],
+    groupers: Groupers,
+    *,
+    before: CoordinatorState | None = None,
+) -> JobModel:
+    """The plan that the recorded configuration and inputs make for `processor_ids`, under the next number.
+
+    Args:
+        groupers: the job's own, if it has any; code is not recorded, so they come in with a command.
+        before: the state before a submission of which `state` has the configuration and the inputs.
+
+    Raises:
+        PartitionSchemeError: the inputs changed so that keyed state would be left behind.
+        ConfigError: a grouper of the job's own, or a broadcast input, is not as it must be.
+    """
+    return plan_job(
+        parse_recorded(state.config),
+        {stream: found.partition_count for stream, found in state.inputs.items()},
+        job_model(before or state),
+        processor_ids,
+        generation=1 + max((0, *generations(state))),
+        changelog_partitions=state.changelog_partitions,
+        locality=locality_of(state),
+        groupers=groupers,
+        keeps_state=keeps_state(before or state),
+    )
+
+
+def replan(
+    state: CoordinatorState,
+    processor_ids: Sequence[ProcessorId],
+    groupers: Groupers = NO_GROUPERS,
+    *,
+    before: CoordinatorState | None = None,
+) -> tuple[CoordinatorRecord, ...]:
+    """Put the plan for `processor_ids` in force, if it is another than the one in force. As `plan_of`."""
+    plan = plan_of(state, processor_ids, groupers, before=before)
+    return tuple(_records(plan, tuple(processor_ids), state))
+
+
+def keeps_state(state: CoordinatorState) -> bool:
+    """Whether there was ever a store. One that was taken out of the configuration has its changelog still, and
+    might come back: its entries must not be in another task by then."""
+    of_changelog = changelog_topic(f"{state.job.job_name}-{state.job.job_id}", "") if state.job is not None else None
+    return any(key.startswith("stores.") for key in state.config) or any(
+        of_changelog is not None and name.startswith(of_changelog) for name in state.own_topics
+    )
+
+
+def _records(
+    plan: JobModel, processor_ids: tuple[ProcessorId, ...], state: CoordinatorState
+) -> Iterable[CoordinatorRecord]:
+    in_force, scheme = state.generation, parse_recorded(state.config).grouping
+    wanted = planned_tasks(plan)
+    if (
+        in_force is not None
+        and (in_force.scheme, in_force.processor_ids) == (scheme, processor_ids)
+        and wanted == tuple(replace(planned, generation=plan.generation) for planned in state.plan)
+    ):
+        return
+    for task in plan.tasks:
+        base = TaskNameParts.parse(task.name).base_name
+        if base not in state.changelog_partitions:
+            yield ChangelogPartitionPut(task_name=base, partition=task.changelog_partition)
+    yield from wanted
+    yield GenerationPut(
+        generation=plan.generation,
+        factor=1,
+        task_count=len(plan.tasks),
+        scheme=scheme,
+        processor_ids=processor_ids,
+    )
+    yield from plan_tombstones(state, generations(state))
+
+
+def planned_tasks(plan: JobModel) -> tuple[PlannedTaskPut, ...]:
+    """The tasks of `plan` as records."""
+    found = [
+        PlannedTaskPut(
+            generation=plan.generation,
+            task_name=task.name,
+            partition_id=task.partition_id,
+            mode=task.mode.value,
+            processor_id=container.processor_id,
+            changelog_partition=task.changelog_partition,
+            ssp_kbs=task.ssp_kbs,
+            broadcast_ssps=task.broadcast_ssps,
+        )
+        for container in plan.containers
+        for task in container.tasks
+    ]
+    return tuple(sorted(found, key=lambda planned: (planned.partition_id, planned.task_name)))
+
+
+def generations(state: CoordinatorState) -> tuple[int, ...]:
+    """Every generation number that the log knows, finished or not."""
+    found = {generation for generation, _ in state.planned_tasks}
+    if state.generation is not None:
+        found.add(state.generation.generation)
+    return tuple(sorted(found))
+
+
+def plan_tombstones(state: CoordinatorState, numbers: Iterable[int]) -> tuple[Removed, ...]:
+    """Tombstones of the tasks of the plans with these `numbers`."""
+    wanted = frozenset(numbers)
+    found = [tombstone(planned) for (number, _), planned in state.planned_tasks.items() if number in wanted]
+    return tuple(sorted(found, key=key_of))

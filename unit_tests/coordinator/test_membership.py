@@ -1,0 +1,272 @@
+"""Who is planned for and when, and which run it is."""
+
+import pytest
+
+from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, ReviewMembers
+from samzapy.model.container import ContainerPhase
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission
+from unit_tests.coordinator.histories import Machine, a_term
+
+RUNNING, STOPPED = ContainerPhase.RUNNING, ContainerPhase.STOPPED
+DEBOUNCE_MS, GRACE_MS = 20_000, 30_000
+
+
+class Job(Machine):
+    """A machine whose processors come, go and are reviewed at given times; execution `1b` is of processor `1`."""
+
+    @classmethod
+    def submitted(cls, partitions=4):
+        job = cls()
+        job.step(a_term(0))
+        job.step(a_submission(partition_counts={"kafka.orders": partitions}))
+        return job
+
+    def at(self, now_ms, run_id="run-1"):
+        self.step(
+            ReviewMembers(now_ms=now_ms, debounce_ms=DEBOUNCE_MS, grace_ms=GRACE_MS, run_id_next=f"{run_id}-{now_ms}")
+        )
+        return self.members
+
+    @property
+    def members(self):
+        return None if self.state.generation is None else "".join(self.state.generation.processor_ids)
+
+    def comes(self, *executions):
+        for execution in executions:
+            self.step(a_heartbeat(execution, processor_id=execution[0], pid=ord(execution[0])))
+
+    def stops(self, *executions):
+        for execution in executions:
+            self.step(a_heartbeat(execution, processor_id=execution[0], pid=ord(execution[0]), state=STOPPED))
+
+    def crashes(self, *executions):
+        for execution in executions:
+            self.step(ContainerGone(execution, "gone"))
+            self.step(ExecutionFenced(execution, 1))
+
+    def fails_over(self):
+        self.seen = type(self.seen)(term_began_ms=0)
+
+    def tasks_of(self, processor):
+        return {planned.task_name[-1] for planned in self.state.plan if planned.processor_id == processor}
+
+
+def a_job_of(*executions):
+    job = Job.submitted()
+    job.comes(*executions)
+    job.at(0)
+    return job
+
+
+# --- joining ---
+
+
+def test_nothing_is_planned_before_somebody_is_there():
+    assert Job.submitted().at(99_999) is None
+
+
+def test_the_first_processor_is_planned_for_at_once():
+    job = Job.submitted()
+    job.comes("0a")
+
+    assert "0" == job.at(7)
+
+
+def test_those_that_come_together_first_are_planned_for_together():
+    assert "012" == a_job_of("1a", "0a", "2a").members
+
+
+def test_who_joins_a_running_job_is_planned_for_when_the_debounce_is_over():
+    job = a_job_of("0a")
+    job.comes("1a")
+
+    assert ["0", "0", "01"] == [job.at(now) for now in (1_000, 20_999, 21_000)]
+    assert (2, 2) == (len(job.tasks_of("0")), len(job.tasks_of("1")))
+
+
+def test_the_window_is_counted_from_the_first_that_joins_and_takes_all_that_came():
+    job = a_job_of("0a")
+    job.comes("1a")
+    job.at(1_000)
+    job.comes("2a")
+    job.at(15_000)
+    job.comes("3a")
+
+    assert ["0123", "0123"] == [job.at(now) for now in (21_000, 60_000)]
+    assert 2 == job.state.generation.generation
+
+
+def test_who_comes_and_goes_for_ever_keeps_nobody_waiting_for_ever():
+    job = a_job_of("0a")
+    job.comes("1a")
+    job.at(0)
+    for index in range(20):
+        job.comes(f"9{index}")
+        job.at(1_000 * index)
+        job.crashes(f"9{index}")
+
+    assert "01" == job.at(20_000)
+
+
+def test_who_was_gone_before_it_was_planned_for_changes_nothing():
+    job = a_job_of("0a")
+    job.comes("1a")
+    job.at(1_000)
+    job.crashes("1a")
+
+    assert "0" == job.at(90_000)
+    assert 1 == job.state.generation.generation
+
+
+def test_a_processor_that_gets_no_task_is_a_member_all_the_same():
+    job = Job.submitted(partitions=1)
+    job.comes("0a", "1a")
+
+    assert ["01", "01"] == [job.at(0), job.at(99_000)]
+    assert 1 == job.state.generation.generation
+
+
+def test_ids_are_in_the_order_of_their_numbers():
+    job = Job.submitted()
+    for processor in ("10", "9", "b"):
+        job.step(a_heartbeat(f"e{processor}", processor_id=processor))
+    job.at(0)
+
+    assert ("9", "b", "10") == job.state.generation.processor_ids
+
+
+# --- leaving ---
+
+
+@pytest.mark.parametrize("leaves", [Job.crashes, Job.stops])
+def test_who_is_gone_keeps_its_tasks_for_the_grace_and_then_loses_them_to_the_others(leaves):
+    job = a_job_of("0a", "1a")
+    mine = job.tasks_of("0")
+    leaves(job, "0a")
+
+    assert ["01", "01", "1"] == [job.at(now) for now in (5_000, 34_999, 35_000)]
+    assert mine < job.tasks_of("1")
+
+
+@pytest.mark.parametrize("leaves", [Job.crashes, Job.stops])
+def test_who_comes_back_within_the_grace_goes_on_with_its_tasks(leaves):
+    job = a_job_of("0a", "1a")
+    leaves(job, "0a")
+    job.at(5_000)
+    job.comes("0b")
+
+    assert "01" == job.at(90_000)
+    assert 1 == job.state.generation.generation
+
+
+def test_each_absence_has_a_grace_of_its_own():
+    job = a_job_of("0a", "1a")
+    job.crashes("0a")
+    job.at(5_000)
+    job.comes("0b")
+    job.at(20_000)
+    job.crashes("0b")
+
+    assert ["01", "01", "1"] == [job.at(now) for now in (21_000, 50_999, 51_000)]
+
+
+def test_the_last_plan_stays_when_nobody_is_left():
+    job = a_job_of("0a", "1a")
+    job.stops("0a", "1a")
+
+    assert "01" == job.at(999_000)
+
+
+def test_a_coordinator_that_takes_over_waits_again():
+    job = a_job_of("0a", "1a")
+    job.crashes("1a")
+    job.at(5_000)
+    job.fails_over()
+
+    assert ["01", "01", "0"] == [job.at(now) for now in (34_000, 63_999, 64_000)]
+
+
+# --- runs ---
+
+
+def run_of(job):
+    return None if job.state.run is None else (job.state.run.run_id, job.state.run.ended)
+
+
+def test_a_run_begins_when_the_job_is_handed_in():
+    job = Job()
+    job.step(a_term(0))
+    job.at(1)
+    assert run_of(job) is None
+
+    job.step(a_submission())
+    job.at(2)
+    assert ("run-1-2", False) == run_of(job)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda job: job.fails_over(),
+        lambda job: job.crashes("0a"),
+        lambda job: job.crashes("0a", "1a"),
+        lambda job: job.stops("0a"),
+        lambda job: (job.crashes("0a"), job.comes("0b")),
+        lambda job: (job.crashes("0a", "1a"), job.comes("7a")),
+        lambda job: (job.stops("0a"), job.crashes("1a"), job.comes("0b")),
+        lambda job: job.comes("2a"),
+        lambda job: job.step(a_submission(config=a_config(), partition_counts={"kafka.orders": 9})),
+    ],
+)
+def test_a_run_goes_on(happens):
+    job = a_job_of("0a", "1a")
+    before = run_of(job)
+    happens(job)
+    job.at(1_000)
+    job.at(99_000)
+
+    assert before == run_of(job)
+
+
+def test_a_run_ends_with_the_last_that_leaves_and_the_next_begins_with_the_first_that_joins():
+    job = a_job_of("0a", "1a")
+    job.stops("0a")
+    assert ("run-1-0", False) == run_of(job)
+    job.stops("1a")
+    job.at(50_000)
+    assert ("run-1-0", True) == run_of(job)
+
+    job.comes("1b")
+    job.at(60_000, run_id="run-2")
+
+    assert ("run-2-60000", False) == run_of(job)
+
+
+def test_in_a_new_run_who_comes_first_finds_its_tasks_and_those_of_the_others_wait_for_them():
+    job = a_job_of("0a", "1a", "2a")
+    job.stops("0a", "1a", "2a")
+    job.at(50_000)
+    job.comes("1b")
+
+    assert ["012", "012"] == [job.at(now) for now in (60_000, 89_999)]
+    job.comes("0b")
+    assert "01" == job.at(90_000)
+
+
+def test_in_a_new_run_of_other_processors_nobody_waits_for_those_of_the_last_one():
+    job = a_job_of("0a", "1a")
+    job.stops("0a", "1a")
+    job.comes("7a")
+
+    assert "7" == job.at(60_000, run_id="run-2")
+
+
+def test_who_is_the_only_one_there_waits_for_nobody_and_makes_room_for_who_comes_back():
+    job = a_job_of("0a")
+    job.crashes("0a")
+    job.comes("7a")
+    assert "7" == job.at(60_000)
+
+    job.comes("0b")
+
+    assert ["7", "07"] == [job.at(now) for now in (60_000, 80_000)]
