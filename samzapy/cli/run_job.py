@@ -67,9 +67,9 @@ def submit_command(
 
 
 def _without_secrets(overrides: Sequence[str]) -> list[str]:
-    """`--set` values as they may be shown."""
+    """`--set` values as they may be shown; what is not recorded, because it is one process's own, is no secret."""
     pairs = [override.partition("=") for override in overrides]
-    return [f"{key}={recorded_properties({key: value})[key]}" for key, _, value in pairs]
+    return [f"{key}={recorded_properties({key: value}).get(key, value)}" for key, _, value in pairs]
 
 
 def _environment() -> dict[str, str]:
