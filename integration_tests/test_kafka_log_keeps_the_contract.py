@@ -23,6 +23,7 @@ from samzapy.adapters.kafka.reading import (
     read_to_end,
 )
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
+from samzapy.config import MESSAGE_BYTES_MAX
 from samzapy.errors import (
     BrokerUnavailableError,
     FencedError,
@@ -280,6 +281,16 @@ def test_a_record_that_the_broker_refuses_lets_the_commit_fail_before_anything_i
     producer.abort()
     producer.close()
     assert list(read_to_end(connection, topic)) == []
+
+
+def test_a_producer_knows_the_largest_batch_that_a_topic_takes(connection: KafkaConnection, topic: str) -> None:
+    small = create_topic(connection, **{"max.message.bytes": "1000"})
+    producer = TransactionalProducer(connection, f"{topic}/w")
+
+    found = [producer.batch_bytes_max(name) for name in (small, topic, "nobody-made-this")]
+    producer.close()
+
+    assert [1000, MESSAGE_BYTES_MAX, None] == found
 
 
 def test_a_full_queue_is_waited_for(connection: KafkaConnection, topic: str) -> None:

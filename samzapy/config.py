@@ -338,7 +338,9 @@ _BROADCAST = re.compile(
 )
 MESSAGE_BYTES_MAX: Final = 1_048_588
 """The largest batch, and so the largest record, that a topic takes by default; librdkafka's own limit is lower."""
-_FRAME_BYTES = 1_024
+BATCH_BYTES: Final = 1_000_000
+"""The largest batch of several records that a producer sends, before it is compressed; below what a topic takes."""
+FRAME_BYTES: Final = 1_024
 """What a record's and a batch's own fields may take of that, generously."""
 # Passed on to clients and refused here: settings on which ownership, order or exactly-once rest.
 CLIENT_PROPERTIES_REFUSED: Final = (
@@ -478,7 +480,12 @@ class JobConfig:
     def record_bytes_max(self) -> int:
         """The largest record that may be sent: key, value and headers together."""
         limit = self.client_properties(self.default_system).get("message.max.bytes", MESSAGE_BYTES_MAX)
-        return max(0, int(limit) - _FRAME_BYTES)
+        return max(0, int(limit) - FRAME_BYTES)
+
+    @property
+    def batch_bytes(self) -> int:
+        """The largest batch of several records that producers send."""
+        return int(self.client_properties(self.default_system).get("batch.size", BATCH_BYTES))
 
     def offset_default(self, system_stream: str) -> str:
         """`oldest` or `upcoming`: where a partition of this stream is begun that was never read before."""
@@ -749,11 +756,12 @@ def _check_together(config: JobConfig) -> None:
             "local.store.dir: wanted a directory that is kept over restarts, because the job has stores "
             f"({', '.join(store.name for store in config.stores)}); found nothing"
         )
-    largest = config.client_properties(config.default_system).get("message.max.bytes", "0")
-    if not (largest.isascii() and largest.isdigit()):
-        raise ConfigError(
-            f"systems.{config.default_system}.client.message.max.bytes: wanted bytes (digits only), found {largest!r}"
-        )
+    client = config.client_properties(config.default_system)
+    for name in ("message.max.bytes", "batch.size"):
+        if not (client.get(name, "0").isascii() and client.get(name, "0").isdigit()):
+            raise ConfigError(
+                f"systems.{config.default_system}.client.{name}: wanted bytes (digits only), found {client[name]!r}"
+            )
     for name in config.client_properties(config.default_system):
         if name in CLIENT_PROPERTIES_REFUSED:
             raise ConfigError(

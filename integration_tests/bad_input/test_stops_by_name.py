@@ -32,6 +32,7 @@ def a_job(cluster: Cluster, directory: Path, *inputs: str, **settings: str) -> J
     )
     for stream in ("answers", "counts"):
         cluster.make(job.output(stream))
+    cluster.make(job.output("small"), settings={"max.message.bytes": "1000100"})
     return job
 
 
@@ -41,6 +42,7 @@ FAILING = {
     "raises": b"raise",
     "exits": b"exit",
     "sends-too-much": b"too-large",
+    "its-topic-takes-less": b"too-large-there",
     "goes-nowhere": b"elsewhere",
     "has-no-key": b"count",
     "is-no-json": b'{"a": NaN}',
@@ -95,11 +97,13 @@ def failed(cluster: Cluster, spark: WarmSpark, tmp_path_factory: pytest.TempPath
         ("raises", "key b'\\x00k': ValueError: the message said so\nTraceback (most recent call last):\n  File "),
         ("exits", "key b'\\x00k': SystemExit: the message said so\nTraceback"),
         ("sends-too-much", "wanted at most 1047564 bytes of key, value and headers, found 3000002; make it smaller"),
+        ("its-topic-takes-less", "an output to small-"),
+        ("its-topic-takes-less", "wanted at most 999076 bytes of key, value and headers, found 1000002"),
         ("goes-nowhere", "wanted the topic elsewhere-"),
         ("has-no-key", "key None: TaskError: store counts: wanted a message with a key, found one without"),
         ("is-no-json", "key b'\\x00k': SerdeError: serde json: NaN is not JSON"),
     ],
-    ids=[*FAILING],
+    ids=lambda word: word if word in FAILING else "",
 )
 def test_a_message_that_fails_stops_the_job_with_its_place_and_key(failed: Failed, what: str, words: str) -> None:
     assert ExitCode.TASK_FAILED == failed.first.code

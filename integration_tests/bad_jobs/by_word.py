@@ -31,6 +31,8 @@ def by_word(envelope, collector, context):
             collector.send(f"counts-{job}", b"%d" % count, key=envelope.key_bytes)
         case b"too-large":
             collector.send(f"answers-{job}", bytes(3_000_000), key=envelope.key_bytes)
+        case b"too-large-there":
+            collector.send(f"small-{job}", bytes(1_000_000), key=envelope.key_bytes)
         case b"elsewhere":
             collector.send(
                 f"elsewhere-{job}",

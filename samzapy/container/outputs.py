@@ -20,6 +20,8 @@ class Collector:
         # Set by the first output to a stream, and by each one that names a partition.
         self.must_be_checked = False
         self._config = config
+        # By topic; of one that was not asked yet the cluster's default.
+        self.record_bytes_max: dict[str, int] = {}
         self._record_bytes_max = config.record_bytes_max
         self._streams: dict[str, tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]] = {}
 
@@ -42,8 +44,9 @@ class Collector:
         pairs = None if headers is None else tuple(headers.items())
         if pairs:
             size = record_bytes(raw_key, raw_value, pairs)
-        if size > self._record_bytes_max:
-            raise TaskError(too_large(f"an output to {stream}", size, self._record_bytes_max))
+        if size > self.record_bytes_max.get(topic, self._record_bytes_max):
+            size_max = self.record_bytes_max.get(topic, self._record_bytes_max)
+            raise TaskError(too_large(f"an output to {stream}", size, size_max))
         self.bytes_sent += size
         self.held.append((topic, raw_key, raw_value, partition, pairs, timestamp_ms))
 

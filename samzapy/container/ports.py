@@ -37,6 +37,10 @@ class Producer(Protocol):
         """How many partitions a topic has; None when there is no such topic. Asks the cluster."""
         ...
 
+    def batch_bytes_max(self, topic: str) -> int | None:
+        """The largest batch a topic takes; None when we may not know. Asks the cluster."""
+        ...
+
     def flush(self) -> None:
         """Wait until everything produced is acknowledged; raises if anything was refused."""
         ...

@@ -20,14 +20,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from samzapy.config import JobConfig
+from samzapy.config import FRAME_BYTES, JobConfig
 from samzapy.container.keyed_state import Store, TaskState
 from samzapy.container.outputs import Collector
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.ports import TaskEnvironment as Environment
 from samzapy.container.record_size import record_bytes, too_large
 from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
-from samzapy.errors import LocalStateError, LostContainerError, MissingTopicError, ProducerError, TaskError
+from samzapy.errors import (
+    ConfigError,
+    LocalStateError,
+    LostContainerError,
+    MissingTopicError,
+    ProducerError,
+    TaskError,
+)
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.serde import serde_of
 from samzapy.model.ssp import SspKeyBucket
@@ -227,7 +234,7 @@ class TaskRunner:
                     self._check_outputs(transaction.producer)
             except (LocalStateError, ProducerError):
                 raise  # The disk's or the broker's fault, not the message's.
-            except MissingTopicError as error:
+            except (MissingTopicError, ConfigError) as error:
                 # The job's mistake, under every policy: as dead letters all messages would go there.
                 raise MessageFailed(f"{self._place(rows, index)}: {error}") from error
             except (Exception, SystemExit) as error:  # User code may raise anything; the policy decides.
@@ -250,9 +257,9 @@ class TaskRunner:
         return index + 1
 
     def _check_outputs(self, producer: Producer) -> None:
-        """Whether there are the topics, and the partitions, that the message in hand sends to."""
+        """Whether there are the topics, and the partitions, that the message in hand sends to, and they take it."""
         collector, counts = self.collector, self._partition_counts
-        for topic, _, _, partition, *_ in collector.held:
+        for topic, key, value, partition, headers, _ in collector.held:
             count = counts.get(topic)
             # Asked again before a partition is refused: topics grow.
             if count is None or (partition is not None and partition >= count):
@@ -262,10 +269,34 @@ class TaskRunner:
                         f"wanted the topic {topic} for its outputs, found no such topic; create it, or correct the name"
                     )
                 counts[topic] = count
+                collector.record_bytes_max[topic] = self._record_bytes_max(producer, topic)
+            size, size_max = record_bytes(key, value, headers or ()), collector.record_bytes_max[topic]
+            if size > size_max:
+                raise TaskError(too_large(f"an output to {topic}", size, size_max))
             if partition is not None and partition >= count:
                 raise TaskError(f"an output to {topic}: wanted a partition below {count}, found {partition}")
         # A stream that only failed messages have sent to so far is still to be asked for.
         collector.must_be_checked = not collector.topics() <= counts.keys()
+
+    def _record_bytes_max(self, producer: Producer, topic: str) -> int:
+        """The largest record that `topic` takes.
+
+        One that is too large for its topic, or stands in a batch that is, ends a transaction, and nobody can tell any
+        more which message it came from.
+
+        Raises:
+            ConfigError: the topic takes no batch as large as producers send.
+        """
+        config = self._plan.config
+        found = producer.batch_bytes_max(topic)
+        if found is None:
+            return config.record_bytes_max
+        if found < config.batch_bytes:
+            raise ConfigError(
+                f"wanted the topic {topic} to take batches of {config.batch_bytes} bytes, found max.message.bytes "
+                f"{found}; raise it, or set systems.{config.default_system}.client.batch.size to at most that"
+            )
+        return min(config.record_bytes_max, max(0, found - FRAME_BYTES))
 
     def _place(self, rows: Rows, index: int) -> str:
         return (
@@ -294,12 +325,19 @@ class TaskRunner:
             *((rows.headers[index] if rows.headers is not None else None) or ()),
         )
         topic = config.dead_letter_output.partition(".")[2]
-        size = record_bytes(key, value, headers)
-        if size > config.record_bytes_max:
-            raise MessageFailed(
-                f"{failed}\n{too_large(f'its dead letter to {topic}', size, config.record_bytes_max)}"
-            )
+        size, size_max = record_bytes(key, value, headers), self._dead_letter_bytes_max(producer, topic)
+        if size > size_max:
+            raise MessageFailed(f"{failed}\n{too_large(f'its dead letter to {topic}', size, size_max)}")
         producer.produce(topic, key, value, None, headers, rows.timestamps_ms[index])
+
+    def _dead_letter_bytes_max(self, producer: Producer, topic: str) -> int:
+        known = self.collector.record_bytes_max
+        if topic not in known:
+            try:
+                known[topic] = self._record_bytes_max(producer, topic)
+            except ConfigError as error:
+                raise MessageFailed(f"task.dead.letter.output: {error}") from error
+        return known[topic]
 
     def _commit(self, transaction: _Transaction, slot: SlotGuard, tally: _Tally) -> None:
         """Outputs, changelog and checkpoints by Kafka; then the local store; then the slot is clean."""

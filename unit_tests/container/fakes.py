@@ -79,6 +79,7 @@ class MemoryKafka:
     def __init__(self) -> None:
         self.topic_ids: dict[str, str] = {}
         self.absent: set[str] = set()
+        self.batch_bytes_max: dict[str, int | None] = {}
         self._partitions: dict[tuple[str, int], list[_Entry]] = {}
         self._offset_ends: Counter[tuple[str, int]] = Counter()
         self._epochs: Counter[str] = Counter()
@@ -213,6 +214,9 @@ class MemoryProducer:
 
     def partition_count(self, topic: str) -> int | None:
         return None if topic in self._kafka.absent else 4
+
+    def batch_bytes_max(self, topic: str) -> int | None:
+        return self._kafka.batch_bytes_max.get(topic, 1_048_588)
 
     def flush(self) -> None:
         for on_offset, offset in self._unacknowledged:

@@ -443,6 +443,86 @@ def test_an_output_topic_that_is_not_there_fails_the_task_and_makes_no_dead_lett
     assert ([], []) == (worker.outputs(), worker.kafka.committed("dead"))
 
 
+SMALL_BATCHES = {"systems_kafka_client_batch_size": "2000"}
+HELD = 2_000 - 1_024
+"""What a topic with max.message.bytes 2000 takes of key, value and headers."""
+
+
+def sends(length: int, **how: Any) -> Any:
+    """A JSON text of `length` bytes for each message, without a key."""
+    return lambda e, collector, x: collector.send("totals", "x" * (length - 2), **how)
+
+
+@pytest.mark.parametrize("sent_before", [0, 1])
+def test_an_output_that_its_topic_does_not_take_fails_the_message_alone_by_name(sent_before: int) -> None:
+    """The first output to a topic is looked at after `process`, the next ones in `send`."""
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        sends(10 if envelope.offset < sent_before else HELD + 1)(envelope, collector, context)
+
+    dead_letters = AWorker(process, config=a_job(**DEAD_LETTERS, **SMALL_BATCHES))
+    failing = AWorker(process, config=a_job(**SMALL_BATCHES))
+    for worker in (dead_letters, failing):
+        worker.kafka.batch_bytes_max["totals"] = 2_000
+    messages = [("a", 1)] * (sent_before + 1)
+
+    assert 1 == dead_letters.run(rows(*messages)).dead_letters
+    assert (
+        f"failed at kafka.orders.0 offset {sent_before}, key b'a': TaskError: an output to totals: wanted at most "
+        f"{HELD} bytes of key, value and headers, found {HELD + 1}; make it smaller, or raise max.message.bytes"
+    ) in failing.run(rows(*messages)).error
+
+
+def test_headers_count_and_what_fits_is_sent() -> None:
+    config = a_job(**SMALL_BATCHES)
+    fits, does_not = AWorker(sends(HELD), config=config), AWorker(sends(HELD, headers={"h": b""}), config=config)
+    for worker in (fits, does_not):
+        worker.kafka.batch_bytes_max["totals"] = 2_000
+
+    assert 1 == fits.run(rows(("a", 1))).records_out
+    assert f"found {HELD + 11}" in does_not.run(rows(("a", 1))).error
+
+
+def test_a_topic_whose_limit_nobody_may_see_takes_what_a_topic_takes_by_default() -> None:
+    worker = AWorker(sends(1_000_000))
+    worker.kafka.batch_bytes_max["totals"] = None
+
+    assert 1 == worker.run(rows(("a", 1))).records_out
+
+
+@pytest.mark.parametrize("topic", ["totals", "dead"])
+def test_a_topic_that_takes_no_batch_as_large_as_producers_send_is_named_under_every_policy(topic: str) -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        collector.send("totals", 1)
+        if topic == "dead":
+            raise ValueError("to the dead letters")
+
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS))
+    worker.kafka.batch_bytes_max[topic] = 500_000
+
+    report = worker.run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert (
+        f"wanted the topic {topic} to take batches of 1000000 bytes, found max.message.bytes 500000; raise it, or set "
+        "systems.kafka.client.batch.size to at most that"
+    ) in report.error
+    assert [] == worker.kafka.committed("dead")
+
+
+def test_a_dead_letter_that_its_topic_does_not_take_fails_the_task_by_name() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        raise ValueError("bad")
+
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS, **SMALL_BATCHES))
+    worker.kafka.batch_bytes_max["dead"] = 2_000
+
+    report = worker.run(rows(("a", "x" * 1_000)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert f"its dead letter to dead: wanted at most {HELD} bytes" in report.error
+
+
 def test_an_output_of_another_cluster_is_refused() -> None:
     config = a_job(systems_other_bootstrap_servers="h:1")
     worker = AWorker(lambda e, collector, x: collector.send("other.totals", 1), config=config)

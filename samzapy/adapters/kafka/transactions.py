@@ -26,8 +26,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
+from samzapy.config import BATCH_BYTES
 from samzapy.errors import ConfigError, FencedError, ProducerError, SamzapyError, TemporaryError
 from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
 
@@ -238,6 +240,22 @@ class TransactionalProducer:
                 return None
             time.sleep(_ASK_AGAIN_S)
 
+    def batch_bytes_max(self, topic: str) -> int | None:
+        """The largest batch that `topic` takes, compressed; None when this user may not see a topic's settings.
+
+        Raises:
+            ProducerError: nobody answered.
+        """
+        try:
+            found = KafkaAdmin(self._connection).look([topic])
+        except ConfigError as error:
+            _log.debug("the settings of %s are not known: %s", topic, error)
+            return None
+        except TemporaryError as error:
+            self._is_broken = True
+            raise ProducerError(str(error)) from error
+        return int(found[topic].settings["max.message.bytes"]) if topic in found else None
+
     def flush(self) -> None:
         """Wait until all records are written (`on_offset` is called by then).
 
@@ -377,7 +395,7 @@ def producer_settings(
     defaults = {
         # A batch per request of up to 1 MB (the broker's limit) at full speed, 5 ms when idle.
         "linger.ms": 5,
-        "batch.size": 1_000_000,
+        "batch.size": BATCH_BYTES,
         "batch.num.messages": 50_000,
         "compression.type": "lz4",
         # Bounds our memory; a full queue is back-pressure.
