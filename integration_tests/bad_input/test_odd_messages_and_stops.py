@@ -361,6 +361,17 @@ def test_a_second_start_of_a_running_processor_is_refused(running: Running, seco
     )
 
 
+def test_a_start_tells_how_far_it_is(running: Running, idle: Stopped) -> None:
+    told = [
+        *("starts Spark; that takes some seconds", "Spark is up after ", "granted: SystemStreamPartition_"),
+        *("query 1 starts after ", "the first micro-batch of query 1 ended after "),
+    ]
+    places = [idle.log.find(words) for words in told]
+
+    assert -1 not in places and sorted(places) == places, idle.log[-4000:]
+    assert f"this process leads {running.job.full_name}" in idle.log
+
+
 def test_sigterm_within_a_long_batch_ends_the_job_within_ten_seconds(second: tuple[Stopped, Ended]) -> None:
     stopped, _ = second
 

@@ -211,6 +211,18 @@ class Coordination:
                 self._on_end("the coordinator ended")
 
     def _one_round(self, candidate: Candidate, timeout_ms: int) -> None:
+        led = self._leads()
+        try:
+            self._try_one_round(candidate, timeout_ms)
+        finally:
+            if self._leads() != led:
+                what = "leads" if not led else "leads no longer"
+                _LOG.info("this process %s %s", what, self._config.job)
+
+    def _leads(self) -> bool:
+        return self._service is not None and self._service.leads
+
+    def _try_one_round(self, candidate: Candidate, timeout_ms: int) -> None:
         try:
             candidate.run_once(timeout_ms)
         except (TemporaryError, DeadlineError, ProducerError) as error:

@@ -149,7 +149,10 @@ class _Run:
         from samzapy.adapters.spark.session import open_session
         from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
 
+        begun_s = time.monotonic()
+        _LOG.info("processor %s of %s starts Spark; that takes some seconds", self.processor_id, self.config.job)
         session, cores = open_session(self.config.job, self.scratch_dir, jars)
+        _LOG.info("Spark is up after %.1f s with %d cores", time.monotonic() - begun_s, cores)
         drain = DrainRequest()
         install_handlers(session.sparkContext, drain)
         slots = DriverSlots(self.scratch_dir, cores)

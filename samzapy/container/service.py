@@ -60,6 +60,7 @@ _START_WAIT_MS = 30_000
 _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
 STARTS_WITHOUT_COMMIT_MAX = 3
+_TELL_EVERY_MS = 5000
 _BACK_OFF_MS = (200, 1000, 3000)
 
 
@@ -146,6 +147,7 @@ class ContainerService:
         self._routes: tuple[Route, ...] = ()
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._starts_without_commit = 0
+        self._first_batch_is_due = False
         self._failure = ""
         self._figures = _Figures()
         self._figures_at_ms = 0
@@ -281,6 +283,8 @@ class ContainerService:
     def _start(self, grants: Sequence[Grant]) -> bool:
         """Whether the query was started; not if the grants changed meanwhile."""
         ports = self._ports
+        begun_ms = ports.clock.monotonic_ms()
+        _LOG.info("granted: %s; bringing local state level", _some([grant.task_name for grant in grants]))
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
@@ -298,7 +302,7 @@ class ContainerService:
         self._check_identity()
         ssps = sorted({ssp_kb.ssp for ssp_kb in starts})
         check_bounds(starts, ports.topics.input_bounds(ssps, _START_WAIT_MS))
-        routes = tuple(route for grant in grants for route in self._restored(grant, starts))
+        routes = self._restored_all(grants, starts)
         plan = WorkPlan(
             config=self._config,
             execution_id=self._identity.execution_id,
@@ -317,8 +321,22 @@ class ContainerService:
         ports.query.start(plan, starts)
         self._state = "RUNNING"
         self._committed_at_ms = ports.clock.monotonic_ms()
+        self._first_batch_is_due = True
+        _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)
         self._publish()
         return True
+
+    def _restored_all(self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int]) -> tuple[Route, ...]:
+        """Bring local state level, task by task; tells how far it is while that takes long."""
+        routes: list[Route] = []
+        told_ms = self._ports.clock.monotonic_ms()
+        for number, grant in enumerate(grants):
+            now_ms = self._ports.clock.monotonic_ms()
+            if now_ms - told_ms >= _TELL_EVERY_MS:
+                told_ms = now_ms
+                _LOG.info("restoring local state: %d of %d tasks are level", number, len(grants))
+            routes.extend(self._restored(grant, starts))
+        return tuple(routes)
 
     def _restored(self, grant: Grant, starts: Mapping[SspKeyBucket, int]) -> Sequence[Route]:
         """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
@@ -355,7 +373,7 @@ class ContainerService:
                 f"last failure: {self._failure}. Unread are {self._unread()}"
             )
 
-    def _unread(self, count_max: int = 5) -> str:
+    def _unread(self) -> str:
         """Where the records stand that the query was to handle, in short."""
         ends = self._figures.ends
         found = [
@@ -363,8 +381,7 @@ class ContainerService:
             for ssp_kb, offset in sorted(self._starts.items())
             if ssp_kb.ssp not in ends or offset < ends[ssp_kb.ssp].offset_end
         ]
-        more = f" and {len(found) - count_max} more" if len(found) > count_max else ""
-        return ", ".join(found[:count_max]) + more
+        return _some(found)
 
     def _check_identity(self) -> None:
         """Raise TopicIdentityError when an input is not the topic any more that the coordinator recorded."""
@@ -399,6 +416,15 @@ class ContainerService:
 
     def _batch_done(self, done: BatchDone) -> None:
         self._figures.batches += 1
+        if self._first_batch_is_due:
+            self._first_batch_is_due = False
+            _LOG.info(
+                "the first micro-batch of query %d ended after %.1f s: %d records in, %d out",
+                self._query_number,
+                (self._ports.clock.monotonic_ms() - self._committed_at_ms) / 1000,
+                sum(report.records_in for report in done.reports),
+                sum(report.records_out for report in done.reports),
+            )
         for report in done.reports:
             self._figures.add(report)
         if any(report.commits for report in done.reports):
@@ -543,3 +569,9 @@ def _in_a_batch(start: BucketStart) -> tuple[bool, SspKeyBucket]:
     by the partition's number: so the old partitions of a stream that grew come before the new ones (design section 8).
     """
     return not start.ssp_kb.reader, start.ssp_kb
+
+
+def _some(names: Sequence[str], count_max: int = 5) -> str:
+    """The first few of a list that may be long."""
+    more = f" and {len(names) - count_max} more" if len(names) > count_max else ""
+    return ", ".join(names[:count_max]) + more

@@ -460,6 +460,46 @@ def test_a_container_without_traffic_does_not_hang() -> None:
     container.run(*[None] * 100)
 
 
+# --- what is told of it ---
+
+
+def test_a_start_tells_what_was_granted_how_far_the_state_is_and_what_the_first_batch_brought(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "samzapy.container.service")
+    container = AContainer()
+    bounds = container.topics.changelog_bounds
+
+    def slowly(store: str, partition: int) -> TopicBounds:
+        container.clock.advance(3000)
+        return bounds(store, partition)
+
+    container.topics.changelog_bounds = slowly  # type: ignore[method-assign]
+    container.run(None, a_batch(a_report()), a_batch(a_report()))
+
+    assert [
+        "granted: a, b; bringing local state level",
+        "query 1 starts after 6.0 s",
+        "the first micro-batch of query 1 ended after 0.2 s: 10 records in, 20 out",
+    ] == [record.getMessage() for record in caplog.records]
+
+
+def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "samzapy.container.restore")
+    caplog.set_level("INFO", "samzapy.container.service")
+    container = AContainer()
+    bounds = container.topics.changelog_bounds
+
+    def slowly(store: str, partition: int) -> TopicBounds:
+        container.clock.advance(5000)
+        return bounds(store, partition)
+
+    container.topics.changelog_bounds = slowly  # type: ignore[method-assign]
+    container.run(None)
+
+    assert "restoring local state: 1 of 2 tasks are level" in caplog.text
+
+
 # --- who may work ---
 
 
