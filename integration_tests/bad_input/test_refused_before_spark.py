@@ -15,6 +15,7 @@ from integration_tests.bad_input.kit import (
     BY_WORD,
     JOBS,
     PROPERTIES,
+    QUICK_JAVA,
     Cluster,
     Job,
     Message,
@@ -29,6 +30,8 @@ from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_sp
 from samzapy.stream.codec import encode
 from samzapy.stream.records import JobIdentityPut
 from samzapy.testing.broker import free_port
+from samzapy.testing.job_process import JobProcess
+from samzapy.testing.waiting import wait_until
 
 A_JOB = ("--config", str(PROPERTIES), "--set", "job.name=a", "--set", "task.inputs=kafka.b")
 AN_ADDRESS = ("--set", "systems.kafka.bootstrap.servers=127.0.0.1:1")
@@ -64,6 +67,19 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
     told = run_samzapy("run", str(BY_WORD), *A_JOB, "--set", "task.eror.policy=fail")
 
     told.refused(ExitCode.USAGE, "unknown config key task.eror.policy", "did you mean task.error.policy?")
+
+
+def test_sigterm_before_spark_is_up_ends_everything_with_143(tmp_path: Path) -> None:
+    nobody = {"job.name": "a", "task.inputs": "kafka.b", "systems.kafka.bootstrap.servers": "127.0.0.1:1"}
+    quick = ("--driver-java-options", QUICK_JAVA)
+    with JobProcess(
+        BY_WORD, log_dir=tmp_path, overrides={**nobody, "local.store.dir": str(tmp_path)}, spark_options=quick
+    ) as process:
+        process.start()
+        wait_until(lambda: process.driver() is not None, 120.0, "the Python driver")
+
+        assert 143 == process.terminate()
+        process.wait_gone(10.0)
 
 
 def test_a_properties_file_that_is_not_there_is_named() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +18,12 @@ import click
 
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.spark.java_properties import java_properties
+from samzapy.cli.signals import end_with_parent
 from samzapy.config import JobConfig, merge, parse_config, read_properties, recorded_properties
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
 from samzapy.task import is_loading_job_file, load_task_factory
 
+_INTERRUPTED = 128 + signal.SIGINT
 _QUIET_SPARK = ("spark.log.level=ERROR", "spark.ui.showConsoleProgress=false")
 
 
@@ -85,6 +88,7 @@ def run_job_file() -> None:
             "samzapy.run() was called while the job file was being loaded; put it under\n"
             '    if __name__ == "__main__":\n        samzapy.run()'
         )
+    end_with_parent()
     _log_to_stderr()
     try:
         job_file = _main_file()
@@ -97,6 +101,10 @@ def run_job_file() -> None:
     except SamzapyError as error:
         print(f"samzapy: {error}", file=sys.stderr, flush=True)
         _end(error.exit_code)
+    except KeyboardInterrupt:
+        # Once the job has begun, Ctrl-C drains it.
+        print("samzapy: interrupted before the job had begun", file=sys.stderr, flush=True)
+        _end(_INTERRUPTED)
     _end(ExitCode.OK)
 
 

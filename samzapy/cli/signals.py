@@ -3,6 +3,9 @@
 The pid that people know is that of spark-submit, which is the JVM: on SIGTERM it would be gone in a second, and
 Python with it. So the handler sits in the JVM (a `sun.misc.SignalHandler` that calls back into Python), and another
 in Python for signals that reach it directly. A second signal changes nothing: the drain is bounded anyway.
+
+Before the session is up there is nothing to drain, and the JVM's own handling stands: it ends at once, with 143 or 130,
+and Python with it (`end_with_parent`).
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 _LOG = logging.getLogger(__name__)
 _SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT}
@@ -54,6 +58,9 @@ class _JvmHandler:
 
 def install_handlers(context: SparkContext, request: DrainRequest) -> None:
     """Set the handlers in JVM and Python. Called after the SparkContext is up, which sets a SIGINT handler itself."""
+    # Imported here: watching over the parent is to begin before pyspark has been read.
+    from pyspark.java_gateway import ensure_callback_server_started
+
     gateway, jvm = context._gateway, context._jvm
     assert gateway is not None and jvm is not None, "a running SparkContext has a gateway"
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark types it not
@@ -66,6 +73,10 @@ def install_handlers(context: SparkContext, request: DrainRequest) -> None:
 def end_with_parent() -> None:
     """End this process at once when spark-submit's JVM is killed: an execution lives and dies as a whole."""
     parent = os.getppid()
+    port = os.environ.get("PYSPARK_GATEWAY_PORT")
+    if port is not None and not _listens(int(port)):
+        # It was gone before it was looked for, and the parent found is whoever inherited this process.
+        os._exit(137)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -73,3 +84,9 @@ def end_with_parent() -> None:
         os._exit(137)
 
     threading.Thread(target=watch, name="samzapy-parent-watch", daemon=True).start()
+
+
+def _listens(port: int) -> bool:
+    """Whether spark-submit's JVM is there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -36,7 +36,7 @@ from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemClock
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.job_location import location_of_this_processor
-from samzapy.cli.signals import DrainRequest, end_with_parent, install_handlers
+from samzapy.cli.signals import DrainRequest, install_handlers
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
@@ -80,7 +80,6 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     Raises:
         SamzapyError: with the exit code that the process ends with.
     """
-    end_with_parent()
     here = Here.now()
     connection = KafkaConnection(
         bootstrap_servers=config.bootstrap_servers(config.default_system),
