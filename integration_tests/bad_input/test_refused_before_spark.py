@@ -69,6 +69,16 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
     told.refused(ExitCode.USAGE, "unknown config key task.eror.policy", "did you mean task.error.policy?")
 
 
+def test_under_spark_submit_what_is_told_comes_out_on_stderr_alone() -> None:
+    spark_submit = str(Path(sys.executable).with_name("spark-submit"))
+    command = [spark_submit, "--driver-java-options", QUICK_JAVA, BY_WORD, *A_JOB, "--set", "task.eror.policy=fail"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert ExitCode.USAGE == ran.returncode
+    assert "samzapy: unknown config key task.eror.policy" in ran.stderr
+    assert "samzapy" not in ran.stdout
+
+
 def test_sigterm_before_spark_is_up_ends_everything_with_143(tmp_path: Path) -> None:
     nobody = {"job.name": "a", "task.inputs": "kafka.b", "systems.kafka.bootstrap.servers": "127.0.0.1:1"}
     quick = ("--driver-java-options", QUICK_JAVA)

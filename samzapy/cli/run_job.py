@@ -18,6 +18,7 @@ import click
 
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.spark.java_properties import java_properties
+from samzapy.cli.driver_stderr import real_stderr
 from samzapy.cli.signals import end_with_parent
 from samzapy.config import JobConfig, merge, parse_config, read_properties, recorded_properties
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
@@ -89,6 +90,7 @@ def run_job_file() -> None:
             '    if __name__ == "__main__":\n        samzapy.run()'
         )
     end_with_parent()
+    sys.stderr = real_stderr(os.environ)
     _log_to_stderr()
     try:
         job_file = _main_file()

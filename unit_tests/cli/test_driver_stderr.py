@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from samzapy.cli.driver_stderr import ForwardedStderr, real_stderr
+
+
+def test_what_is_written_is_there_once_it_is_flushed() -> None:
+    there: list[str] = []
+    stream = ForwardedStderr(lambda: there.append, io.StringIO())
+
+    print("first", file=stream, flush=True)
+    handler = logging.StreamHandler(stream)
+    handler.emit(logging.makeLogRecord({"msg": "second"}))
+
+    assert "first\nsecond\n" == "".join(there)
+
+
+def test_what_cannot_be_forwarded_comes_out_here() -> None:
+    def refuse(text: str) -> None:
+        raise ConnectionError("the JVM is gone")
+
+    def connect() -> Callable[[str], None]:
+        return refuse
+
+    own = io.StringIO()
+    stream = ForwardedStderr(connect, own)
+
+    stream.write("first\n")
+    stream.write("second\n")
+    stream.flush()
+
+    assert "first\nsecond\n" == own.getvalue()
+
+
+def test_a_stderr_of_its_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert real_stderr({}) is sys.stderr
+    # Here it is not the JVM of spark-submit that holds the other end.
+    assert real_stderr({"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "s"}) is sys.stderr
