@@ -294,6 +294,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "of the name stands for every stream it matches.",
     ),
     ConfigKey(
+        name="systems.<system>.streams.<stream>.samza.reset.offset",
+        choices=("true", "false"),
+        default="false",
+        meaning="true: each run of the job begins this stream where samza.offset.default says, whatever was read. "
+        "A run begins when the job is started after all its processors were stopped; a crash continues it.",
+    ),
+    ConfigKey(
         name="systems.<system>.client.<property>",
         meaning="A property of librdkafka (security.protocol); what Spark's source gets of it: docs/kafka-clients.md.",
     ),
@@ -491,6 +498,10 @@ class JobConfig:
         """`oldest` or `upcoming`: where a partition of this stream is begun that was never read before."""
         return self._stream_setting(system_stream, "samza.offset.default", "upcoming")
 
+    def resets_offset(self, system_stream: str) -> bool:
+        """Whether each run of the job begins this stream anew."""
+        return self._stream_setting(system_stream, "samza.reset.offset", "false") == "true"
+
     def key_serde(self, system_stream: str) -> str:
         return self._stream_setting(system_stream, "samza.key.serde", "bytes")
 
@@ -609,7 +620,7 @@ def parse_recorded(properties: Mapping[str, str]) -> JobConfig:
     return _typed({key.name: _value(key, properties) for key in KEYS if "<" not in key.name}, properties)
 
 
-_OF_INPUTS: Final = ("offset.default",)
+_OF_INPUTS: Final = ("offset.default", "reset.offset")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 
 SECRET: Final = "***"

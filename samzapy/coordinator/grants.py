@@ -140,6 +140,7 @@ def starts_of(
     *,
     offset_default_of: Mapping[SystemStreamPartition, str],
     accepted_losses: Sequence[AcceptedLoss],
+    epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
 ) -> tuple[tuple[BucketStart, ...], tuple[LossUsed, ...]]:
     """Where each bucket of a task is to begin (the start rule of design section 6, for all earlier owners).
 
@@ -149,6 +150,7 @@ def starts_of(
         accepted_losses: the operator's word for ranges that retention took. One counts only when it begins
             exactly where the bucket stands and reaches to what the topic still holds: a word given for an
             earlier loss does not cover a later one.
+        epoch_before_of: for SSPs that each run begins anew: grants up to this epoch are of earlier runs.
 
     Returns:
         A start for each SSPKb, and the losses that were used. A start outside what the topic holds, and not
@@ -164,7 +166,8 @@ def starts_of(
                 f"wanted the bounds of input {ssp_kb.ssp} for task {planned.task_name}, found no such partition; "
                 "was its topic deleted?"
             )
-        offset = _position(ssp_kb, by_epoch, read)
+        counted_after = (epoch_before_of or {}).get(ssp_kb.ssp, 0)
+        offset = _position(ssp_kb, [grant for grant in by_epoch if grant.epoch > counted_after], read)
         if offset is None:
             default = offset_default_of[ssp_kb.ssp]
             offset = bounds.offset_first if default == "oldest" else bounds.offset_end

@@ -60,7 +60,7 @@ def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
 
 def _begin_run(command: ReviewMembers, state: CoordinatorState) -> tuple[RunPut, ...]:
     begins = bool(state.config) if state.run is None else state.run.ended and bool(living_processors(state))
-    return (RunPut(run_id=command.run_id_next, ended=False),) if begins else ()
+    return (RunPut(run_id=command.run_id_next, ended=False, epoch_before=state.epoch),) if begins else ()
 
 
 def _members_due(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> tuple[ProcessorId, ...] | None:

@@ -428,6 +428,7 @@ class CoordinatorService:
                 read,
                 offset_default_of=self._offset_defaults(planned),
                 accepted_losses=self._config.accepted_losses,
+                epoch_before_of=self._begun_anew(planned),
             )
             found.append(
                 StartsResolved(
@@ -447,6 +448,14 @@ class CoordinatorService:
 
     def _offset_defaults(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, str]:
         return {ssp_kb.ssp: self._offset_default(ssp_kb.ssp) for ssp_kb in planned.positions}
+
+    def _begun_anew(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, int]:
+        """The SSPs of which what earlier runs read does not count, and where those runs' epochs end."""
+        run = self._known.state.run
+        ssps = {
+            ssp_kb.ssp for ssp_kb in planned.positions if self._config.resets_offset(str(ssp_kb.ssp.system_stream))
+        }
+        return {} if run is None else dict.fromkeys(ssps, run.epoch_before)
 
     def _offset_default(self, ssp: SystemStreamPartition) -> str:
         """A partition that was added while the job ran is read from its beginning, whatever the default."""

@@ -136,10 +136,14 @@ class GenerationPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPut:
-    """`run`: the run of the job (seed 001), from its first processor to the last that leaves; `run_id` as Samza's."""
+    """`run`: the run of the job (seed 001), from its first processor to the last that leaves; `run_id` as Samza's.
+
+    Grants up to `epoch_before` are of earlier runs.
+    """
 
     run_id: str
     ended: bool
+    epoch_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,15 @@ PLANNED = PlannedTaskPut(
 
 
 def resolved(
-    *, grants=(), checkpoint=None, progress=None, bounds=(0, 100), default="oldest", losses=(), planned=PLANNED
+    *,
+    grants=(),
+    checkpoint=None,
+    progress=None,
+    bounds=(0, 100),
+    default="oldest",
+    losses=(),
+    planned=PLANNED,
+    begun_anew_after=None,
 ):
     """Start and losses; `checkpoint` and `progress` are (epoch, offset_next)."""
     starts, used = starts_of(
@@ -165,6 +173,7 @@ def resolved(
         ),
         offset_default_of={an_ssp(): default},
         accepted_losses=[AcceptedLoss(ssp_kb=text, offset_from=a, offset_to=b) for text, a, b in losses],
+        epoch_before_of={} if begun_anew_after is None else {an_ssp(): begun_anew_after},
     )
     return starts[0].offset_next, used
 
@@ -204,6 +213,18 @@ def test_a_rewind_wins_over_what_was_reached_before_it():
     grants = [a_grant(epoch=1, offset_next=0), a_grant(epoch=2, offset_next=7)]
 
     assert (7, ()) == resolved(grants=grants[::-1], checkpoint=(1, 70))
+
+
+@pytest.mark.parametrize(("begun_anew_after", "start"), [(None, 70), (2, 70), (3, 10), (4, 10)])
+def test_what_earlier_runs_read_does_not_count_for_a_stream_that_each_run_begins_anew(begun_anew_after, start):
+    found = resolved(
+        grants=[a_grant(epoch=3, offset_next=5)],
+        checkpoint=(3, 70),
+        bounds=(10, 90),
+        begun_anew_after=begun_anew_after,
+    )
+
+    assert (start, ()) == found
 
 
 def test_a_start_outside_what_the_topic_holds_is_left_for_the_container_to_name():

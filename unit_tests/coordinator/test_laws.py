@@ -72,7 +72,7 @@ PUTS = st.one_of(
         scheme=st.just("max"),
         processor_ids=st.tuples(NAMES),
     ),
-    st.builds(r.RunPut, run_id=NAMES, ended=st.booleans()),
+    st.builds(r.RunPut, run_id=NAMES, ended=st.booleans(), epoch_before=SMALL),
     st.builds(
         r.ContainerPut,
         container=st.builds(

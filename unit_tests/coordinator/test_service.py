@@ -626,3 +626,32 @@ def test_l4_a_successor_knows_everything_its_predecessor_committed():
 
 def test_l4_the_mutant_that_replays_before_it_fences_misses_a_record():
     assert not succeeds_in_the_gap(ReplaysBeforeItFences)
+
+
+def granted_starts(service):
+    newest = service.status().state.grants_sorted[-4:]
+    return [start.offset_next for grant in newest for start in grant.starts]
+
+
+@pytest.mark.parametrize(("reset", "starts"), [("true", [0, 0, 0, 0]), ("false", [30, 0, 0, 0])])
+def test_a_stream_that_is_reset_is_begun_anew_by_each_run_and_by_nothing_else(reset, starts):
+    world = World(config=a_config(systems_kafka_streams_orders_samza_reset_offset=reset))
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    state = service.status().state
+    epoch = next(grant.epoch for grant in state.grants_sorted if grant.task_name.endswith("orders.0"))
+    world.checkpoints[an_ssp_kb()] = Checkpoint(
+        ssp_kb=an_ssp_kb(), offset_next=30, epoch=epoch, task_name="t", execution_id="e1"
+    )
+
+    # A crash continues the run.
+    world.alive[100] = False
+    world.clock.advance(1_000)
+    hears(world, service, a_heartbeat("e2", pid=200))
+    assert [30, 0, 0, 0] == granted_starts(service)
+    # All stop, and one comes back.
+    hears(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
+    hears(world, service, a_heartbeat("e3", pid=300))
+
+    assert {"e3"} == {owner for owner, _ in owners(service).values()}
+    assert starts == granted_starts(service)

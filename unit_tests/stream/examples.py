@@ -79,7 +79,7 @@ EXAMPLES: tuple[Record, ...] = (
         scheme="max",
         processor_ids=(ProcessorId("0"), ProcessorId("1")),
     ),
-    RunPut(run_id="1767225600000-8f3a1b2c", ended=False),
+    RunPut(run_id="1767225600000-8f3a1b2c", ended=False, epoch_before=98),
     ContainerPut(
         container=Container(
             execution_id=_EXECUTION,

@@ -102,7 +102,7 @@ records = st.one_of(
         scheme=texts,
         processor_ids=st.lists(processor_ids, max_size=3).map(tuple),
     ),
-    st.builds(RunPut, run_id=texts, ended=st.booleans()),
+    st.builds(RunPut, run_id=texts, ended=st.booleans(), epoch_before=longs),
     st.builds(
         ContainerPut,
         container=st.builds(
