@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from samzapy.config import parse_recorded
+from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
+from samzapy.errors import TopicPolicyError
 from samzapy.model.job import JobModel, ProcessorId
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
@@ -47,9 +48,11 @@ def plan_of(
     Raises:
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
         ConfigError: a grouper of the job's own, or a broadcast input, is not as it must be.
+        TopicPolicyError: a changelog has no partition for a task.
     """
-    return plan_job(
-        parse_recorded(state.config),
+    config = parse_recorded(state.config)
+    plan = plan_job(
+        config,
         {stream: found.partition_count for stream, found in state.inputs.items()},
         job_model(before or state),
         processor_ids,
@@ -59,6 +62,8 @@ def plan_of(
         groupers=groupers,
         keeps_state=keeps_state(before or state),
     )
+    _refuse_small_changelogs(plan, config, state)
+    return plan
 
 
 def replan(
@@ -71,6 +76,21 @@ def replan(
     """Put the plan for `processor_ids` in force, if it is another than the one in force. As `plan_of`."""
     plan = plan_of(state, processor_ids, groupers, before=before)
     return tuple(_records(plan, tuple(processor_ids), state))
+
+
+def _refuse_small_changelogs(plan: JobModel, config: JobConfig, state: CoordinatorState) -> None:
+    """A changelog has as many partitions as the inputs have. That is enough, unless tasks came and went before there
+    was a store: their numbers, which are changelog partitions, are not given again."""
+    needed = 1 + max((task.changelog_partition for task in plan.tasks), default=-1)
+    for store in config.stores:
+        topic = changelog_topic(config.job, store.name)
+        found = state.own_topics.get(topic)
+        if found is not None and found.partition_count < needed:
+            raise TopicPolicyError(
+                f"wanted the topic {topic} with {needed} partitions, because the job had as many tasks since it was "
+                f"created, found {found.partition_count}. Mend it with: kafka-topics.sh --bootstrap-server HOST:PORT "
+                f"--alter --topic {topic} --partitions {needed}"
+            )
 
 
 def keeps_state(state: CoordinatorState) -> bool:

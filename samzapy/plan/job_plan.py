@@ -108,7 +108,7 @@ def _broadcast_ssps(
                     f"{len(there)}; name partitions below that, or the whole stream without #"
                 )
             found.append(there[partition])
-    return tuple(sorted(found))
+    return tuple(found)
 
 
 def _reads_everything_everywhere(config: JobConfig) -> bool:

@@ -212,6 +212,23 @@ def test_a_job_s_own_grouper_plans_and_is_recorded_by_its_name():
     assert () == submit_job(command, state, Sightings())
 
 
+def test_a_changelog_without_a_partition_for_a_task_is_refused_with_the_command_that_adds_it():
+    """Tasks came and went while there was no store, so the numbers of those there are lie above the count of inputs."""
+    state = after(in_office(), submitted(in_office()))
+    for scheme in ("cogroup", "max"):
+        state = after(state, submitted(state, config=a_config(task_partition_scheme=scheme)))
+    config = a_config(stores_seen_msg_serde="json", local_store_dir="/data", task_partition_scheme="cogroup")
+    asked = a_submission(config=config)
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=7)
+
+    with pytest.raises(
+        TopicPolicyError, match=r"changelog-flights-1-seen with 8 partitions.*found 7.*--partitions 8"
+    ):
+        submit_job(replace(asked, own_topics=(*asked.own_topics, changelog)), state, Sightings())
+    grown = replace(changelog, partition_count=8)
+    assert submit_job(replace(asked, own_topics=(*asked.own_topics, grown)), state, Sightings())
+
+
 # --- one configuration for all processors ---
 
 

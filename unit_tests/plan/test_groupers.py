@@ -70,13 +70,14 @@ def an_ssp_of(partition):
 
 
 def test_what_a_grouper_does_to_its_arguments_changes_nothing():
-    def spoiled(previous, ssps):
+    def forgetful(previous, ssps):
         previous.clear()
-        return halves(previous, ssps)
+        return {"high": ssps[:2], "low": ssps[2:]}
 
     before = planned(Ssps(halves), **STORE)
 
-    assert before.tasks == planned(Ssps(spoiled), previous=before, **STORE).tasks
+    with pytest.raises(PartitionSchemeError, match="wanted it in task low"):
+        planned(Ssps(forgetful), previous=before, **STORE)
 
 
 @pytest.mark.parametrize(
