@@ -1,7 +1,8 @@
 """A process that dies between any two effects, any number of times: everything exactly once, in order, sums right.
 
 One task keeps a running sum per key, so each of its outputs depends on every message of the key before it: a message
-lost, doubled or out of order shows in the values and not only in their number. The start procedure is the real one
+lost, doubled or out of order shows in the values and not only in their number. It reads one input, or two whose
+messages share the sums. The start procedure is the real one
 (`restore.bring_level`, the start rule) on what the Kafka in memory shows. The last tests take one safeguard away each
 and see it go wrong.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,7 @@ from samzapy.container.worker import TaskRunner, TransactionLimits
 from samzapy.errors import ProducerError
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import decode
@@ -45,6 +48,8 @@ from unit_tests.container.fakes import (
 from unit_tests.container.worlds import SSP_KB, TASK, a_job, a_plan, sum_up
 
 CONFIG = a_job()
+ONE_INPUT = (SSP_KB,)
+TWO_INPUTS = (SSP_KB, SspKeyBucket.parse("kafka.refunds.0:0/1"))
 CRASH_POINTS = ("before-begin", "after-produce", "before-commit", "after-kafka-commit", "after-local-commit")
 # Places inside the effects themselves: the commit request on its way, and the local commit (of a restore too).
 ENDS = (*CRASH_POINTS, "kafka-commit", "local-commit", "unknown-committed", "unknown-aborted")
@@ -91,8 +96,9 @@ class Life:
 class World:
     """The job, its cluster and its hosts. The methods that a mutant changes are seams, and nothing else is."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], inputs: Sequence[SspKeyBucket] = ONE_INPUT) -> None:
         self.messages = messages
+        self.inputs = inputs
         self.kafka = MemoryKafka()
         self.deaths: list[str] = []
         self.disks = [MemoryStateDirectory("host-0"), MemoryStateDirectory("host-1")]
@@ -103,8 +109,12 @@ class World:
             generation=1,
             partition_id=0,
             changelog_partition=0,
-            starts=(BucketStart(ssp_kb=SSP_KB, offset_next=0),),
+            starts=tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in inputs),
         )
+
+    def route_of(self, message: Message) -> int:
+        """The input that a message stands in, by its index."""
+        return message.offset % len(self.inputs)
 
     def run(self, lives: Sequence[Life]) -> None:
         for life in (*lives, Life()):
@@ -120,11 +130,11 @@ class World:
         self.fence()
         if life.moved:
             self.move()
-        start, environment = self.start(self.disks[life.host], crash_points)
+        starts, environment = self.start(self.disks[life.host], crash_points)
         slot = self.slot(crash_points)
         if life.end.startswith("unknown"):
             slot.producer().commit_fails = life.end
-        self.consume(life, start, environment, slot, crash_points)
+        self.consume(life, starts, environment, slot, crash_points)
 
     def fence(self) -> None:
         self.kafka.init(self.transactional_id)
@@ -136,22 +146,24 @@ class World:
     def move(self) -> None:
         """What the coordinator does: another execution, another epoch, and the start computed from all of record."""
         epoch = self.grant.epoch + 1
-        start = starts_of([self.grant], self.positions())[SSP_KB]
+        starts = starts_of([self.grant], self.positions())
         self.grant = replace(
             self.grant,
             epoch=epoch,
             execution_id=ExecutionId(f"e{epoch}"),
-            starts=(BucketStart(ssp_kb=SSP_KB, offset_next=start),),
+            starts=tuple(BucketStart(ssp_kb=ssp_kb, offset_next=starts[ssp_kb]) for ssp_kb in self.inputs),
         )
 
-    def start(self, disk: MemoryStateDirectory, crash_points: CrashAt) -> tuple[int, MemoryEnvironment]:
+    def start(
+        self, disk: MemoryStateDirectory, crash_points: CrashAt
+    ) -> tuple[Mapping[SspKeyBucket, int], MemoryEnvironment]:
         starts = starts_of([self.grant], self.positions())
         disk.crash_points = crash_points
         environment = bring_level(
             disk, topics=self.topics(), grant=self.grant, starts=starts, config=CONFIG, boot_id="boot-a", now_ms=0
         )
         assert isinstance(environment, MemoryEnvironment)
-        return starts[SSP_KB], environment
+        return starts, environment
 
     def positions(self) -> Positions:
         topic = checkpoint_topic(CONFIG.job)
@@ -164,11 +176,17 @@ class World:
         return MemorySlot(self.kafka, self.transactional_id, crash_points=crash_points)
 
     def consume(
-        self, life: Life, start: int, environment: MemoryEnvironment, slot: MemorySlot, crash_points: CrashAt
+        self,
+        life: Life,
+        starts: Mapping[SspKeyBucket, int],
+        environment: MemoryEnvironment,
+        slot: MemorySlot,
+        crash_points: CrashAt,
     ) -> None:
+        plan = a_plan(CONFIG, epoch=self.grant.epoch, execution_id=self.grant.execution_id, ssp_kbs=self.inputs)
         runner = TaskRunner(
-            plan=a_plan(CONFIG, epoch=self.grant.epoch, execution_id=self.grant.execution_id),
-            routes=[0],
+            plan=plan,
+            routes=range(len(self.inputs)),
             task=LoadedTask(process=sum_up, init=None, close=None),
             environment=environment,
             limits=TransactionLimits(
@@ -176,34 +194,51 @@ class World:
             ),
             crash_points=crash_points,
         )
-        done = sum(message.offset < start for message in self.messages)
-        for first in range(max(0, done - life.replayed), len(self.messages), life.batch):
-            batch = self.messages[first : first + life.batch]
-            chunks = [_rows(batch[index : index + life.chunk]) for index in range(0, len(batch), life.chunk)]
+        done = [m for m in self.messages if m.offset < starts[self.inputs[self.route_of(m)]]]
+        left = [m for m in self.messages if m not in done]
+        delivered = sorted([*done[max(0, len(done) - life.replayed) :], *left], key=_offset)
+        for first in range(0, len(delivered), life.batch):
+            batch = sorted(delivered[first : first + life.batch], key=lambda m: (self.route_of(m), m.offset))
+            chunks = [
+                _rows(route, messages[index : index + life.chunk])
+                for route, group in groupby(batch, key=self.route_of)
+                for messages in [list(group)]
+                for index in range(0, len(messages), life.chunk)
+            ]
             runner.run(chunks, slot)
 
     def check(self) -> None:
-        """Everything exactly once, in order; outputs, changelog, checkpoint and the last disk agree."""
+        """Everything exactly once, of each input in order; outputs, changelog, checkpoints and the last disk agree."""
+        by_offset = {message.offset: message for message in self.messages}
         sums: dict[str, int] = {}
-        expected = []
-        for message in self.messages:
+        handled: dict[int, list[int]] = {}
+        for record in self.kafka.committed("totals"):
+            value = json.loads(record.value or b"")
+            message = by_offset[value["offset"]]
             sums[message.key] = sums.get(message.key, 0) + message.amount
-            expected.append((message.key, {"offset": message.offset, "total": sums[message.key]}))
-        by_store_key = {changelog_key(key.encode(), b""): total for key, total in sums.items()}
+            handled.setdefault(self.route_of(message), []).append(message.offset)
+            assert (message.key.encode(), sums[message.key]) == (record.key, value["total"])
+        offsets: dict[int, list[int]] = {}
+        for message in self.messages:
+            offsets.setdefault(self.route_of(message), []).append(message.offset)
+        assert offsets == handled
 
-        assert expected == [
-            ((record.key or b"").decode(), json.loads(record.value or b""))
-            for record in self.kafka.committed("totals")
-        ]
+        by_store_key = {changelog_key(key.encode(), b""): total for key, total in sums.items()}
         assert by_store_key == _numbers(_latest(self.kafka.committed(changelog_topic(CONFIG.job, "sums"))))
         assert by_store_key == _numbers(self.disks[0].opened[-1].values("sums"))
-        if self.messages:
-            assert self.messages[-1].offset + 1 == self.positions().checkpoints[SSP_KB].offset_next
+        checkpoints = self.positions().checkpoints
+        assert {self.inputs[route]: found[-1] + 1 for route, found in offsets.items()} == {
+            ssp_kb: checkpoint.offset_next for ssp_kb, checkpoint in checkpoints.items()
+        }
 
 
-def _rows(messages: Sequence[Message]) -> Rows:
+def _offset(message: Message) -> int:
+    return message.offset
+
+
+def _rows(route: int, messages: Sequence[Message]) -> Rows:
     return Rows(
-        0,
+        route,
         [message.offset for message in messages],
         [message.key.encode() for message in messages],
         [str(message.amount).encode() for message in messages],
@@ -226,14 +261,18 @@ def a_workload(*texts: str, gap: int = 1) -> list[Message]:
 
 
 WORKLOAD = a_workload("a1", "b2", "a3", "c4", "a5", "b6", "a7", "c8", gap=2)
+WORKLOAD_OF_TWO = a_workload("a1", "b2", "a3", "c4", "a5", "b6", "a7", "c8", gap=3)
 
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("at_hit", [1, 2, 3])
 @pytest.mark.parametrize("moved", [False, True], ids=["restarted", "moved"])
 @pytest.mark.parametrize("disk", ["kept", "lost", "another"])
-def test_a_crash_at_any_place_leaves_everything_exactly_once(end: str, at_hit: int, moved: bool, disk: str) -> None:
-    world = World(WORKLOAD)
+@pytest.mark.parametrize("inputs", [ONE_INPUT, TWO_INPUTS], ids=["one-input", "two-inputs"])
+def test_a_crash_at_any_place_leaves_everything_exactly_once(
+    end: str, at_hit: int, moved: bool, disk: str, inputs: Sequence[SspKeyBucket]
+) -> None:
+    world = World(WORKLOAD if inputs is ONE_INPUT else WORKLOAD_OF_TWO, inputs)
     first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0)
     # The second one works for a while on what the first one left behind, and is killed too.
     second = Life(end="after-produce", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
@@ -269,11 +308,11 @@ def workloads(draw: st.DrawFn) -> list[Message]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(workloads(), st.lists(lives, max_size=6))
+@given(workloads(), st.lists(lives, max_size=6), st.sampled_from([ONE_INPUT, TWO_INPUTS]))
 def test_no_workload_no_batches_and_no_sequence_of_crashes_change_the_result(
-    messages: list[Message], lives: list[Life]
+    messages: list[Message], lives: list[Life], inputs: Sequence[SspKeyBucket]
 ) -> None:
-    world = World(messages)
+    world = World(messages, inputs)
 
     world.run(lives)
 
@@ -315,7 +354,9 @@ class LocalFirst(World):
 class LocalFirstAndTrusting(LocalFirst):
     """... and nobody notices at the start that the local state is ahead."""
 
-    def start(self, disk: MemoryStateDirectory, crash_points: CrashAt) -> tuple[int, MemoryEnvironment]:
+    def start(
+        self, disk: MemoryStateDirectory, crash_points: CrashAt
+    ) -> tuple[Mapping[SspKeyBucket, int], MemoryEnvironment]:
         if disk.contents.position is not None:
             disk.damage_position(offsets_next={})
         return super().start(disk, crash_points)
@@ -359,9 +400,11 @@ class _ForgetfulEnvironment(MemoryEnvironment):
 class WithoutSkipping(World):
     """A worker handles whatever it is given, also what is below the next offset."""
 
-    def start(self, disk: MemoryStateDirectory, crash_points: CrashAt) -> tuple[int, MemoryEnvironment]:
-        start, environment = super().start(disk, crash_points)
-        return start, _ForgetfulEnvironment(environment.directory, environment.contents, Trace(), crash_points)
+    def start(
+        self, disk: MemoryStateDirectory, crash_points: CrashAt
+    ) -> tuple[Mapping[SspKeyBucket, int], MemoryEnvironment]:
+        starts, environment = super().start(disk, crash_points)
+        return starts, _ForgetfulEnvironment(environment.directory, environment.contents, Trace(), crash_points)
 
 
 @pytest.mark.parametrize(
