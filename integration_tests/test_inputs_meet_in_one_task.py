@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,16 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
     )
     with job, Reader(servers) as reader:
         job.start()
-        wait_until(lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, _WITHIN_S, "the first rules")
+        _wait(job, lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, "the first rules")
         _kill_a_worker_in_a_transaction(job)
-        expected = len(TASKS) * 2 * RULES_EACH
-        wait_until(
+        rules_heard = len(TASKS) * 2 * RULES_EACH
+        _wait(
+            job,
             lambda: (
-                reader.read() and len(reader.values("seen")) >= expected and len(reader.values("joined")) >= len(KEYS)
+                reader.read()
+                and len(reader.values("seen")) >= rules_heard
+                and len(reader.values("joined")) >= len(KEYS)
             ),
-            _WITHIN_S,
             "every rule and every pair to come out",
         )
         assert job.terminate() == 0, job.log_text()[-4000:]
@@ -69,7 +71,15 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
         for ssp, fed in rules.items():
             heard = [(rule["offset"], rule["rule"]) for rule in seen if (rule["task"], rule["ssp"]) == (task, ssp)]
             assert fed == heard, f"{task} of {ssp}"
-    assert len(TASKS) * 2 * RULES_EACH == len(seen)
+    assert rules_heard == len(seen)
+
+
+def _wait(job: JobProcess, condition: Callable[[], bool], what: str) -> None:
+    try:
+        wait_until(condition, _WITHIN_S, what)
+    except Exception as error:
+        error.add_note(f"the job's last words:\n{job.log_text()[-4000:]}")
+        raise
 
 
 def _kill_a_worker_in_a_transaction(job: JobProcess) -> None:
