@@ -43,7 +43,7 @@ from samzapy.coordinator.topic_watch import specs_of, topic_findings, topics_of
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode, RejectedError
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId
-from samzapy.model.topic_checks import missing
+from samzapy.model.topic_checks import TopicFound, missing
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.stream.codec import decode
 from samzapy.stream.examination import examine_changelog, examine_checkpoints, examine_coordinator_stream
@@ -54,6 +54,7 @@ WAIT_S = 15.0
 _TERM_KEY = b"term"
 _LOST_MS_UNKNOWN = 30_000
 LEADER_WAIT_MS = 2000
+_CLOCK_MARGIN_MS = 60 * 60 * 1000
 _ABORT_AFTER_MS = 15_000
 """How long a broker may take to abort a transaction that has timed out (it looks every 10 s by default)."""
 
@@ -124,8 +125,8 @@ class _Examination:
                 "right cluster?"
             )
         records = self._read(topic)
-        lag_ms = int(there[topic].settings.get("min.compaction.lag.ms", 0))
-        of_stream = examine_coordinator_stream(records, topic=topic, horizon_ms=self._now_ms - lag_ms)
+        horizon_ms = self._horizon_ms(records, there[topic])
+        of_stream = examine_coordinator_stream(records, topic=topic, horizon_ms=horizon_ms)
         state = replay(_readable(records, topic), topic=topic).state
         if state.job is None and not of_stream:
             raise RejectedError(f"wanted the job {self._job}, found an empty {topic}: it never ran")
@@ -137,6 +138,12 @@ class _Examination:
             *self._of_partitions(state, looked),
             *self._of_processes(state, records),
         )
+
+    def _horizon_ms(self, records: Sequence[LogRecord], topic: TopicFound) -> int:
+        """Compaction has taken nothing that was appended after this."""
+        newest_ms = max((record.timestamp_ms for record in records), default=0)
+        # The broker's clock may be ahead of ours.
+        return max(self._now_ms, newest_ms) - int(topic.settings.get("min.compaction.lag.ms", 0)) + _CLOCK_MARGIN_MS
 
     def _look(self, state: CoordinatorState) -> TopicsLooked:
         names = topics_of(state)

@@ -196,7 +196,7 @@ class PartitionReader:
         return DeadlineError(
             f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset {eof_seen} "
             f"on for {deadline_s:.0f} s: its writer is slow, or died and is not fenced yet; "
-            f"`kafka-transactions.sh find-hanging` names it"
+            f"`samzapy doctor` says more"
         )
 
 
