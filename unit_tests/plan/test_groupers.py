@@ -118,6 +118,23 @@ def test_a_grouper_that_tears_keyed_state_is_refused_with_the_way_out():
         planned(Ssps(lambda previous, ssps: {"low": ssps[:1], "high": ssps[1:]}), previous=before, **STORE)
 
 
+def test_state_is_held_together_also_beside_an_input_that_came_later():
+    before = planned(Ssps(halves), **STORE)
+    both = a_config(task_inputs="kafka.clicks,kafka.orders", **OWN_SSPS, **STORE)
+
+    def torn(previous, ssps):
+        return {"clicks": ssps[:1], "low": ssps[1:2], "high": ssps[2:]}
+
+    with pytest.raises(PartitionSchemeError, match=r"kafka\.orders\.1: wanted it in task low"):
+        plan_job(
+            both,
+            {SystemStream("kafka", "clicks"): 1, ORDERS: 4},
+            before,
+            ["0"],
+            groupers=Groupers(ssps=Ssps(torn)),
+        )
+
+
 def test_a_grouper_of_a_job_without_state_may_group_anew():
     before = planned(Ssps(halves))
 

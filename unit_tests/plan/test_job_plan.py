@@ -52,6 +52,21 @@ def test_a_reordered_task_inputs_renumbers_nothing():
     assert after.generation == 2
 
 
+def test_a_reordered_task_inputs_changes_nothing_either_where_each_processor_reads_everything():
+    everywhere, counts = {"task_partition_scheme": "all-ssps-to-single-task"}, {ORDERS: 2, REFUNDS: 1}
+    before = plan_job(a_config(task_inputs="kafka.refunds,kafka.orders", **everywhere), counts, None, ["0"])
+
+    after = plan_job(a_config(task_inputs="kafka.orders,kafka.refunds", **everywhere), counts, before, ["0"])
+
+    assert before.tasks == after.tasks
+
+
+def test_a_container_has_its_tasks_in_the_order_of_their_numbers():
+    plan = plan_job(a_config(task_partition_scheme="group-by-partition"), {ORDERS: 12}, None, ["0"])
+
+    assert list(range(12)) == [task.partition_id for task in plan.containers[0].tasks]
+
+
 def test_new_partitions_of_a_stateless_job_are_new_tasks_with_the_next_free_numbers():
     config = a_config(task_inputs="kafka.orders,kafka.refunds")
     before = plan_job(config, {ORDERS: 2, REFUNDS: 1}, None, ["0"])
