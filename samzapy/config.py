@@ -250,6 +250,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "goes on with them.",
     ),
     ConfigKey(
+        name="job.release.timeout.ms",
+        default="60000",
+        kind="ms",
+        least=1,
+        meaning="A container that does not let go of a task for so long after a plan took it away is given up as a "
+        "whole; longer than job.shutdown.drain.ms and a restart of the query take.",
+    ),
+    ConfigKey(
         name="job.shutdown.drain.ms",
         default="6000",
         kind="ms",
@@ -446,6 +454,7 @@ class JobConfig:
     lost_ms: int
     debounce_ms: int
     processor_grace_ms: int
+    release_timeout_ms: int
     drain_ms: int
     stores: tuple[StoreConfig, ...] = field(default=())
 
@@ -692,6 +701,7 @@ def _typed(values: Mapping[str, str | None], properties: Mapping[str, str]) -> J
         lost_ms=number("job.container.lost.ms"),
         debounce_ms=number("job.debounce.time.ms"),
         processor_grace_ms=number("job.processor.grace.ms"),
+        release_timeout_ms=number("job.release.timeout.ms"),
         drain_ms=number("job.shutdown.drain.ms"),
         stores=_stores(properties),
     )

@@ -56,11 +56,18 @@ class Orders:
         return self.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
 
     def own_grants(self) -> tuple[Grant, ...]:
-        """This execution's grants that the plan leaves it, the newest per task, in the order of task names."""
+        """This execution's grants that the plan leaves it, the newest per task, in the order of task names.
+
+        One that was recorded as released stays so: a plan that gives the task back brings a new grant.
+        """
         newest: dict[str, Grant] = {}
         for grant in sorted(self.grants.values(), key=lambda grant: grant.epoch):
             newest[grant.task_name] = grant
-        own = (newest[name] for name in sorted(newest) if newest[name].execution_id == self.execution_id)
+        own = (
+            newest[name]
+            for name in sorted(newest)
+            if newest[name].execution_id == self.execution_id and not newest[name].released
+        )
         plan = {found.task_name: found for found in self.planned.values() if found.generation == self.generation}
         return tuple(grant for grant in own if not self._is_taken_away(grant, plan.get(grant.task_name)))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samzapy.coordinator.grants import wanted_grants
-from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import ContainerPhase, transactional_ids
 from samzapy.model.job import ExecutionId, TaskName
@@ -38,7 +37,7 @@ class ResolveStarts:
 Action = FenceExecution | ResolveStarts
 
 
-def actions(state: CoordinatorState, seen: Sightings) -> tuple[Action, ...]:
+def actions(state: CoordinatorState) -> tuple[Action, ...]:
     """Everything that is to be done, in a fixed order."""
     if state.term is None or state.job is None:
         return ()
@@ -59,6 +58,6 @@ def actions(state: CoordinatorState, seen: Sightings) -> tuple[Action, ...]:
             generation=wanted.planned.generation,
             attempt=state.term.term,
         )
-        for wanted in wanted_grants(state, seen)
+        for wanted in wanted_grants(state)
     ]
     return (*fences, *resolves)

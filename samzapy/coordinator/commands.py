@@ -138,10 +138,16 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time went by. `lost_ms`: a container is given up so long after its last heartbeat of this term."""
+    """Time went by.
+
+    Attributes:
+        lost_ms: a container is given up so long after its last heartbeat of this term.
+        release_ms: and so long after a plan took a grant away that it still holds, at least 1.
+    """
 
     now_ms: int
     lost_ms: int
+    release_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

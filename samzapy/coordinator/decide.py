@@ -20,10 +20,10 @@ from samzapy.coordinator.commands import (
     Tick,
     TopicsLooked,
 )
-from samzapy.coordinator.grants import grant_task
+from samzapy.coordinator.grants import grant_task, noticed_taken_away, overdue, release
 from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced, sighted
 from samzapy.coordinator.membership import noticed, review_members
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.coordinator.topic_watch import refuse_made_again
 from samzapy.stream.records import CoordinatorRecord
@@ -59,9 +59,12 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=submit_job(command, state, seen), cause=command.cause, actor=command.actor)
         case Heartbeat():
             actor = f"container {command.execution_id}"
-            return Decision(records=hear(command, state), cause="heartbeat", actor=actor)
+            return Decision(records=(*hear(command, state), *release(command, state)), cause="heartbeat", actor=actor)
         case Tick():
-            return Decision(records=expire(command, state, seen), cause="heartbeat expired", actor=COORDINATOR)
+            silent = expire(command, state, seen)
+            holding = overdue(command, evolve(state, uncommitted(silent)), seen)
+            cause = "heartbeat expired" if silent else "release timed out"
+            return Decision(records=(*silent, *holding), cause=cause, actor=COORDINATOR)
         case ReviewMembers():
             records, cause = review_members(command, state, seen)
             return Decision(records=records, cause=cause, actor=COORDINATOR)
@@ -78,7 +81,7 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             )
         case StartsResolved():
             return Decision(
-                records=grant_task(command, state, seen),
+                records=grant_task(command, state),
                 cause=f"plan {command.generation}",
                 actor=COORDINATOR,
             )
@@ -91,6 +94,8 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
     match command:
         case Heartbeat():
             return sighted(seen, command, state)
+        case Tick():
+            return noticed_taken_away(command, state, seen)
         case ReviewMembers():
             return noticed(command, state, seen)
         case _:

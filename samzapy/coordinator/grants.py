@@ -6,7 +6,9 @@ when every earlier grant of the task, or of any overlapping key bucket, is free:
 - its execution is gone (STOPPED, or FENCED: nothing it still does can be committed), or
 - it was released: the plan took it away, and a heartbeat of its execution has read past that plan and does
   not list it. Offset and list of a heartbeat are of one moment and a grant once read stands in the list
-  until it is let go, so this can be read off any such heartbeat, early, late or repeated.
+  until it is let go, so this can be read off any such heartbeat, early, late or repeated. It is recorded in
+  the grant and final: should the next plan give the task back, its execution gets a new grant, and whoever
+  takes over knows as much as who heard the heartbeat.
 
 Only then are the positions read, to the end, and the starts computed: nothing can move them any more. The
 start stands in the grant, so nothing written by an earlier owner can win later, whatever its offset. Positions
@@ -20,11 +22,11 @@ out and not used (a torn transaction) is simply skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from samzapy.config import AcceptedLoss
-from samzapy.coordinator.commands import HeldGrant, LossUsed, StartsResolved
-from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.commands import ContainerGone, Heartbeat, HeldGrant, LossUsed, StartsResolved, Tick
+from samzapy.coordinator.liveness import LIVING, Sightings, give_up, is_expected
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.errors import DataError, MissingTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
@@ -66,10 +68,10 @@ class WantedGrant:
     execution_id: ExecutionId
 
 
-def wanted_grants(state: CoordinatorState, seen: Sightings) -> tuple[WantedGrant, ...]:
+def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
     """The tasks of the plan in force that have no owner, or the wrong one, and may have the right one now."""
     newest = newest_grants(state)
-    blocking = [grant for grant in state.grants_sorted if not is_free(grant, state, seen)]
+    blocking = [grant for grant in state.grants_sorted if not is_free(grant, state)]
     owners = _executions_to_grant(state, newest)
     found = []
     for planned in state.plan:
@@ -89,27 +91,64 @@ def newest_grants(state: CoordinatorState) -> Mapping[TaskName, Grant]:
 def owner_of(state: CoordinatorState, task_name: TaskName) -> Grant | None:
     """The grant under which a living execution runs the task; None while nobody does."""
     grant = newest_grants(state).get(task_name)
-    return grant if grant is not None and _lives(grant, state) else None
+    return grant if grant is not None and _lives(grant, state) and not grant.released else None
 
 
-def is_free(grant: Grant, state: CoordinatorState, seen: Sightings) -> bool:
+def is_free(grant: Grant, state: CoordinatorState) -> bool:
     """Whether nothing can be committed under `grant` any more."""
     container = state.containers.get(grant.execution_id)
-    if container is not None and container.is_gone:
-        return True
-    if not _is_taken_away(grant, state):
-        return False
-    sighting = seen.last.get(grant.execution_id)
-    return (
-        sighting is not None
-        and sighting.stream_offset > state.generation_offset
-        and HeldGrant(grant.task_name, grant.epoch) not in sighting.held
+    return grant.released or (container is not None and container.is_gone)
+
+
+def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """The grants that `heartbeat` shows to be let go: taken away by a plan that it has read, and not in its list."""
+    if not is_expected(state, heartbeat) or heartbeat.stream_offset <= state.generation_offset:
+        return ()
+    return tuple(
+        GrantPut(grant=replace(grant, released=True))
+        for grant in taken_away(state)
+        if grant.execution_id == heartbeat.execution_id
+        and HeldGrant(grant.task_name, grant.epoch) not in heartbeat.held
     )
 
 
-def grant_task(command: StartsResolved, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+def taken_away(state: CoordinatorState) -> tuple[Grant, ...]:
+    """The grants that living executions are to let go and have not, as far as is recorded."""
+    return tuple(
+        grant
+        for grant in state.grants_sorted
+        if not grant.released and _lives(grant, state) and _is_taken_away(grant, state)
+    )
+
+
+def overdue(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+    """Give up whoever does not let go for too long, as a whole: fencing sets all its tasks free."""
+    found: dict[ExecutionId, str] = {}
+    since_of = _since_taken_away(tick, state, seen)
+    for grant in taken_away(state):
+        waited_ms = tick.now_ms - since_of[HeldGrant(grant.task_name, grant.epoch)]
+        if waited_ms >= tick.release_ms:
+            found.setdefault(
+                grant.execution_id,
+                f"did not let go of {grant.task_name} for {waited_ms} ms (job.release.timeout.ms is {tick.release_ms})",
+            )
+    return tuple(record for name in sorted(found) for record in give_up(ContainerGone(name, found[name]), state))
+
+
+def noticed_taken_away(tick: Tick, state: CoordinatorState, seen: Sightings) -> Sightings:
+    """`seen`, with what is to be let go and since when."""
+    since_of = _since_taken_away(tick, state, seen)
+    return seen if since_of == seen.taken_away else replace(seen, taken_away=since_of)
+
+
+def _since_taken_away(tick: Tick, state: CoordinatorState, seen: Sightings) -> Mapping[HeldGrant, int]:
+    held = [HeldGrant(grant.task_name, grant.epoch) for grant in taken_away(state)]
+    return {found: seen.taken_away.get(found, tick.now_ms) for found in held}
+
+
+def grant_task(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """Grant a task from the starts that were computed for it, if all is as it was when they were asked for."""
-    wanted = {(found.planned.task_name, found.execution_id): found.planned for found in wanted_grants(state, seen)}
+    wanted = {(found.planned.task_name, found.execution_id): found.planned for found in wanted_grants(state)}
     planned = wanted.get((command.task_name, command.execution_id))
     if planned is None or state.generation is None or state.generation.generation != command.generation:
         return ()
@@ -230,6 +269,7 @@ def _executions_to_grant(
 def _is_in_force(grant: Grant | None, planned: PlannedTaskPut, state: CoordinatorState) -> bool:
     return (
         grant is not None
+        and not grant.released
         and _lives(grant, state)
         and state.containers[grant.execution_id].processor_id == planned.processor_id
         and _buckets(grant) == frozenset(planned.positions)

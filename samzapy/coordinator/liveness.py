@@ -67,11 +67,13 @@ class Sightings:
         term_began_ms: when this coordinator's term record was committed.
         last: of each living execution that was heard of in this term.
         at_odds: since when a processor is there and not planned for, or planned for and not there.
+        taken_away: since when a grant is to be let go that is not.
     """
 
     term_began_ms: int = 0
     last: Mapping[ExecutionId, Sighting] = field(default_factory=dict)
     at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
+    taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
 
 
 def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:

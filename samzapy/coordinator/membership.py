@@ -29,9 +29,9 @@ from dataclasses import replace
 from samzapy.coordinator.commands import ReviewMembers
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.planning import replan
-from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, uncommitted
+from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.model.job import ProcessorId
-from samzapy.stream.records import CoordinatorRecord, RunPut
+from samzapy.stream.records import ContainerPut, CoordinatorRecord, Removed, RunPut
 
 
 def review_members(
@@ -42,7 +42,8 @@ def review_members(
     state = evolve(state, uncommitted(run))
     members = _members_due(command, state, seen)
     if members is None:
-        return run, f"run {command.run_id_next}"
+        forgotten = _forgotten(state)
+        return (*run, *forgotten), f"run {command.run_id_next}" if run else "succeeded by others"
     before = () if state.generation is None else state.generation.processor_ids
     return (*run, *replan(state, members, command.groupers)), _change_text(before, members)
 
@@ -61,6 +62,26 @@ def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
 def _begin_run(command: ReviewMembers, state: CoordinatorState) -> tuple[RunPut, ...]:
     begins = bool(state.config) if state.run is None else state.run.ended and bool(living_processors(state))
     return (RunPut(run_id=command.run_id_next, ended=False, epoch_before=state.epoch),) if begins else ()
+
+
+def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
+    """Tombstones of executions that nothing is known for any more, so that their number does not grow for ever.
+
+    One is kept while it lives or is to be fenced, while a grant names it (starts are computed from that), and while
+    it is the last word on a member of the plan, or on the job. Should a forgotten one be heard of after all, it is
+    refused for what it holds, or is a new execution like any other.
+    """
+    living = living_processors(state)
+    if not living:
+        return ()
+    granted = {grant.execution_id for grant in state.grants.values()}
+    members = frozenset(() if state.generation is None else state.generation.processor_ids)
+    needed = members - living
+    return tuple(
+        tombstone(ContainerPut(container=found))
+        for found in state.containers_sorted
+        if found.is_gone and found.execution_id not in granted and found.processor_id not in needed
+    )
 
 
 def _members_due(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> tuple[ProcessorId, ...] | None:

@@ -232,7 +232,7 @@ class CoordinatorService:
     def _time_went_by(self) -> tuple[Tick, ReviewMembers]:
         now_ms, config = self._clock.monotonic_ms(), self._config
         return (
-            Tick(now_ms=now_ms, lost_ms=config.lost_ms),
+            Tick(now_ms=now_ms, lost_ms=config.lost_ms, release_ms=config.release_timeout_ms),
             ReviewMembers(
                 groupers=self._groupers,
                 now_ms=now_ms,
@@ -389,7 +389,7 @@ class CoordinatorService:
             return
         self._trouble = ""
         asked: set[Action] = set()
-        while wanted := [found for found in actions(self._known.state, self._seen) if found not in asked]:
+        while wanted := [found for found in actions(self._known.state) if found not in asked]:
             # Fences alone: the tasks of the fenced are not free before the log says so.
             fences = [action for action in wanted if isinstance(action, FenceExecution)]
             # While a changed configuration waits, nothing is begun that it would be wrong for.

@@ -30,6 +30,7 @@ class Grant:
     """One task given to one execution. `epoch` is a counter of the whole job and never repeats.
 
     `partition_id` and `changelog_partition` are the task's, copied here because containers follow grants, never plans.
+    `released`: its execution has let it go and will not take it up again; a new grant comes under a new epoch.
     """
 
     task_name: TaskName
@@ -40,3 +41,4 @@ class Grant:
     changelog_partition: int
     starts: tuple[BucketStart, ...]
     tick_last: int = 0
+    released: bool = False

@@ -135,7 +135,7 @@ def event_name(record: Record, before: Record | None) -> str:
         case EpochPut():
             return "EpochAdvanced"
         case GrantPut():
-            return "TaskGranted"
+            return "GrantReleased" if record.grant.released else "TaskGranted"
         case LossAcceptedPut():
             return "LossAccepted"
         case Removed():

@@ -370,6 +370,7 @@ def _grant_to(record: GrantPut) -> dict[str, Any]:
         "changelog_partition": grant.changelog_partition,
         "starts": [_start_to(start) for start in grant.starts],
         "tick_last": grant.tick_last,
+        "released": grant.released,
     }
 
 

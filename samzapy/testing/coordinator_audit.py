@@ -37,7 +37,6 @@ class Audit:
         self.complaints: list[str] = []
         self.term, self.seq, self.epoch = 0, -1, 0
         self.phases: dict[str, str] = {}
-        self.processors: dict[str, str] = {}
         self.grants: dict[str, dict[str, Any]] = {}
         self.plans: dict[str, dict[str, Any]] = {}
         self.generation: dict[str, Any] | None = None
@@ -116,9 +115,14 @@ class Audit:
         if phase not in (_LIVING if before is None else {before} | _NEXT.get(before, set())):
             self._complain(f"execution {name} went from {before} to {phase}")
         self.phases[name] = phase
-        self.processors[name] = value["processor_id"]
 
     def _grant(self, key: str, value: dict[str, Any]) -> None:
+        before = self.grants.get(key)
+        if before is not None:
+            if before["released"] or value != before | {"released": True}:
+                self._complain(f"{key} was changed, and not only released")
+            self.grants[key] = value
+            return
         if value["epoch"] != self.epoch:
             self._complain(f"{key} has epoch {value['epoch']}, the last one given out is {self.epoch}")
         if self.phases.get(value["execution_id"]) not in _LIVING:
@@ -126,21 +130,12 @@ class Audit:
         mine = {start["ssp_kb"] for start in value["starts"]}
         for other in self.grants.values():
             overlaps = other["task_name"] == value["task_name"] or mine & {s["ssp_kb"] for s in other["starts"]}
-            if overlaps and self.phases.get(other["execution_id"]) not in _GONE and not self._is_taken_away(other):
+            if overlaps and self.phases.get(other["execution_id"]) not in _GONE and not other["released"]:
                 self._complain(
                     f"{key} goes to {value['execution_id']} while {other['execution_id']} "
                     f"({self.phases.get(other['execution_id'])}) has it under epoch {other['epoch']}: two owners"
                 )
         self.grants[key] = value
-
-    def _is_taken_away(self, grant: Mapping[str, Any]) -> bool:
-        """Whether the plan in force gives the task of a living execution to another processor, or to none.
-
-        That it was let go as well is said by a heartbeat, which is not on the stream; what the execution commits
-        afterwards is the ledger's to find.
-        """
-        planned = [plan for plan in self._plan() if plan["task_name"] == grant["task_name"]]
-        return all(plan["processor_id"] != self.processors.get(grant["execution_id"]) for plan in planned)
 
     def _withdraw(self, key: str) -> None:
         grant = self.grants.pop(key, None)

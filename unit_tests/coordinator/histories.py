@@ -84,7 +84,7 @@ class Machine:
 
     def perform(self, index, offset_next=0):
         """Do one of the actions that the state asks for, as the service does; None when there is none."""
-        wanted = actions(self.state, self.seen)
+        wanted = actions(self.state)
         if not wanted:
             return None
         action = wanted[index % len(wanted)]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from samzapy.config import AcceptedLoss
 from samzapy.coordinator.commands import LossUsed, Tick
 from samzapy.coordinator.grants import Bounds, PositionsRead, newest_grants, owner_of, starts_of, wanted_grants
+from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DataError, MissingTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
@@ -45,7 +46,7 @@ def moves_to_the_other_processor(machine):
 
 
 def next_owners(machine):
-    return [wanted.execution_id for wanted in wanted_grants(machine.state, machine.seen)]
+    return [wanted.execution_id for wanted in wanted_grants(machine.state)]
 
 
 def test_a_task_that_is_taken_away_is_not_granted_before_its_owner_let_it_go():
@@ -57,6 +58,53 @@ def test_a_task_that_is_taken_away_is_not_granted_before_its_owner_let_it_go():
 
     machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
     assert ["e3"] == next_owners(machine)
+
+
+def test_a_release_is_recorded_and_whoever_takes_over_grants_without_waiting_for_it():
+    machine = moves_to_the_other_processor(a_machine())
+    machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
+
+    machine.seen = Sightings()
+
+    assert machine.state.grants[TASK, 1].released
+    assert ["e3"] == next_owners(machine)
+    assert owner_of(machine.state, TASK) is None
+
+
+def test_a_task_that_is_given_back_after_it_was_let_go_is_granted_anew():
+    machine = moves_to_the_other_processor(a_machine())
+    machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
+
+    machine.plan_for("0")
+
+    assert ["e1"] == next_owners(machine)
+    machine.perform(0)
+    assert (2, False) == (newest_grants(machine.state)[TASK].epoch, newest_grants(machine.state)[TASK].released)
+
+
+def test_a_task_that_is_given_back_before_it_was_let_go_stays_as_it_was():
+    machine = moves_to_the_other_processor(a_machine())
+    machine.plan_for("0")
+
+    machine.step(a_heartbeat("e1", stream_offset=machine.offset_next))
+
+    assert [] == next_owners(machine)
+    assert not machine.state.grants[TASK, 1].released
+
+
+def test_who_does_not_let_go_in_time_is_given_up_as_a_whole():
+    machine = moves_to_the_other_processor(a_machine())
+    holding = a_heartbeat("e1", stream_offset=machine.offset_next, held=[(TASK, 1)])
+
+    def after(now_ms):
+        machine.step(replace(holding, received_ms=now_ms))
+        machine.step(Tick(now_ms=now_ms, lost_ms=20_000, release_ms=30_000))
+        return machine.state.containers["e1"].phase
+
+    phases = [after(now_ms) for now_ms in (1_000, 15_000, 30_999, 31_000)]
+
+    assert [ContainerPhase.RUNNING] * 3 + [ContainerPhase.LOST] == phases
+    assert "did not let go" in machine.state.containers["e1"].reason
 
 
 def test_a_list_of_before_the_plan_was_read_releases_nothing():
@@ -298,7 +346,7 @@ def test_a_broadcast_input_has_any_number_of_owners_at_once():
     assert {"e1", "e2"} == {grant.execution_id for grant in machine.state.grants.values()}
     read = {grant.task_name: str(grant.starts[1].ssp_kb) for grant in machine.state.grants.values()}
     assert {task: f"kafka.rules.0@{task}" for task in read} == read
-    assert () == wanted_grants(machine.state, machine.seen)
+    assert () == wanted_grants(machine.state)
 
 
 def test_a_broadcast_input_that_is_added_or_left_out_makes_a_new_grant_after_a_release():

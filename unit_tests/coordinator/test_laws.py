@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.actions import FenceExecution, ResolveStarts, actions
 from samzapy.coordinator.commands import ContainerGone, StartsResolved
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import BrokerUnavailableError, SamzapyError
@@ -175,7 +175,7 @@ def test_l2_a_command_said_twice_writes_nothing_the_second_time(steps, command):
 @given(steps=STEPS, index=st.integers(0, 9))
 def test_l2_an_action_that_is_answered_twice_writes_nothing_the_second_time(steps, index):
     machine = run(steps)
-    wanted = actions(machine.state, machine.seen)
+    wanted = actions(machine.state)
     if not wanted:
         return
     answer = machine.answer(wanted[index % len(wanted)])
@@ -192,9 +192,9 @@ def test_l3_who_comes_back_asks_for_what_was_asked_for_before(steps):
     machine = run(steps)
     replayed = evolve(INITIAL, machine.log)
 
-    assert actions(machine.state, machine.seen) == actions(replayed, machine.seen)
-    fences = [action for action in actions(machine.state, machine.seen) if isinstance(action, FenceExecution)]
-    assert fences == [action for action in actions(replayed, Sightings()) if isinstance(action, FenceExecution)]
+    assert actions(machine.state) == actions(replayed)
+    fences = [action for action in actions(machine.state) if isinstance(action, FenceExecution)]
+    assert fences == [action for action in actions(replayed) if isinstance(action, FenceExecution)]
 
 
 class CrashError(BaseException):
@@ -290,42 +290,44 @@ def test_l5_no_office_is_taken_while_no_broker_answers():
 
 
 class Agent:
-    """An honest container: it holds what it has read and lets go when it has read that it must, some time later."""
+    """An honest container: the orders are the real ones; it begins, lets go and speaks some time later.
+
+    `running` is what its workers may commit for, from a start of the query to its end.
+    """
 
     def __init__(self, execution_id):
         self.execution_id = execution_id
-        self.offset = 0
-        self.held = {}
-        self.taken_away = set()
+        self.orders = Orders(execution_id=execution_id)
+        self.running = ()
         self.stopped = False
 
+    @property
+    def held(self):
+        own = self.orders.own_grants()
+        return () if self.stopped else (*own, *(grant for grant in self.running if grant not in own))
+
     def read(self, log, count):
-        for item in [item for item in log if item.offset >= self.offset][:count]:
-            self.offset = item.offset + 1
-            record = item.record
-            if isinstance(record, r.GrantPut) and record.grant.execution_id == self.execution_id:
-                if not self.stopped:
-                    self.held[record.grant.task_name, record.grant.epoch] = record.grant
-            elif isinstance(record, r.PlannedTaskPut):
-                self.taken_away.update(
-                    held
-                    for held, grant in self.held.items()
-                    if grant.task_name == record.task_name and PROCESSOR_OF[self.execution_id] != record.processor_id
-                )
+        found = [item for item in log if item.offset >= self.orders.offset_next][:count]
+        if found:
+            self.orders = follow(self.orders, [item.record for item in found], found[-1].offset + 1)
+
+    def start(self):
+        if not self.stopped and not self.orders.is_given_up:
+            self.running = self.orders.own_grants()
 
     def let_go(self):
-        for held in sorted(self.taken_away):
-            self.held.pop(held, None)
+        """The query has ended: nothing more can be committed for what it ran."""
+        self.running = ()
 
     def heartbeat(self, stop):
         if stop:
-            self.stopped, self.held = True, {}
+            self.stopped, self.running = True, ()
         return a_heartbeat(
             self.execution_id,
             processor_id=PROCESSOR_OF[self.execution_id],
             state=ContainerPhase.STOPPED if self.stopped else ContainerPhase.RUNNING,
-            stream_offset=self.offset,
-            held=list(self.held),
+            stream_offset=self.orders.offset_next,
+            held=[(grant.task_name, grant.epoch) for grant in self.held],
         )
 
 
@@ -334,6 +336,7 @@ EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("read"), AGENT, st.sampled_from([99, 99, 99, 1, 3])),
         st.tuples(st.just("let go"), AGENT, st.just(0)),
+        st.tuples(st.just("start"), AGENT, st.just(0)),
         st.tuples(st.just("say"), AGENT, st.sampled_from([0, 0, 0, 0, 1])),
         st.tuples(st.just("report"), AGENT, st.just(0)),
         st.tuples(st.just("hear"), AGENT, st.integers(0, 5)),
@@ -350,6 +353,7 @@ BEGINNING = [
     ("say", "e1", 0),
     ("grant", "e1", 0),
     ("read", "e1", 99),
+    ("start", "e1", 0),
     *(("say", execution_id, 0) for execution_id in ("e1", "e2", "e3", "e4")),
 ]
 
@@ -370,16 +374,19 @@ def check_one_owner(events):
                 fenced.add(action.execution_id)
         elif kind == "grant":
             # All that can be granted now, and who is granted something reads it.
-            for action in actions(machine.state, machine.seen):
+            for action in actions(machine.state):
                 if isinstance(action, ResolveStarts):
                     machine.step(machine.answer(action))
                     agents[action.execution_id].read(machine.log, 99)
+                    agents[action.execution_id].start()
         elif kind == "give up":
             machine.step(ContainerGone(who, "gone"))
         elif kind == "read":
             agents[who].read(machine.log, number)
         elif kind == "let go":
             agents[who].let_go()
+        elif kind == "start":
+            agents[who].start()
         elif kind in ("say", "report"):
             if kind == "report":
                 agents[who].read(machine.log, 99)
@@ -389,7 +396,7 @@ def check_one_owner(events):
             machine.step(said[number % len(said)])  # An old one arrives late, or again.
         owners = {}
         for agent in agents.values():
-            for grant in agent.held.values() if agent.execution_id not in fenced else ():
+            for grant in agent.running if agent.execution_id not in fenced else ():
                 owners.setdefault(grant.starts[0].ssp_kb, set()).add(agent.execution_id)
         assert all(len(found) == 1 for found in owners.values()), owners
         granted = [grant for grant in machine.state.grants.values() if grant.execution_id not in fenced]
@@ -423,7 +430,7 @@ def test_l7_equal_states_decide_equally_whatever_the_order_of_their_tables(steps
     assert (machine.state, machine.seen) == (state, seen)
 
     assert decided(command, machine.state, machine.seen) == decided(command, state, seen)
-    assert actions(machine.state, machine.seen) == actions(state, seen)
+    assert actions(machine.state) == actions(state)
 
 
 def decided(command, state, seen):
@@ -437,14 +444,14 @@ def test_l7_of_two_living_executions_the_same_one_is_chosen_in_any_order():
     machine = run([a_heartbeat("e2"), a_heartbeat("e1")])
 
     def chosen(state):
-        return {action.execution_id for action in actions(state, machine.seen) if isinstance(action, ResolveStarts)}
+        return {action.execution_id for action in actions(state) if isinstance(action, ResolveStarts)}
 
     assert {"e1"} == chosen(machine.state) == chosen(turned_round(machine.state))
 
 
 def test_a_start_that_was_computed_before_somebody_else_had_the_task_is_not_used():
     machine = run([a_heartbeat("e1")])
-    action = next(action for action in actions(machine.state, machine.seen))
+    action = next(action for action in actions(machine.state))
     stale = machine.answer(action)
     assert isinstance(stale, StartsResolved)
     machine.step(stale)

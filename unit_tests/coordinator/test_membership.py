@@ -270,3 +270,51 @@ def test_who_is_the_only_one_there_waits_for_nobody_and_makes_room_for_who_comes
     job.comes("0b")
 
     assert ["7", "07"] == [job.at(now) for now in (60_000, 80_000)]
+
+
+# --- what is forgotten ---
+
+
+def granted(job):
+    while job.perform(0) is not None:
+        pass
+    return job
+
+
+def test_executions_that_others_have_succeeded_are_forgotten_and_their_number_stays_bounded():
+    job = granted(a_job_of("0a", "1a"))
+
+    for number in range(10):
+        gone, comes = f"0{'abcdefghijk'[number]}", f"0{'abcdefghijk'[number + 1]}"
+        job.crashes(gone)
+        job.at(1_000 * number)
+        assert gone in job.state.containers
+        job.comes(comes)
+        job.at(1_000 * number + 500)
+        assert gone in job.state.containers  # Its grants still say where its successor begins.
+        granted(job)
+        job.at(1_000 * number + 600)
+
+    assert {"0k", "1a"} == set(job.state.containers)
+
+
+def test_the_last_of_a_member_is_remembered_while_it_may_come_back():
+    job = granted(a_job_of("0a", "1a"))
+    job.stops("0a")
+    job.at(1_000)
+    assert "0a" in job.state.containers
+
+    job.at(31_000)
+    granted(job)
+    job.at(31_001)
+
+    assert {"1a"} == set(job.state.containers)
+
+
+def test_who_is_lost_and_not_fenced_is_not_forgotten():
+    job = a_job_of("0a", "1a")
+    job.step(ContainerGone("0a", "gone"))
+    job.comes("0b")
+    job.at(1_000)
+
+    assert "0a" in job.state.containers

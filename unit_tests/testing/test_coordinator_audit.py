@@ -135,12 +135,10 @@ def test_a_stream_without_a_plan_is_named() -> None:
     assert "no plan ever took effect" == complaints([])
 
 
-def test_what_the_plan_took_away_may_go_to_another_while_the_one_before_lives() -> None:
-    """That it was let go is not on the stream: it is said by heartbeats."""
+def test_what_was_released_may_go_to_another_while_the_one_before_lives() -> None:
     audit = Audit().read(a_stream())
     first, second = "e2", "e3"
     audit.phases |= {second: "RUNNING"}
-    audit.processors |= {first: "0", second: "1"}
     key = max(key for key, grant in audit.grants.items() if grant["execution_id"] == first)
     taken = dict(audit.grants[key])
 
@@ -152,6 +150,16 @@ def test_what_the_plan_took_away_may_go_to_another_while_the_one_before_lives() 
         return audit.complaints[before:]
 
     assert "two owners" in " ".join(granted_on())
-    planned = next(plan for plan in audit._plan() if plan["task_name"] == taken["task_name"])
-    planned["processor_id"] = "1"
+    audit._grant(key, {**taken, "released": True})
     assert [] == granted_on()
+
+
+def test_a_grant_is_released_once_and_changed_in_no_other_way() -> None:
+    audit = Audit().read(a_stream())
+    key, grant = max(audit.grants.items())
+    before = len(audit.complaints)
+
+    audit._grant(key, {**grant, "released": True})
+    assert before == len(audit.complaints)
+    audit._grant(key, {**grant, "released": False})
+    assert "not only released" in audit.complaints[-1]
