@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.reading import (
@@ -283,14 +284,22 @@ def test_a_record_that_the_broker_refuses_lets_the_commit_fail_before_anything_i
     assert list(read_to_end(connection, topic)) == []
 
 
-def test_a_producer_knows_the_largest_batch_that_a_topic_takes(connection: KafkaConnection, topic: str) -> None:
+def test_a_producer_knows_the_largest_batch_that_a_topic_takes_and_asks_once(
+    connection: KafkaConnection, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    look = KafkaAdmin.look
+    monkeypatch.setattr(KafkaAdmin, "look", lambda admin, names: asked.extend(names) or look(admin, names))
     small = create_topic(connection, **{"max.message.bytes": "1000"})
     producer = TransactionalProducer(connection, f"{topic}/w")
 
-    found = [producer.batch_bytes_max(name) for name in (small, topic, "nobody-made-this")]
+    # As a worker does: it waits for a topic that is just being made.
+    assert [1, 1] == [producer.partition_count(name) for name in (small, topic)]
+    found = [producer.batch_bytes_max(name) for name in (small, topic, "nobody-made-this", small)]
     producer.close()
 
-    assert [1000, MESSAGE_BYTES_MAX, None] == found
+    assert [1000, MESSAGE_BYTES_MAX, None, 1000] == found
+    assert [small, topic, "nobody-made-this"] == asked
 
 
 def test_a_full_queue_is_waited_for(connection: KafkaConnection, topic: str) -> None:

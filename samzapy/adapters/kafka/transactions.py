@@ -101,6 +101,7 @@ class TransactionalProducer:
         self._end_duration_s: float | None = None
         self._events_before = 0
         self._counters_before = self._counters
+        self._batch_bytes_max: dict[str, int | None] = {}
 
     def take_over(self, deadline_s: float = 30.0) -> None:
         """Become the owner: what the one before left open is aborted, and it is fenced.
@@ -243,18 +244,26 @@ class TransactionalProducer:
     def batch_bytes_max(self, topic: str) -> int | None:
         """The largest batch that `topic` takes, compressed; None when this user may not see a topic's settings.
 
+        Asked once in the life of this producer: every task of a worker would ask again, on a connection of its own.
+
         Raises:
             ProducerError: nobody answered.
         """
+        if topic in self._batch_bytes_max:
+            return self._batch_bytes_max[topic]
+        found: int | None = None
         try:
-            found = KafkaAdmin(self._connection).look([topic])
+            looked = KafkaAdmin(self._connection).look([topic])
+            if topic not in looked:
+                return None  # It is just being made.
+            found = int(looked[topic].settings["max.message.bytes"])
         except ConfigError as error:
             _log.debug("the settings of %s are not known: %s", topic, error)
-            return None
         except TemporaryError as error:
             self._is_broken = True
             raise ProducerError(str(error)) from error
-        return int(found[topic].settings["max.message.bytes"]) if topic in found else None
+        self._batch_bytes_max[topic] = found
+        return found
 
     def flush(self) -> None:
         """Wait until all records are written (`on_offset` is called by then).
