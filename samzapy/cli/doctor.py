@@ -26,7 +26,7 @@ from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.coordination import Here, HostProcesses
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.terminal import printable
-from samzapy.config import JobConfig, parse_config
+from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.diagnosis import (
     LeaderSaid,
@@ -230,7 +230,7 @@ def _term_appended_ms(records: Iterable[LogRecord]) -> int | None:
 def _config(state: CoordinatorState) -> JobConfig | None:
     """The recorded configuration; None where this release cannot read it."""
     try:
-        return parse_config(dict(state.config))
+        return parse_recorded(state.config)
     except ConfigError:
         return None
 
