@@ -867,6 +867,12 @@ def _check_grouping(config: JobConfig) -> None:
             "with processors there, and a key's messages are in all of them, so no task keeps a key's state; "
             "choose another scheme"
         )
+    if config.processor_id is None and config.local_store_dir is None:
+        raise ConfigError(
+            f"{here}: wanted processor.id, or local.store.dir where one is kept, found neither. Each processor has its "
+            "own task and positions there, so one that comes back under another id would read everything anew; "
+            "set one of the two"
+        )
     if config.task_name_grouper_factory is not None:
         raise ConfigError(
             f"{here}: each processor has its own task, so task.name.grouper.factory cannot move any; remove the line"

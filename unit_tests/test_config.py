@@ -339,7 +339,11 @@ OWN_GROUPER = {"job.systemstreampartition.grouper.factory": "own:Ssps"}
         ),
         (ALL_TO_ONE | {"task.broadcast.inputs": "kafka.rules"}, "each task reads every input"),
         (ALL_TO_ONE | {"stores.seen.msg.serde": "json", "local.store.dir": "/d"}, "wanted no stores, found seen"),
-        (ALL_TO_ONE | {"task.name.grouper.factory": "own:Tasks"}, "each processor has its own task"),
+        (ALL_TO_ONE, "wanted processor.id, or local.store.dir where one is kept, found neither"),
+        (
+            ALL_TO_ONE | {"processor.id": "0", "task.name.grouper.factory": "own:Tasks"},
+            "each processor has its own task",
+        ),
         (OWN_GROUPER | {"task.partition.scheme": "max"}, "instead of task.partition.scheme"),
         ({"task.name.grouper.factory": "own.Tasks"}, "wanted module:Class"),
         ({"task.name.grouper.factory": "../own:Tasks"}, "wanted module:Class"),
@@ -348,6 +352,11 @@ OWN_GROUPER = {"job.systemstreampartition.grouper.factory": "own:Ssps"}
 def test_ways_of_grouping_that_contradict_each_other_are_refused(properties: dict[str, str], names: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(names)):
         config_with(properties)
+
+
+@pytest.mark.parametrize("kept", [{"processor.id": "0"}, {"local.store.dir": "/data"}])
+def test_a_task_for_each_processor_needs_processors_that_come_back(kept: dict[str, str]) -> None:
+    assert "all-ssps-to-single-task" == config_with(ALL_TO_ONE | kept).partition_scheme
 
 
 def test_what_makes_the_tasks_is_recorded_in_a_word() -> None:

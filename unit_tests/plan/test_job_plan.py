@@ -53,7 +53,8 @@ def test_a_reordered_task_inputs_renumbers_nothing():
 
 
 def test_a_reordered_task_inputs_changes_nothing_either_where_each_processor_reads_everything():
-    everywhere, counts = {"task_partition_scheme": "all-ssps-to-single-task"}, {ORDERS: 2, REFUNDS: 1}
+    everywhere = {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"}
+    counts = {ORDERS: 2, REFUNDS: 1}
     before = plan_job(a_config(task_inputs="kafka.refunds,kafka.orders", **everywhere), counts, None, ["0"])
 
     after = plan_job(a_config(task_inputs="kafka.orders,kafka.refunds", **everywhere), counts, before, ["0"])
@@ -329,7 +330,7 @@ def test_a_broadcast_input_that_was_divided_before_is_missed_in_a_job_with_state
 
 
 def test_all_ssps_to_single_task_gives_each_processor_a_task_that_reads_everything():
-    config = a_config(task_partition_scheme="all-ssps-to-single-task")
+    config = a_config(task_partition_scheme="all-ssps-to-single-task", processor_id="0")
     before = plan_job(config, {ORDERS: 2}, None, ["1", "0"], factor=2)
 
     after = plan_job(config, {ORDERS: 3}, before, ["2", "1"])
