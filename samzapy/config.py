@@ -274,6 +274,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Where a partition that was never read before is begun.",
     ),
     ConfigKey(
+        name="systems.<system>.samza.offset.end",
+        choices=("head",),
+        meaning="head: streams are read up to where they ended when the run began, and a job all of whose inputs have "
+        "such an end ends by itself, with exit code 0, when it has read them; unset: they are read for ever.",
+    ),
+    ConfigKey(
         name="systems.<system>.samza.key.serde",
         default="bytes",
         choices=SERDES,
@@ -300,6 +306,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         choices=("oldest", "upcoming"),
         meaning="Where this stream is begun; the system's otherwise. As in all keys of a stream, `~orders-.*` in place "
         "of the name stands for every stream it matches.",
+    ),
+    ConfigKey(
+        name="systems.<system>.streams.<stream>.samza.offset.end",
+        choices=("head",),
+        meaning="Where this stream is read to; the system's otherwise.",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.reset.offset",
@@ -511,6 +522,10 @@ class JobConfig:
         """Whether each run of the job begins this stream anew."""
         return self._stream_setting(system_stream, "samza.reset.offset", "false") == "true"
 
+    def is_bounded(self, system_stream: str) -> bool:
+        """Whether this stream is read only up to where it ended when the run began."""
+        return self._stream_setting(system_stream, "samza.offset.end", "") == "head"
+
     def key_serde(self, system_stream: str) -> str:
         return self._stream_setting(system_stream, "samza.key.serde", "bytes")
 
@@ -629,7 +644,7 @@ def parse_recorded(properties: Mapping[str, str]) -> JobConfig:
     return _typed({key.name: _value(key, properties) for key in KEYS if "<" not in key.name}, properties)
 
 
-_OF_INPUTS: Final = ("offset.default", "reset.offset")
+_OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 
 SECRET: Final = "***"

@@ -223,6 +223,8 @@ def test_a_key_with_a_pattern_in_place_of_a_stream_is_for_every_stream_that_it_m
         ("systems.kafka.streams.ordres.samza.offset.default", "oldest", "did you mean kafka.orders"),
         ("systems.other.streams.orders.samza.offset.default", "oldest", "found other.orders, which the job does not"),
         ("systems.kafka.streams.orders.samza.offset.default", "earliest", "wanted one of oldest, upcoming"),
+        ("systems.kafka.streams.ordres.samza.offset.end", "head", "did you mean kafka.orders"),
+        ("systems.kafka.streams.orders.samza.offset.end", "tail", "wanted one of head"),
         ("systems.kafka.streams.ordres.samza.reset.offset", "true", "did you mean kafka.orders"),
         ("systems.kafka.streams.orders.samza.reset.offset", "yes", "wanted one of true, false"),
         ("systems.kafka.streams.~orders-[.samza.offset.default", "oldest", "wanted a regular expression after ~"),

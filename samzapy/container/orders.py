@@ -13,16 +13,18 @@ from dataclasses import dataclass, field, replace
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.ssp import SystemStream
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.stream.keys import key_of
 from samzapy.stream.records import (
     ContainerPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     PlannedTaskPut,
     Record,
     Removed,
+    RunPut,
     TermPut,
 )
 
@@ -36,6 +38,7 @@ class Orders:
         grants: by their key on the stream.
         planned: the tasks of every plan on the stream, by their key.
         generation: the plan in force; None before the first.
+        input_ends: up to where the run reads bounded inputs; of others what an earlier run read.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
     """
 
@@ -49,6 +52,13 @@ class Orders:
     planned: Mapping[str, PlannedTaskPut] = field(default_factory=dict)
     generation: int | None = None
     input_topic_ids: Mapping[SystemStream, str] = field(default_factory=dict)
+    input_ends: Mapping[SystemStreamPartition, int] = field(default_factory=dict)
+    run: RunPut | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """The run that is on has read everything it was to read."""
+        return self.run is not None and self.run.finished and not self.run.ended
 
     @property
     def is_given_up(self) -> bool:
@@ -85,6 +95,7 @@ class Orders:
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:
     """`orders` after `records`, which end before `offset_next`."""
     grants, planned, topic_ids = dict(orders.grants), dict(orders.planned), dict(orders.input_topic_ids)
+    input_ends = dict(orders.input_ends)
     for record in records:
         match record:
             case GrantPut():
@@ -98,6 +109,10 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                 orders = replace(orders, generation=record.generation)
             case InputPut():
                 topic_ids[record.system_stream] = record.topic_id
+            case InputEndPut():
+                input_ends[record.ssp] = record.offset_end
+            case RunPut():
+                orders = replace(orders, run=record)
             case TermPut():
                 orders = replace(orders, term=record)
             case ContainerPut() if record.container.execution_id == orders.execution_id:
@@ -107,4 +122,11 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                 )
             case _:
                 pass
-    return replace(orders, grants=grants, planned=planned, input_topic_ids=topic_ids, offset_next=offset_next)
+    return replace(
+        orders,
+        grants=grants,
+        planned=planned,
+        input_topic_ids=topic_ids,
+        input_ends=input_ends,
+        offset_next=offset_next,
+    )

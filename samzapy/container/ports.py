@@ -288,6 +288,7 @@ class HeartbeatContent:
     held: tuple[tuple[str, int], ...]
     figures: Mapping[str, Any]
     reason: str = ""
+    finished: bool = False
 
 
 class Heartbeats(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from samzapy.config import JobConfig
@@ -166,7 +166,7 @@ class ContainerService:
         """
         self._ports.slots.take_all(_YIELD_MS)
         try:
-            while not self._ports.stop.is_set():
+            while not self._is_over():
                 grants = self._await_grants()
                 if grants and self._recover_and_start(grants):
                     self._watch(grants)
@@ -178,13 +178,17 @@ class ContainerService:
             raise
         self._stop_cleanly()
 
+    def _is_over(self) -> bool:
+        """Whether to stop: somebody asked for it, or the job has read all its inputs to their ends."""
+        return self._ports.stop.is_set() or self._orders.is_finished
+
     # --- what is granted ---
 
     def _await_grants(self) -> tuple[Grant, ...]:
         """This execution's grants, once they have settled and the lease holds; empty when asked to stop first."""
         settled_at_ms: int | None = None
         seen: tuple[Grant, ...] = ()
-        while not self._ports.stop.is_set():
+        while not self._is_over():
             self._look_around()
             grants, now_ms = self._orders.own_grants(), self._ports.clock.monotonic_ms()
             if any(grant not in grants for grant in self._running):
@@ -264,7 +268,22 @@ class ContainerService:
                 stream_offset=self._orders.offset_next,
                 held=tuple((grant.task_name, grant.epoch) for grant in self._held),
                 figures=self._figures.as_json(),
-                reason="drained" if self._state == "STOPPED" else "",
+                reason="" if self._state != "STOPPED" else "finished" if self._orders.is_finished else "drained",
+                finished=self._has_finished(),
+            )
+        )
+
+    def _has_finished(self) -> bool:
+        """Whether everything held is being worked on and was read, and committed, up to its end."""
+        return (
+            bool(self._routes)
+            and self._running == self._orders.own_grants()
+            # A grant that was read and whose query has not begun is none that was worked on.
+            and {(route.task_name, route.epoch) for route in self._routes}
+            == {(grant.task_name, grant.epoch) for grant in self._running}
+            and all(
+                route.offset_end is not None and self._figures.positions[route.ssp_kb] >= route.offset_end
+                for route in self._routes
             )
         )
 
@@ -358,9 +377,14 @@ class ContainerService:
                 epoch=grant.epoch,
                 changelog_partition=grant.changelog_partition,
                 environment_dir=environment.directory,
+                offset_end=self._end_of(start.ssp_kb.ssp),
             )
             for start in sorted(grant.starts, key=_in_a_batch)
         ]
+
+    def _end_of(self, ssp: SystemStreamPartition) -> int | None:
+        """Where this run stops to read a partition; None for one that is read for ever."""
+        return self._orders.input_ends.get(ssp) if self._config.is_bounded(str(ssp.system_stream)) else None
 
     def _check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
         """End the container when the starts before led to nothing. What a batch committed before it failed counts."""
@@ -392,7 +416,7 @@ class ContainerService:
 
     def _watch(self, grants: Sequence[Grant]) -> None:
         """Until the query ends, the grants change, or a stop is asked for."""
-        while not self._ports.stop.is_set():
+        while not self._is_over():
             match self._ports.query.next_event(_POLL_MS):
                 case BatchDone() as done:
                     self._batch_done(done)
@@ -437,6 +461,8 @@ class ContainerService:
         for index, route in enumerate(self._routes):
             ssp_kb = route.ssp_kb
             end = done.offsets_end.get(ssp_kb.ssp)
+            if end is not None and route.offset_end is not None:
+                end = min(end, route.offset_end)
             if end is None or end <= self._figures.positions[ssp_kb]:
                 continue
             self._figures.positions[ssp_kb] = end
@@ -461,12 +487,18 @@ class ContainerService:
         self._figures_at_ms = now_ms
         ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
         try:
-            self._figures.ends = self._ports.topics.input_bounds(ssps, _FIGURES_WAIT_MS)
+            bounds = self._ports.topics.input_bounds(ssps, _FIGURES_WAIT_MS)
+            self._figures.ends = {ssp: self._up_to_the_end(ssp, found) for ssp, found in bounds.items()}
             # A topic made anew may be longer than the old one was, and then nothing else would tell.
             self._check_identity()
         except TemporaryError as error:
             _LOG.debug("figures: %s", error)
         self._publish()
+
+    def _up_to_the_end(self, ssp: SystemStreamPartition, bounds: TopicBounds) -> TopicBounds:
+        """What is behind the end of a bounded input is nobody's lag."""
+        end = self._end_of(ssp)
+        return bounds if end is None else replace(bounds, offset_end=min(end, bounds.offset_end))
 
     def _write_progress(self, grants: Sequence[Grant]) -> None:
         """Record how far idle buckets were read; never their checkpoints (design section 6, idle buckets)."""

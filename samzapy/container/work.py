@@ -14,7 +14,10 @@ from samzapy.model.ssp import SspKeyBucket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the rows of one SSPKb go: the task, the rights under which it works, and its local state."""
+    """Where the rows of one SSPKb go: the task, the rights under which it works, and its local state.
+
+    `offset_end`: rows from there on are not this run's to handle; None: the input has no end.
+    """
 
     ssp_kb: SspKeyBucket
     task_name: TaskName
@@ -22,6 +25,7 @@ class Route:
     epoch: int
     changelog_partition: int
     environment_dir: str
+    offset_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -143,6 +144,7 @@ class TaskRunner:
                 if self._failed_at_init:
                     return tally.failed(rows.route, self._failed_at_init)
                 position = 0
+                rows = _up_to(rows, self._plan.routes[rows.route].offset_end)
                 while position < len(rows.offsets):
                     transaction = transaction or self._begin(slot)
                     try:
@@ -540,3 +542,18 @@ class Context:
 def _kept_protocols(collector: Collector, context: Context) -> tuple[MessageCollector, TaskContext]:
     """Checked by mypy alone: what user code is handed is what `samzapy.task` promises."""
     return collector, context
+
+
+def _up_to(rows: Rows, offset_end: int | None) -> Rows:
+    """Without the rows at or behind the end of a bounded input: the source cannot be told to stop there."""
+    if offset_end is None or not rows.offsets or rows.offsets[-1] < offset_end:
+        return rows
+    count = bisect_left(rows.offsets, offset_end)
+    return Rows(
+        route=rows.route,
+        offsets=rows.offsets[:count],
+        keys=rows.keys[:count],
+        values=rows.values[:count],
+        timestamps_ms=rows.timestamps_ms[:count],
+        headers=None if rows.headers is None else rows.headers[:count],
+    )

@@ -13,7 +13,7 @@ from samzapy.config import JobConfig
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.stream.records import SchemaPut
@@ -115,6 +115,7 @@ class Heartbeat:
         state: STARTED, RUNNING or STOPPED; what the container says of itself.
         stream_offset: the next offset of the coordinator stream that it will read. Of one moment with `held`.
         held: every grant it has read and not let go.
+        finished: everything it holds has an end and was read to it, and is committed.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -133,6 +134,7 @@ class Heartbeat:
     held: frozenset[HeldGrant]
     reason: str
     figures: Figures
+    finished: bool = False
     received_ms: int
 
 
@@ -214,6 +216,7 @@ class StartsResolved:
     Attributes:
         epoch_before: the last epoch given out when the positions were read. A grant of this task or of its
             buckets since then makes the answer stale.
+        ends: where bounded inputs ended when they were read, for those whose end the run has not fixed yet.
     """
 
     task_name: TaskName
@@ -222,6 +225,7 @@ class StartsResolved:
     epoch_before: int
     starts: tuple[BucketStart, ...]
     losses: tuple[LossUsed, ...]
+    ends: tuple[tuple[SystemStreamPartition, int], ...] = ()
 
 
 Command = (

@@ -37,6 +37,7 @@ from samzapy.stream.records import (
     CoordinatorRecord,
     EpochPut,
     GrantPut,
+    InputEndPut,
     LossAcceptedPut,
     PlannedTaskPut,
     Removed,
@@ -166,9 +167,27 @@ def grant_task(command: StartsResolved, state: CoordinatorState) -> tuple[Coordi
     )
     return (
         EpochPut(epoch=grant.epoch),
+        *_ends_fixed(command, state),
         *(_loss_accepted(loss) for loss in command.losses),
         GrantPut(grant=grant),
         *_superseded(grant, state),
+    )
+
+
+def _ends_fixed(command: StartsResolved, state: CoordinatorState) -> Iterable[InputEndPut]:
+    """The ends that this run has not fixed yet: the first word counts, for all tasks and whoever is granted them."""
+    if state.run is None:
+        return
+    for ssp, offset_end in command.ends:
+        if input_end(state, ssp) is None:
+            yield InputEndPut(ssp=ssp, run_id=state.run.run_id, offset_end=offset_end)
+
+
+def input_end(state: CoordinatorState, ssp: SystemStreamPartition) -> int | None:
+    """Up to where the run that is on reads `ssp`; None while that is not fixed."""
+    found = state.input_ends.get(ssp)
+    return (
+        found.offset_end if found is not None and state.run is not None and found.run_id == state.run.run_id else None
     )
 
 

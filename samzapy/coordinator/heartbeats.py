@@ -61,6 +61,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         held=frozenset(_held(item) for item in _list(found, "held")),
         reason=_reason(found),
         figures=_figures(_object(found.get("figures", {}), "figures")),
+        finished=found.get("finished") is True,
         received_ms=received_ms,
     )
 

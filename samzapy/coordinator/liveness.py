@@ -57,6 +57,7 @@ class Sighting:
     stream_offset: int
     held: frozenset[HeldGrant]
     figures: Figures
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         stream_offset=heartbeat.stream_offset,
         held=heartbeat.held,
         figures=heartbeat.figures,
+        finished=heartbeat.finished,
     )
     living = {found: seen.last[found] for found in seen.last if is_alive(state, found)}
     return replace(seen, last=living | {heartbeat.execution_id: sighting})

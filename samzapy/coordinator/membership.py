@@ -19,6 +19,9 @@ A *run* (seed 001) begins when the job is handed in, and again with the first pr
 left. Leaving is saying so: the run ends when the last living container says that it stopped. A crash is no leaving,
 so a failover, a container that restarts, a change of the plan and a power cut all continue the run. State,
 checkpoints and locality of a streaming job know nothing of runs and go on.
+
+A job all of whose inputs have an end (`samza.offset.end`) finishes: when every task is held by a container that has
+read what it holds to its end, the run is *finished*, and containers that read that stop by themselves.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from samzapy.coordinator.commands import ReviewMembers
-from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.commands import HeldGrant, ReviewMembers
+from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
 from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.model.job import ProcessorId
@@ -38,6 +42,9 @@ def review_members(
     command: ReviewMembers, state: CoordinatorState, seen: Sightings
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """The run that begins and the plan that is due; and what led to them, for the audit."""
+    if _is_finished(state, seen):
+        assert state.run is not None, "only a run can be finished"
+        return (replace(state.run, finished=True),), "all inputs were read to their ends"
     run = _begin_run(command, state)
     state = evolve(state, uncommitted(run))
     members = _members_due(command, state, seen)
@@ -57,6 +64,27 @@ def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) ->
 def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
     """Those that have an execution which may work."""
     return frozenset(container.processor_id for container in state.containers.values() if container.phase in LIVING)
+
+
+def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:
+    """Whether every task of the plan is held by a container that has read all it holds to its end.
+
+    A container says so of a list of grants that it has read, and such a list holds until it is let go; so the
+    heartbeats of different containers need not be of one moment.
+    """
+    if state.run is None or state.run.finished or state.run.ended or not state.plan:
+        return False
+    finished = {found for found, sighting in seen.last.items() if sighting.finished and is_alive(state, found)}
+    newest = newest_grants(state) if finished else {}
+    for planned in state.plan:
+        grant = newest.get(planned.task_name)
+        if grant is None or grant.execution_id not in finished:
+            return False
+        if {start.ssp_kb for start in grant.starts} != set(planned.positions):
+            return False
+        if HeldGrant(grant.task_name, grant.epoch) not in seen.last[grant.execution_id].held:
+            return False
+    return True
 
 
 def _begin_run(command: ReviewMembers, state: CoordinatorState) -> tuple[RunPut, ...]:

@@ -36,7 +36,7 @@ from samzapy.coordinator.commands import (
     TopicsLooked,
 )
 from samzapy.coordinator.decide import Decision, decide, observe
-from samzapy.coordinator.grants import starts_of
+from samzapy.coordinator.grants import PositionsRead, input_end, starts_of
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, Positions, Processes
 from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
@@ -438,6 +438,7 @@ class CoordinatorService:
                     epoch_before=state.epoch,
                     starts=starts,
                     losses=losses,
+                    ends=self._ends_to_fix(planned, read),
                 )
             )
         return found
@@ -448,6 +449,15 @@ class CoordinatorService:
 
     def _offset_defaults(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, str]:
         return {ssp_kb.ssp: self._offset_default(ssp_kb.ssp) for ssp_kb in planned.positions}
+
+    def _ends_to_fix(
+        self, planned: PlannedTaskPut, read: PositionsRead
+    ) -> tuple[tuple[SystemStreamPartition, int], ...]:
+        """Where the bounded inputs of a task end now, as far as this run does not know yet how far it reads them."""
+        ssps = {ssp_kb.ssp for ssp_kb in planned.positions if self._config.is_bounded(str(ssp_kb.ssp.system_stream))}
+        return tuple(
+            (ssp, read.bounds[ssp].offset_end) for ssp in sorted(ssps) if input_end(self._known.state, ssp) is None
+        )
 
     def _begun_anew(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, int]:
         """The SSPs of which what earlier runs read does not count, and where those runs' epochs end."""

@@ -26,7 +26,7 @@ from samzapy.model.job import (
     TaskModel,
     TaskName,
 )
-from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.records import (
     ChangelogPartitionPut,
@@ -37,6 +37,7 @@ from samzapy.stream.records import (
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
@@ -87,6 +88,7 @@ class CoordinatorState:
     generation: GenerationPut | None = None
     generation_offset: int = 0
     run: RunPut | None = None
+    input_ends: Mapping[SystemStreamPartition, InputEndPut] = field(default_factory=dict)
     containers: Mapping[ExecutionId, Container] = field(default_factory=dict)
     localities: Mapping[ProcessorId, ProcessorLocality] = field(default_factory=dict)
     task_localities: Mapping[TaskName, TaskLocality] = field(default_factory=dict)
@@ -151,6 +153,8 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             changed["generation"], changed["generation_offset"] = record, item.offset
         case RunPut():
             changed["run"] = record
+        case InputEndPut():
+            _table(state, changed, "input_ends")[record.ssp] = record
         case EpochPut():
             changed["epoch"] = record.epoch
         case SchemaPut():
@@ -202,6 +206,8 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             changed["generation"], changed["generation_offset"] = None, 0
         case Namespace.RUN:
             changed["run"] = None
+        case Namespace.END:
+            _table(state, changed, "input_ends").pop(SystemStreamPartition.parse(parsed.parts[0]), None)
         case Namespace.EPOCH:
             changed["epoch"] = 0
         case Namespace.SCHEMA:

@@ -31,6 +31,7 @@ from samzapy.stream.records import (
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
@@ -125,7 +126,9 @@ def event_name(record: Record, before: Record | None) -> str:
         case GenerationPut():
             return "GenerationStarted"
         case RunPut():
-            return "RunEnded" if record.ended else "RunStarted"
+            return "RunEnded" if record.ended else "RunFinished" if record.finished else "RunStarted"
+        case InputEndPut():
+            return "InputEndFixed"
         case ContainerPut():
             return _container_event(record, before)
         case LocalityPut():
@@ -234,6 +237,7 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.PLAN: "PlannedTaskRemoved",
     Namespace.GENERATION: "GenerationRemoved",
     Namespace.RUN: "RunRemoved",
+    Namespace.END: "InputEndRemoved",
     Namespace.CONTAINER: "ContainerForgotten",
     Namespace.LOCALITY: "LocalityRemoved",
     Namespace.TASK_LOCALITY: "TaskLocalityRemoved",

@@ -39,6 +39,7 @@ from samzapy.stream.records import (
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
@@ -333,6 +334,14 @@ def _task_locality_to(record: TaskLocalityPut) -> dict[str, Any]:
     return {"task_name": found.task_name, "processor_id": found.processor_id, "host": found.host}
 
 
+def _input_end_from(datum: dict[str, Any]) -> InputEndPut:
+    return InputEndPut(**(datum | {"ssp": SystemStreamPartition.parse(datum["ssp"])}))
+
+
+def _input_end_to(record: InputEndPut) -> dict[str, Any]:
+    return {"ssp": str(record.ssp), "run_id": record.run_id, "offset_end": record.offset_end}
+
+
 def _start_from(datum: dict[str, Any]) -> BucketStart:
     return BucketStart(
         ssp_kb=SspKeyBucket.parse(datum["ssp_kb"]),
@@ -427,6 +436,7 @@ _FORMS: tuple[_Form, ...] = (
     _form(PlannedTaskPut, "planned_task", _planned_task_to, _planned_task_from),
     _form(GenerationPut, "generation", _generation_to, _generation_from),
     _flat(RunPut, "run"),
+    _form(InputEndPut, "input_end", _input_end_to, _input_end_from),
     _form(ContainerPut, "container", _container_to, _container_from),
     _form(LocalityPut, "locality", _locality_to, _locality_from),
     _form(TaskLocalityPut, "task_locality", _task_locality_to, _task_locality_from),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
@@ -25,6 +25,7 @@ from samzapy.stream.records import (
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
@@ -55,6 +56,7 @@ class Namespace(StrEnum):
     PLAN = "plan"
     GENERATION = "generation"
     RUN = "run"
+    END = "end"
     CONTAINER = "container"
     LOCALITY = "locality"
     TASK_LOCALITY = "task-locality"
@@ -102,6 +104,8 @@ def key_of(record: Record) -> str:
             return "generation"
         case RunPut():
             return "run"
+        case InputEndPut():
+            return f"end/{record.ssp}"
         case ContainerPut():
             return f"container/{record.container.execution_id}"
         case LocalityPut():
@@ -161,6 +165,8 @@ def parse_key(text: str) -> ParsedKey:
             return ParsedKey(namespace, (task_name, epoch))
         case Namespace.INPUT:
             SystemStream.parse(rest)
+        case Namespace.END:
+            SystemStreamPartition.parse(rest)
         case Namespace.ACCEPTED_LOSS | Namespace.CHECKPOINT | Namespace.PROGRESS:
             # The three-part form parses too, but as a key it would be a second spelling.
             if str(SspKeyBucket.parse(rest)) != rest:

@@ -138,12 +138,23 @@ class GenerationPut:
 class RunPut:
     """`run`: the run of the job (seed 001), from its first processor to the last that leaves; `run_id` as Samza's.
 
-    Grants up to `epoch_before` are of earlier runs.
+    Grants up to `epoch_before` are of earlier runs. `finished`: all inputs have an end and were read to it, so
+    containers stop by themselves.
     """
 
     run_id: str
     ended: bool
     epoch_before: int = 0
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputEndPut:
+    """`end/<ssp>`: up to which offset (not included) the run `run_id` reads a partition of a bounded input."""
+
+    ssp: SystemStreamPartition
+    run_id: str
+    offset_end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +234,7 @@ CoordinatorRecord = (
     | PlannedTaskPut
     | GenerationPut
     | RunPut
+    | InputEndPut
     | ContainerPut
     | LocalityPut
     | TaskLocalityPut

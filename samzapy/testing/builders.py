@@ -87,6 +87,7 @@ def a_heartbeat(
     held: Iterable[tuple[str, int]] = (),
     reason: str = "",
     figures: Figures | None = None,
+    finished: bool = False,
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -106,6 +107,7 @@ def a_heartbeat(
         held=frozenset(HeldGrant(TaskName(task), epoch) for task, epoch in held),
         reason=reason,
         figures=figures if figures is not None else Figures(),
+        finished=finished,
         received_ms=received_ms,
     )
 

@@ -9,7 +9,17 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SystemStream
 from samzapy.stream.keys import key_of
-from samzapy.stream.records import ContainerPut, EpochPut, GrantPut, InputPut, Record, Removed, TermPut
+from samzapy.stream.records import (
+    ContainerPut,
+    EpochPut,
+    GrantPut,
+    InputEndPut,
+    InputPut,
+    Record,
+    Removed,
+    RunPut,
+    TermPut,
+)
 from samzapy.testing.builders import a_container, a_grant, an_ssp_kb
 from unit_tests.container.worlds import plan_in_force
 
@@ -164,3 +174,18 @@ def test_removed_tasks_of_an_old_plan_change_nothing() -> None:
 
     assert ["a"] == [grant.task_name for grant in orders.own_grants()]
     assert {3} == {planned.generation for planned in orders.planned.values()}
+
+
+def test_a_run_that_is_finished_and_not_over_is_an_order_to_stop() -> None:
+    said = [(False, False), (True, False), (True, True)]
+    runs = [RunPut(run_id="r", ended=ended, finished=finished) for finished, ended in said]
+
+    assert [False, True, False] == [following(run).is_finished for run in runs]
+    assert not following(*runs, RunPut(run_id="s", ended=False)).is_finished
+    assert not following().is_finished
+
+
+def test_the_newest_end_of_an_input_counts() -> None:
+    ends = [InputEndPut(ssp=an_ssp_kb().ssp, run_id=f"r{end}", offset_end=end) for end in (7, 9)]
+
+    assert {an_ssp_kb().ssp: 9} == following(*ends).input_ends

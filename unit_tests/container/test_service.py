@@ -32,7 +32,7 @@ from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode
-from samzapy.stream.records import CheckpointPut, ContainerPut, GrantPut, InputPut, TermPut
+from samzapy.stream.records import CheckpointPut, ContainerPut, GrantPut, InputEndPut, InputPut, RunPut, TermPut
 from samzapy.testing.builders import a_container, a_grant, an_ssp, an_ssp_kb
 from samzapy.testing.virtual_clock import VirtualClock
 from unit_tests.container.fakes import (
@@ -953,3 +953,89 @@ def test_a_container_that_ends_by_name_leaves_no_transaction_open() -> None:
         *("stop query", "kill holders", "take slots", "block 2"),
         *("fence samzapy/flights-1/e1/1", "renew [1]", "to the end"),
     ] == container.trace.since("stop query")
+
+
+# --- bounded inputs ---
+
+
+class ABoundedContainer(AContainer):
+    """Its inputs end at 10, behind which the topics go on; `finishes` is what the leader writes about the run."""
+
+    def __init__(self, **properties: str) -> None:
+        super().__init__(systems_kafka_samza_offset_end="head", **properties)
+        ends = [InputEndPut(ssp=ssp_kb.ssp, run_id="r", offset_end=10) for ssp_kb in (ORDERS_0, ORDERS_1)]
+        self.stream.records[:0] = [RunPut(run_id="r", ended=False), *ends]
+        for ssp_kb in (ORDERS_0, ORDERS_1):
+            self.topics.inputs[ssp_kb.ssp] = TopicBounds(offset_first=0, offset_end=99)
+
+    def finishes(self) -> Callable[[], None]:
+        return lambda: self.stream.records.append(RunPut(run_id="r", ended=False, finished=True))
+
+
+def said_finished(container: AContainer) -> list[bool]:
+    found = [content.finished for content in container.heartbeats.contents]
+    return [said for index, said in enumerate(found) if index == 0 or found[index - 1] != said]
+
+
+def test_a_container_says_that_it_has_finished_when_all_it_holds_was_read_to_its_end() -> None:
+    container = ABoundedContainer()
+
+    container.run(None, a_batch(a_report(0), orders_0=15, orders_1=9), a_batch(a_report(1), orders_1=10), *[None] * 8)
+
+    first = next(content for content in container.heartbeats.contents if content.finished)
+    assert [False, True, False] == said_finished(container)
+    assert {("a", 1), ("b", 1)} == set(first.held)
+    # What stands behind the end is nobody's lag, and no position.
+    positions = container.heartbeats.contents[-2].figures["positions"]
+    assert [{"offsetNext": 10, "offsetEnd": 10}] * 2 == [positions[name] for name in sorted(positions)]
+
+
+def test_inputs_that_begin_at_their_end_are_finished_from_the_start() -> None:
+    container = ABoundedContainer()
+    container.commit(10, task="a")
+    container.commit(10, task="b")
+
+    container.run(None)
+
+    assert True in said_finished(container)
+
+
+def test_an_input_without_an_end_is_never_finished() -> None:
+    container = ABoundedContainer()
+    container.stream.records[:] = [
+        record for record in container.stream.records if not isinstance(record, InputEndPut) or record.ssp.partition
+    ]
+
+    container.run(None, a_batch(a_report(0), a_report(1), orders_0=99, orders_1=99), *[None] * 8)
+
+    assert [False] == said_finished(container)
+
+
+def test_a_container_stops_by_itself_when_the_run_is_finished() -> None:
+    container = ABoundedContainer()
+
+    container.run(None, container.finishes(), *[None] * 50)
+
+    last = container.heartbeats.contents[-1]
+    assert ("STOPPED", "finished", ()) == (last.state, last.reason, last.held)
+    # Not because its script was over.
+    assert len(container.query.steps) > 40
+
+
+def test_a_grant_that_is_new_takes_the_word_back() -> None:
+    container = ABoundedContainer()
+    container.stream.records[:] = [
+        found for found in container.stream.records if found != GrantPut(grant=a_task("b"))
+    ]
+    granted = GrantPut(grant=a_task("b"))
+
+    container.run(
+        None,
+        a_batch(a_report(0), orders_0=10),
+        *[None] * 8,
+        lambda: container.stream.records.append(granted),
+        *[None] * 20,
+    )
+
+    held_when_finished = {content.held for content in container.heartbeats.contents if content.finished}
+    assert {(("a", 1),)} == held_when_finished

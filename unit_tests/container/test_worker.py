@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -815,3 +816,27 @@ def test_local_state_is_never_ahead_of_kafka_wherever_the_process_dies(
 
     worker.kafka.init("samzapy/flights-1/e1/0")
     assert (slot, committed, locally) == (worker.slot.state, bool(worker.outputs()), bool(worker.sums))
+
+
+# --- a bounded input ---
+
+
+def bounded(offset_end: int) -> Any:
+    plan = a_plan(a_job())
+    return replace(plan, routes=tuple(replace(route, offset_end=offset_end) for route in plan.routes))
+
+
+def test_what_stands_behind_the_end_of_an_input_is_not_handled() -> None:
+    worker = AWorker(plan=bounded(3))
+
+    report = worker.run(rows(("a", 1), ("b", 2)), rows(("a", 3), ("a", 4), first=2, headers=[[], []]))
+
+    assert [0, 1, 2] == [value["offset"] for _, value in worker.outputs()]
+    assert (3, 3) == (report.records_in, worker.checkpoints()[-1].offset_next)
+
+
+def test_rows_behind_the_end_alone_begin_no_transaction() -> None:
+    worker = AWorker(plan=bounded(3))
+
+    assert () == tuple(worker.run_routes(rows(("a", 1), first=3), rows(("a", 1), first=9)))
+    assert [] == worker.checkpoints()

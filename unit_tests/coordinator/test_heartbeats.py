@@ -50,6 +50,12 @@ def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
     assert Figures() == parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures
 
 
+def test_only_true_says_that_everything_was_read_to_its_end():
+    found = [parsed(**said).finished for said in ({}, {"finished": True}, {"finished": "yes"}, {"finished": 1})]
+
+    assert [False, True, False, False] == found
+
+
 def test_a_fault_domain_may_be_said():
     assert ("", "", "rack-1") == tuple(
         parsed(**said).fault_domain for said in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})

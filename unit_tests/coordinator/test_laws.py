@@ -72,7 +72,8 @@ PUTS = st.one_of(
         scheme=st.just("max"),
         processor_ids=st.tuples(NAMES),
     ),
-    st.builds(r.RunPut, run_id=NAMES, ended=st.booleans(), epoch_before=SMALL),
+    st.builds(r.RunPut, run_id=NAMES, ended=st.booleans(), epoch_before=SMALL, finished=st.booleans()),
+    st.builds(r.InputEndPut, ssp=SSP_KBS.map(lambda found: found.ssp), run_id=NAMES, offset_end=SMALL),
     st.builds(
         r.ContainerPut,
         container=st.builds(

@@ -1,10 +1,12 @@
 """Who is planned for and when, and which run it is."""
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, ReviewMembers
 from samzapy.model.container import ContainerPhase
-from samzapy.testing.builders import a_config, a_heartbeat, a_submission
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.coordinator.histories import Machine, a_term
 
 RUNNING, STOPPED = ContainerPhase.RUNNING, ContainerPhase.STOPPED
@@ -318,3 +320,80 @@ def test_who_is_lost_and_not_fenced_is_not_forgotten():
     job.at(1_000)
 
     assert "0a" in job.state.containers
+
+
+# --- a run that has an end ---
+
+
+class Bounded(Job):
+    """Two processors with two tasks each, which hold what they are granted."""
+
+    @classmethod
+    def running(cls):
+        job = cls.submitted()
+        job.comes("0a", "1a")
+        job.at(0)
+        for _ in range(4):
+            job.perform(0)
+        assert 4 == len(job.state.grants)
+        return job
+
+    def held(self, execution):
+        grants = self.state.grants_sorted
+        return [(grant.task_name, grant.epoch) for grant in grants if grant.execution_id == execution]
+
+    def says(self, execution, *, held=None, finished=True):
+        self.step(
+            a_heartbeat(
+                execution,
+                processor_id=execution[0],
+                pid=ord(execution[0]),
+                held=self.held(execution) if held is None else held,
+                finished=finished,
+                state=RUNNING,
+            )
+        )
+        self.at(1_000)
+        return self.state.run.finished
+
+
+def test_a_run_is_finished_when_all_who_hold_a_task_have_read_it_to_its_end():
+    job = Bounded.running()
+
+    assert [False, False, True] == [job.says("0a"), job.says("1a", finished=False), job.says("1a")]
+    assert not job.state.run.ended
+    before = job.state
+    job.says("0a")
+    assert before.run == job.state.run
+
+
+def test_a_run_is_not_finished_while_a_task_is_held_by_nobody():
+    job = Bounded.running()
+    job.says("0a")
+
+    assert not job.says("1a", held=job.held("1a")[:1])
+    job.crashes("0a")
+    assert not job.says("1a")
+
+
+def test_a_run_is_not_finished_while_a_task_was_not_granted_all_that_the_plan_says():
+    job = Bounded.running()
+    job.says("0a")
+    (key, planned), *_ = job.state.planned_tasks.items()
+    grown = replace(planned, ssp_kbs=(*planned.ssp_kbs, an_ssp_kb("kafka.orders.4:0/1")))
+    job.state = replace(job.state, planned_tasks=dict(job.state.planned_tasks) | {key: grown})
+
+    assert not job.says("1a")
+
+
+def test_a_finished_run_ends_when_all_have_left_and_the_next_is_another():
+    job = Bounded.running()
+    job.says("0a")
+    job.says("1a")
+    job.stops("0a", "1a")
+    assert (True, True) == (job.state.run.finished, job.state.run.ended)
+
+    job.comes("0b")
+    job.at(60_000, run_id="run-2")
+
+    assert ("run-2-60000", False, False) == (job.state.run.run_id, job.state.run.finished, job.state.run.ended)

@@ -655,3 +655,35 @@ def test_a_stream_that_is_reset_is_begun_anew_by_each_run_and_by_nothing_else(re
 
     assert {"e3"} == {owner for owner, _ in owners(service).values()}
     assert starts == granted_starts(service)
+
+
+def ends(service):
+    return {str(ssp): (found.run_id, found.offset_end) for ssp, found in service.status().state.input_ends.items()}
+
+
+def test_the_end_of_a_bounded_input_is_fixed_once_for_each_run():
+    world = World(config=a_config(systems_kafka_samza_offset_end="head"))
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    run_id = service.status().state.run.run_id
+    assert {f"kafka.orders.{partition}": (run_id, 100) for partition in range(4)} == ends(service)
+
+    # It grows, and the container crashes: the same run, the same end.
+    world.bounds.update({an_ssp(f"kafka.orders.{partition}"): Bounds(0, 200) for partition in range(4)})
+    world.alive[100] = False
+    world.clock.advance(1_000)
+    hears(world, service, a_heartbeat("e2", pid=200))
+    assert {"e2"} == {owner for owner, _ in owners(service).values()}
+    assert {(run_id, 100)} == set(ends(service).values())
+
+    hears(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
+    hears(world, service, a_heartbeat("e3", pid=300))
+    assert {(service.status().state.run.run_id, 200)} == set(ends(service).values())
+
+
+def test_a_stream_without_an_end_has_none():
+    world = World(config=a_config(systems_kafka_streams_orders_samza_offset_default="oldest"))
+    service = started(world)
+    hears(world, service, a_heartbeat())
+
+    assert {} == ends(service)

@@ -18,6 +18,7 @@ from samzapy.stream.records import (
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
@@ -79,7 +80,8 @@ EXAMPLES: tuple[Record, ...] = (
         scheme="max",
         processor_ids=(ProcessorId("0"), ProcessorId("1")),
     ),
-    RunPut(run_id="1767225600000-8f3a1b2c", ended=False, epoch_before=98),
+    RunPut(run_id="1767225600000-8f3a1b2c", ended=False, epoch_before=98, finished=True),
+    InputEndPut(ssp=_SSP_KB.ssp, run_id="1767225600000-8f3a1b2c", offset_end=4321),
     ContainerPut(
         container=Container(
             execution_id=_EXECUTION,

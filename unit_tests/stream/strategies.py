@@ -18,6 +18,7 @@ from samzapy.stream.records import (
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
@@ -102,7 +103,8 @@ records = st.one_of(
         scheme=texts,
         processor_ids=st.lists(processor_ids, max_size=3).map(tuple),
     ),
-    st.builds(RunPut, run_id=texts, ended=st.booleans(), epoch_before=longs),
+    st.builds(RunPut, run_id=texts, ended=st.booleans(), epoch_before=longs, finished=st.booleans()),
+    st.builds(InputEndPut, ssp=ssps, run_id=texts, offset_end=longs),
     st.builds(
         ContainerPut,
         container=st.builds(

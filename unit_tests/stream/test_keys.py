@@ -24,6 +24,7 @@ KEYS_AS_WRITTEN = [
     "plan/5/task/SystemStreamPartition_kafka.page.views.3-1-4",
     "generation",
     "run",
+    "end/kafka.page.views.3",
     "container/0-20260101-7f3a",
     "locality/0",
     "task-locality/SystemStreamPartition_kafka.page.views.3-1-4",

@@ -77,7 +77,7 @@ class HeartbeatThread:
         if content.coordinator_url is not None:
             self._lead_by(Leader(content.term, content.coordinator_url))
         # What somebody waits for is told at once; figures can wait for their turn.
-        if before is None or (before.held, before.state, before.term) != (content.held, content.state, content.term):
+        if before is None or _level(before) != _level(content):
             self._wake.set()
 
     def given_up(self) -> str | None:
@@ -147,4 +147,10 @@ class HeartbeatThread:
             "held": [{"task": task, "epoch": epoch} for task, epoch in content.held],
             "figures": content.figures,
             "reason": content.reason,
+            "finished": content.finished,
         }
+
+
+def _level(content: HeartbeatContent) -> tuple[object, ...]:
+    """What somebody waits for."""
+    return content.held, content.state, content.term, content.finished
