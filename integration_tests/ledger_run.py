@@ -257,7 +257,13 @@ class LedgerRun:
         self._environment = dict(environment or {})
         self.job = self.another_job("job")
 
-    def another_job(self, log_dir: str) -> JobProcess:
+    def another_job(
+        self,
+        log_dir: str,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        spark_options: Sequence[str] = ("--master", "local[2]"),
+    ) -> JobProcess:
         """The same job in another set of processes, not started yet."""
         return JobProcess(
             JOB_FILE,
@@ -266,7 +272,9 @@ class LedgerRun:
                 "systems.kafka.bootstrap.servers": self.broker.bootstrap_servers,
                 "local.store.dir": str(self.directory / "state"),
                 **self._overrides,
+                **(overrides or {}),
             },
+            spark_options=spark_options,
             environment={"SAMZAPY_TEST": "1", **self._environment},
         )
 
@@ -414,10 +422,10 @@ class LedgerRun:
 
     def _check_owners(self) -> Iterator[Violation]:
         """Who runs what: the auditor's answer and that of samzapy's own fold."""
-        audited = self._audit().owners()
-        records = [
-            LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in self._read(COORDINATOR, 0)
-        ]
+        found = self._read(COORDINATOR, 0)
+        # Of one reading: what is still changing hands would look like a disagreement.
+        audited = self._audit(found).owners()
+        records = [LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in found]
         state = replay(records, topic=COORDINATOR).state
         owners = {planned.task_name: owner_of(state, planned.task_name) for planned in state.plan}
         folded = {name: grant.execution_id for name, grant in owners.items() if grant is not None}
@@ -428,8 +436,9 @@ class LedgerRun:
         for complaint in self._audit().finish():
             yield Violation("I", complaint)
 
-    def _audit(self) -> audit.Audit:
-        records = [audit.Audited(r.offset, r.key or b"", r.value, r.headers) for r in self._read(COORDINATOR, 0)]
+    def _audit(self, found: Sequence[Seen] | None = None) -> audit.Audit:
+        read = self._read(COORDINATOR, 0) if found is None else found
+        records = [audit.Audited(r.offset, r.key or b"", r.value, r.headers) for r in read]
         return audit.Audit().read(records)
 
     def _open_transactions(self) -> Iterator[Violation]:

@@ -1,0 +1,245 @@
+"""Several processors of one stateful job that join, leave, are killed and return, under a ledger.
+
+`scripts/chaos` runs it for ten minutes, a test for less than three. A seed decides who does what when (the machine's
+own timing stays its own). Each fault is proven: the process is gone, or has ended with 0.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException
+
+from integration_tests.ledger_run import COORDINATOR, LedgerRun
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.stream.codec import decode
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import ContainerPut, GrantPut, TermPut
+from samzapy.testing.job_process import JobProcess, kill
+from samzapy.testing.ledger import Violation
+from samzapy.testing.waiting import wait_until
+
+PROCESSORS = 3
+RECORDS_PER_S = 300
+_LEAVES_WITHIN_S = 30.0
+_APPEARS_WITHIN_S = 180.0
+_QUIET_S = (4.0, 10.0)
+_RESTARTED = "the grants changed; the query is started anew"
+_PAUSED = "no coordinator answers the heartbeats"
+_FAILED = "the query failed and is started anew"
+# Short, so that many changes fit into a run: joins are collected, and who comes back at once finds its tasks.
+_SOON = {"job.debounce.time.ms": "1000", "job.processor.grace.ms": "2000", "task.transaction.max.ms": "200"}
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass(slots=True)
+class Comings:
+    """What happened, for the record."""
+
+    joins: int = 0
+    leaves: int = 0
+    kills: int = 0
+    kills_of_the_leader: int = 0
+    terms: int = 0
+    changes_seen_by_others: int = 0
+    query_restarts: int = 0
+
+
+class ComingsAndGoings(LedgerRun):
+    """A ledger run whose job is several processes; each is one processor with a name and a log directory of its own."""
+
+    def __init__(self, directory: Path, *, seed: int, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, seed=seed, environment=environment, overrides=_SOON)
+        self.comings = Comings()
+        self.processors = {f"p{number}": self._processor(f"p{number}") for number in range(PROCESSORS)}
+        self._chance = random.Random(seed)
+        # Those whose end is the test's doing.
+        self._ended: set[str] = set()
+
+    def __exit__(self, *error: object) -> None:
+        for processor in self.processors.values():
+            processor.kill_everything()
+        super().__exit__(*error)  # type: ignore[arg-type]
+
+    def _processor(self, name: str) -> JobProcess:
+        return self.another_job(
+            name,
+            overrides={"processor.id": name},
+            spark_options=("--master", "local[1]", "--driver-java-options", _QUICK_JAVA),
+        )
+
+    def keep_running(self) -> None:
+        """Nobody is started here; complain of a process that ended by itself."""
+        for name, processor in self.processors.items():
+            code = processor.exit_code()
+            if code is not None and name not in self._ended:
+                raise AssertionError(f"{name} ended by itself with {code}:\n{processor.log_text()[-4000:]}")
+
+    def start_all(self) -> None:
+        """All processors, one after the other."""
+        for name in self.processors:
+            self._join(name)
+        self.wait(lambda: self.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
+
+    def disturb(self, for_s: float) -> None:
+        """Comings and goings until the time is up, the leader's death first; then everybody is there again."""
+        until_s = time.monotonic() + for_s
+        self._kill(self._leader(), "jvm")
+        while time.monotonic() < until_s:
+            self._be_quiet()
+            self._one_of_them()
+        for name, processor in self.processors.items():
+            if not processor.is_running():
+                self._join(name)
+
+    def _be_quiet(self) -> None:
+        until_s = time.monotonic() + self._chance.uniform(*_QUIET_S)
+        self.wait(lambda: time.monotonic() > until_s, 60, "some seconds to go by")
+
+    def _one_of_them(self) -> None:
+        running = [name for name, processor in self.processors.items() if processor.is_running()]
+        absent = [name for name in self.processors if name not in running]
+        if absent and (len(running) == 1 or self._chance.random() < 0.5):
+            self._join(self._chance.choice(absent))
+            return
+        name = self._chance.choice(running)
+        if self._chance.random() < 0.5:
+            self._leave(name)
+        else:
+            self._kill(name, self._chance.choice(["jvm", "driver"]))
+
+    def _join(self, name: str) -> None:
+        before = self._executions_of(name)
+        self._ended.discard(name)
+        self.processors[name].start()
+        self.wait(lambda: self._executions_of(name) - before, _APPEARS_WITHIN_S, f"{name} to have joined")
+        self.comings.joins += 1
+
+    def _leave(self, name: str) -> None:
+        self._ended.add(name)
+        processor = self.processors[name]
+        code = processor.terminate(_LEAVES_WITHIN_S)
+        assert code == 0, f"{name} left with {code}:\n{processor.log_text()[-4000:]}"
+        self.comings.leaves += 1
+
+    def _kill(self, name: str, part: str) -> None:
+        processor = self.processors[name]
+        find: Callable[[], ProcessIdentity | None] = processor.jvm if part == "jvm" else processor.driver
+        victim = wait_until(find, _APPEARS_WITHIN_S, f"the {part} of {name}")
+        driver = processor.driver()
+        self._ended.add(name)
+        self.comings.kills_of_the_leader += driver is not None and driver.pid == self._leader_pid()
+        kill(victim)
+        # All of it goes when a part is killed.
+        processor.wait_gone()
+        self.comings.kills += 1
+
+    def _executions_of(self, name: str) -> frozenset[str]:
+        return frozenset(
+            record.container.execution_id
+            for record in self._stream()
+            if isinstance(record, ContainerPut) and record.container.processor_id == name
+        )
+
+    def _leader_pid(self) -> int | None:
+        terms = [record.pid for record in self._stream() if isinstance(record, TermPut)]
+        return terms[-1] if terms else None
+
+    def _leader(self) -> str:
+        """The name of the processor whose process leads."""
+        pid = self._leader_pid()
+        drivers = {name: processor.driver() for name, processor in self.processors.items()}
+        return next(name for name, driver in drivers.items() if driver is not None and driver.pid == pid)
+
+    def _stream(self) -> list[object]:
+        """The coordinator stream; nothing before the first process has made it."""
+        try:
+            found = self._read(COORDINATOR, 0)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                return []
+            raise
+        return [
+            decode(LogRecord(offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value), topic=COORDINATOR)
+            for seen in found
+        ]
+
+    # --- the rules of this run ---
+
+    def _check_owners(self) -> Iterator[Violation]:
+        self.wait(self._has_settled, _APPEARS_WITHIN_S, "every processor to have its share")
+        yield from super()._check_owners()
+
+    def _has_settled(self) -> bool:
+        owners = self._audit().owners()
+        return len(owners) == self.task_count and len(set(owners.values())) == PROCESSORS
+
+    def _stop(self) -> None:
+        for name, processor in self.processors.items():
+            if processor.is_running():
+                self._leave(name)
+
+    def _orphans(self) -> Iterator[Violation]:
+        for processor in self.processors.values():
+            try:
+                processor.wait_gone(10)
+            except Exception as error:
+                yield Violation("K", str(error))
+
+    def _check_coordinator(self) -> Iterator[Violation]:
+        yield from super()._check_coordinator()
+        yield from self._check_undisturbed()
+        self.comings.terms = sum(isinstance(record, TermPut) for record in self._stream())
+
+    def told(self) -> str:
+        """What happened, in a line or two."""
+        return f"{self.figures}, {self.comings}"
+
+    def _check_undisturbed(self) -> Iterator[Violation]:
+        """Whoever kept its grants kept its query: each restart has a change of that execution's own grants.
+
+        Said by the containers' own logs, held against the coordinator stream.
+        """
+        changes, others = self._changes_of_grants()
+        self.comings.changes_seen_by_others = others
+        for name, processor in self.processors.items():
+            text = processor.all_log_text()
+            for start in text.split("\n--- ")[1:] if "\n--- " in text else [text]:
+                if _FAILED in start or _PAUSED in start:
+                    yield Violation("U", f"a query of {name} failed or paused:\n{start[-3000:]}")
+            restarts = text.count(_RESTARTED)
+            self.comings.query_restarts += restarts
+            if restarts > changes.get(name, 0):
+                yield Violation(
+                    "U", f"{name} started its query anew {restarts} times for {changes.get(name, 0)} changes"
+                )
+        if others == 0:
+            yield Violation("U", "nobody ever kept its grants while others' changed: this run has proven nothing")
+
+    def _changes_of_grants(self) -> tuple[Mapping[str, int], int]:
+        """How often the grants of each processor's executions changed, and how often one was granted to somebody
+        while another running execution's stayed as they were."""
+        processor_of: dict[str, str] = {}
+        running: set[str] = set()
+        holder: dict[str, str] = {}
+        changes: dict[str, int] = {}
+        others = 0
+        for record in self._stream():
+            if isinstance(record, ContainerPut):
+                execution = str(record.container.execution_id)
+                processor_of[execution] = str(record.container.processor_id)
+                running = running | {execution} if record.container.phase == "RUNNING" else running - {execution}
+            elif isinstance(record, GrantPut):
+                touched = {str(record.grant.execution_id)}
+                before = holder.get(record.grant.task_name)
+                touched |= {before} if before is not None else set()
+                holder[record.grant.task_name] = str(record.grant.execution_id)
+                for execution in touched:
+                    name = processor_of[execution]
+                    changes[name] = changes.get(name, 0) + 1
+                others += bool(running - touched)
+        return changes, others

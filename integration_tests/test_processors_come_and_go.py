@@ -1,0 +1,36 @@
+"""A short run of `scripts/chaos`: processors of a stateful job join, leave, are killed and return, under a ledger."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from integration_tests.comings_and_goings import PROCESSORS, RECORDS_PER_S, ComingsAndGoings
+from samzapy.testing.ledger import told
+
+DISTURBED_S = 100.0
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(900)
+def test_processors_come_and_go_and_no_record_is_lost_or_doubled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("SAMZAPY_CHAOS_SEED") or random.SystemRandom().randrange(10**6))
+    with capsys.disabled():
+        print(f"\ncomings and goings: SAMZAPY_CHAOS_SEED={seed}", flush=True)
+    with ComingsAndGoings(tmp_path, seed=seed) as run:
+        run.feed(RECORDS_PER_S)
+        run.start_all()
+
+        run.disturb(DISTURBED_S)
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"comings and goings: {run.told()}", flush=True)
+        assert not violations, f"SAMZAPY_CHAOS_SEED={seed}: {told(violations)}"
+        assert run.comings.kills_of_the_leader > 0
+        assert run.comings.joins > PROCESSORS
