@@ -1,4 +1,7 @@
-"""A job of two inputs with 8 and 12 partitions and a broadcast one: keys meet, and every task hears every rule once."""
+"""A job of two inputs with 8 and 12 partitions and a broadcast one: keys meet, and every task hears every rule once.
+
+Then one of the inputs is doubled while the job is stopped: keys that lie in other partitions now find their state.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.testing.broker import DevBroker
@@ -56,6 +59,12 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
         assert job.terminate() == 0, job.log_text()[-4000:]
         reader.read()
         joined, seen = reader.values("joined"), reader.values("seen")
+        _double_the_orders(servers)
+        job.start()
+        _wait(job, lambda: reader.read() and len(reader.values("joined")) >= 2 * len(KEYS), "the second orders")
+        assert job.terminate() == 0, job.log_text()[-4000:]
+        reader.read()
+        joined_again = [pair for pair in reader.values("joined") if pair not in joined]
 
     # Each key has one order and one refund, so exactly one of the two finds the other one there.
     pairs = {pair["order"]["value"]: pair for pair in joined}
@@ -72,6 +81,13 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
             heard = [(rule["offset"], rule["rule"]) for rule in seen if (rule["task"], rule["ssp"]) == (task, ssp)]
             assert fed == heard, f"{task} of {ssp}"
     assert rules_heard == len(seen)
+
+    assert sorted(f"{key} again" for key in KEYS) == sorted(pair["order"]["value"] for pair in joined_again)
+    for pair in joined_again:
+        # The refund was told before the input grew, so it comes out of the key's state.
+        assert f"{pair['refund']['value']} again" == pair["order"]["value"]
+        assert f"Partition_{_partition(pair['order']['source']) % len(TASKS)}" == pair["task"]
+    assert len({pair["order"]["source"] for pair in joined_again}) == 2 * PARTITIONS["orders"]
 
 
 def _wait(job: JobProcess, condition: Callable[[], bool], what: str) -> None:
@@ -119,6 +135,22 @@ def _feed(servers: str) -> Mapping[str, list[tuple[int, str]]]:
             producer.produce("rules", json.dumps(f"rule {offset} of {number}"), partition=number)
     assert producer.flush(30) == 0
     return rules
+
+
+def _double_the_orders(servers: str) -> None:
+    """Twice the partitions, and then another order of each key."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    doubled = 2 * PARTITIONS["orders"]
+    admin.create_partitions([NewPartitions("orders", doubled)])["orders"].result(30)
+    wait_until(
+        lambda: len(admin.list_topics("orders", timeout=10).topics["orders"].partitions) == doubled,
+        30.0,
+        "the partitions that were added",
+    )
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "enable.idempotence": True})
+    for key in KEYS:
+        producer.produce("orders", json.dumps(f"{key} again"), key)
+    assert producer.flush(30) == 0
 
 
 def _partition(ssp: str) -> int:
