@@ -460,3 +460,39 @@ def test_a_start_that_was_computed_before_somebody_else_had_the_task_is_not_used
     machine.step(a_heartbeat("e2"))
 
     assert () == machine.step(replace(stale, execution_id="e2"))
+
+
+LET_GO = [("read", "e1", 99), ("let go", "e1", 0), ("say", "e1", 0)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # Given back after it was let go, begun again, and taken away once more before the new grant was given.
+        [
+            ("plan", ("1",), 0),
+            *LET_GO,
+            ("plan", ("0",), 0),
+            ("read", "e1", 99),
+            ("start", "e1", 0),
+            ("plan", ("1",), 0),
+            ("grant", "e3", 0),
+        ],
+        # Granted and taken away, and the container has read neither; then it reads on, slowly.
+        [
+            ("plan", ("1",), 0),
+            *LET_GO,
+            ("act", "e3", 0),
+            ("act", "e3", 0),
+            ("plan", ("0",), 0),
+            ("say", "e3", 0),
+            ("grant", "e1", 0),
+            *([("read", "e3", 1), ("start", "e3", 0)] * 60),
+        ],
+        # Taken away and read, and the query still runs.
+        [("plan", ("1",), 0), ("read", "e1", 99), ("say", "e1", 0), ("grant", "e3", 0)],
+    ],
+    ids=["given back", "not read", "not let go"],
+)
+def test_l6_in_the_histories_that_each_part_of_a_release_is_for(events):
+    check_one_owner(events)
