@@ -33,6 +33,9 @@ CONFIGS = (
     a_config(),
     a_config(task_inputs="kafka.refunds,kafka.orders"),
     a_config(task_inputs="kafka.orders,kafka.refunds", job_container_lost_ms="20000"),
+    # SSPs that change tasks, and tasks of several, as long as the job keeps no state; and a broadcast input.
+    a_config(task_inputs="kafka.orders,kafka.refunds", task_partition_scheme="cogroup"),
+    a_config(task_partition_scheme="group-by-partition", task_broadcast_inputs="kafka.refunds#0"),
 )
 SCHEMAS = schema_records()[:2]
 
