@@ -14,9 +14,13 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+# Importing py4j and connecting has taken more than a second on a busy machine, and the words of a job that ended at
+# once were lost.
+_CONNECT_WAIT_S = 10.0
 _FLUSH_WAIT_S = 1.0
 
 
@@ -24,16 +28,22 @@ class ForwardedStderr(io.TextIOBase):
     """Text for another process's stderr.
 
     A thread of its own does the writing: who logs may be a signal handler that came in the middle of another call to
-    the JVM. `flush` waits for it, so that the last words before an `os._exit` arrive, but never for long.
+    the JVM. `flush` waits for it, so that the last words before an `os._exit` arrive, but never for long: what is not
+    written by then, and all that comes later, goes to `own`.
 
     Args:
         connect: gives a function that writes, in the thread.
         own: takes what cannot be written there.
+        connect_wait_s: how long `flush` waits before there is a connection; afterwards it is a second.
     """
 
-    def __init__(self, connect: Callable[[], Callable[[str], None]], own: TextIO) -> None:
-        self._connect, self._own = connect, own
+    def __init__(
+        self, connect: Callable[[], Callable[[str], None]], own: TextIO, connect_wait_s: float = _CONNECT_WAIT_S
+    ) -> None:
+        self._connect, self._own, self._wait_s = connect, own, connect_wait_s
         self._queue: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self._in_hand = ""
+        self._is_lost = False
         threading.Thread(target=self._run, name="samzapy-stderr", daemon=True).start()
 
     def writable(self) -> bool:
@@ -45,30 +55,45 @@ class ForwardedStderr(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self._queue.put(text)
+        if self._is_lost:
+            self._rescue()
         return len(text)
 
     def flush(self) -> None:
         done = threading.Event()
         self._queue.put(done)
-        done.wait(_FLUSH_WAIT_S)
+        if self._is_lost or not done.wait(self._wait_s):
+            self._rescue()
 
     def _run(self) -> None:
         forward: Callable[[str], None] | None = None
-        is_lost = False
-        while True:
+        while not self._is_lost:
             item = self._queue.get()
             if isinstance(item, threading.Event):
                 item.set()
                 continue
+            self._in_hand = item
             try:
-                if not is_lost:
-                    forward = forward or self._connect()
-                    forward(item)
+                if forward is None:
+                    forward, self._wait_s = self._connect(), _FLUSH_WAIT_S
+                forward(item)
+                self._in_hand = ""
             except Exception:  # py4j raises its own errors and any of a socket's; the text is not to be lost.
-                is_lost = True
-            if is_lost:
-                self._own.write(item)
-                self._own.flush()
+                self._rescue()
+
+    def _rescue(self) -> None:
+        """Write to `own` what the thread has not written; it may come twice if the thread was only slow."""
+        self._is_lost = True
+        text, self._in_hand = self._in_hand, ""
+        with suppress(queue.Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if isinstance(item, threading.Event):
+                    item.set()
+                else:
+                    text += item
+        self._own.write(text)
+        self._own.flush()
 
 
 def real_stderr(environment: Mapping[str, str]) -> TextIO:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -36,6 +37,22 @@ def test_what_cannot_be_forwarded_comes_out_here() -> None:
     stream.flush()
 
     assert "first\nsecond\n" == own.getvalue()
+
+
+def test_what_waits_for_a_connection_that_does_not_come_comes_out_here() -> None:
+    never = threading.Event()
+
+    def connect() -> Callable[[str], None]:
+        never.wait()
+        raise AssertionError("nobody waits for this")
+
+    own = io.StringIO()
+    stream = ForwardedStderr(connect, own, connect_wait_s=0.01)
+
+    print("the last words", file=stream, flush=True)
+    print("and one more", file=stream, flush=True)
+
+    assert "the last words\nand one more\n" == own.getvalue()
 
 
 def test_a_stderr_of_its_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
