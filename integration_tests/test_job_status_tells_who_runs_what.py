@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from click.testing import CliRunner, Result
@@ -137,7 +137,9 @@ def leader(connection: KafkaConnection, config: JobConfig) -> Iterator[Leader]:
     found.stop()
 
 
-def heartbeat(leader: Leader, config: JobConfig, execution_id: str) -> HeartbeatAnswer | None:
+def heartbeat(
+    leader: Leader, config: JobConfig, execution_id: str, held: Sequence[Mapping[str, object]] = ()
+) -> HeartbeatAnswer | None:
     body = {
         "job": config.job,
         "executionId": execution_id,
@@ -150,7 +152,7 @@ def heartbeat(leader: Leader, config: JobConfig, execution_id: str) -> Heartbeat
         "formatLevel": 1,
         "state": "RUNNING",
         "streamOffset": 0,
-        "held": [],
+        "held": list(held),
     }
     return CLIENT.heartbeat(leader.url, body, 5000)
 
@@ -227,7 +229,10 @@ def test_a_lost_container_is_fenced_and_its_successor_begins_at_its_checkpoint(
 
     wait_until(successor_runs, deadline_s=20, what="the successor's grants")
 
-    assert (False, 1) == _alive(heartbeat(leader, config, "e1"))
+    # A zombie lists what it was granted; one that lists nothing would be a new execution.
+    assert (False, 1) == _alive(
+        heartbeat(leader, config, "e1", held=[{"task": f"SystemStreamPartition_{ssp_kb.ssp}", "epoch": 1}])
+    )
     starts = {
         start.ssp_kb: start.offset_next
         for grant in leader.service.status().state.grants.values()

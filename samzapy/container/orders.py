@@ -14,7 +14,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
-from samzapy.stream.keys import key_of
+from samzapy.stream.keys import container_key, key_of
 from samzapy.stream.records import (
     ContainerPut,
     GenerationPut,
@@ -103,6 +103,9 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
             case Removed():
                 grants.pop(record.key, None)
                 planned.pop(record.key, None)
+                if record.key == container_key(orders.execution_id):
+                    # Compaction may have taken what stood before it: that it was lost, or stopped, and is fenced.
+                    orders = replace(orders, phase=ContainerPhase.FENCED, reason="it is forgotten")
             case PlannedTaskPut():
                 planned[key_of(record)] = record
             case GenerationPut():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.stream.records import (
     ChangelogPartitionPut,
@@ -107,7 +108,7 @@ def key_of(record: Record) -> str:
         case InputEndPut():
             return f"end/{record.ssp}"
         case ContainerPut():
-            return f"container/{record.container.execution_id}"
+            return container_key(record.container.execution_id)
         case LocalityPut():
             return f"locality/{record.locality.processor_id}"
         case TaskLocalityPut():
@@ -122,6 +123,11 @@ def key_of(record: Record) -> str:
             return record.key
         case _:
             assert_never(record)
+
+
+def container_key(execution_id: ExecutionId) -> str:
+    """The key of an execution's record."""
+    return f"container/{execution_id}"
 
 
 def parse_key(text: str) -> ParsedKey:

@@ -95,6 +95,12 @@ def test_another_execution_s_end_is_no_matter() -> None:
     assert not following(ContainerPut(container=a_container("e2", phase=ContainerPhase.LOST))).is_given_up
 
 
+@pytest.mark.parametrize("before", [(), (ContainerPut(container=a_container("e1")),)], ids=["compacted", "whole"])
+def test_an_execution_that_is_forgotten_was_given_up(before: tuple[Record, ...]) -> None:
+    assert following(*before, Removed(key="container/e1")).is_given_up
+    assert not following(*before, Removed(key="container/e2")).is_given_up
+
+
 def test_the_latest_term_is_known_and_following_goes_on_where_it_was() -> None:
     before = following(a_term(1), granted("a", epoch=1))
 
