@@ -1,4 +1,4 @@
-"""`samzapy dev`: a Kafka broker on this machine, for development.
+"""`samzapy dev`: a Kafka broker on this machine, for development; and the coordinator, simulated.
 
 The same broker as in the tests (`testing/broker.py`), started so that it outlives the command. Everything
 about it is in one directory; the pid file there says which process it is, and `down` ends that one only.
@@ -18,6 +18,9 @@ from rich.table import Table
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ExitCode
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.simulation.checks import BrokenLawError
+from samzapy.testing.simulation.world import EVENT_COUNT
+from samzapy.testing.simulation.world import simulate as a_history
 
 PORT_DEFAULT = 19092
 
@@ -42,7 +45,7 @@ _directory_option = click.option(
 
 @click.group()
 def dev() -> None:
-    """A Kafka broker on this machine, for development."""
+    """A Kafka broker on this machine, for development; and the coordinator, simulated."""
 
 
 @dev.command()
@@ -106,6 +109,32 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
             table.add_row(name, "-" if value is None else str(value))
         Console().print(table)
     context.exit(ExitCode.OK if facts["state"] == "running" else ExitCode.REJECTED)
+
+
+@dev.command()
+@click.option("--seed", type=int, required=True, help="The number that the history is made from.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Histories, from that seed on.")
+@click.option("--events", type=click.IntRange(1), default=EVENT_COUNT, show_default=True, help="Events of each.")
+@click.pass_context
+def simulate(context: click.Context, seed: int, count: int, events: int) -> None:
+    """Lives through a job's history made from a seed, with all its faults, and judges it.
+
+    One history is told line by line; of several, each that breaks a law is named. Exit code 1 then.
+    """
+    broken = 0
+    for number in range(seed, seed + count):
+        try:
+            history = a_history(number, events, click.echo if count == 1 else None)
+        except BrokenLawError as error:
+            broken += 1
+            click.echo(f"seed {number}: {error}")
+        else:
+            figures = (
+                f"{history.events} events, {sum(history.faults.values())} faults, {history.terms} terms, "
+                f"{history.grants} grants, {history.commits} commits"
+            )
+            click.echo(f"seed {number}: {figures}, {history.virtual_ms // 1000} s, digest {history.digest}")
+    context.exit(ExitCode.FAILED if broken else ExitCode.OK)
 
 
 def _facts(broker: DevBroker) -> dict[str, Any]:

@@ -52,7 +52,10 @@ def review_members(
         forgotten = _forgotten(state)
         return (*run, *forgotten), f"run {command.run_id_next}" if run else "succeeded by others"
     before = () if state.generation is None else state.generation.processor_ids
-    return (*run, *replan(state, members, command.groupers)), _change_text(before, members)
+    plan = replan(state, members, command.groupers)
+    # On what the plan leaves: said again, the same review must find nothing to do (law L2).
+    forgotten = _forgotten(evolve(state, uncommitted(plan)))
+    return (*run, *plan, *forgotten), _change_text(before, members)
 
 
 def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Sightings:

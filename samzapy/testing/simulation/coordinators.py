@@ -1,0 +1,239 @@
+"""A process that stands for coordinator: the real `CoordinatorService`, with ports that fail as the world does.
+
+Between two effects of a coordinator anything may happen (`Surroundings.between`): it is killed there, or it stands
+still while the world goes on, its successor included. Both are why the ports below ask before and after each effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from samzapy.config import JobConfig
+from samzapy.container.start import positions_of
+from samzapy.coordinator.candidate import Candidate
+from samzapy.coordinator.commands import Command, Heartbeat, SubmitJob
+from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.errors import (
+    BrokerUnavailableError,
+    DeadlineError,
+    FencedError,
+    ProducerError,
+    RejectedError,
+    SamzapyError,
+    TemporaryError,
+)
+from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.stream.log import LogRecord, Write
+from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+from samzapy.testing.simulation.checks import BrokenLawError, Probe, decoded
+from samzapy.testing.virtual_clock import VirtualClock
+
+
+class ProcessEnded(BaseException):
+    """The process was killed at this point. Like SIGKILL, nothing catches it but the world."""
+
+
+class Surroundings(Protocol):
+    """What a coordinator stands in."""
+
+    clock: VirtualClock
+    stream: MemoryTopic
+    checkpoints: MemoryTopic
+    bounds: dict[SystemStreamPartition, Bounds]
+    submission: SubmitJob
+
+    def between(self, process: CoordinatorProcess, what: str) -> None:
+        """Any thing that can happen between two effects of a process.
+
+        Raises:
+            ProcessEnded: it was killed.
+            BrokerUnavailableError: no broker answers now.
+        """
+        ...
+
+    def trouble_append(self, process: CoordinatorProcess, log: MemoryLog, count: int) -> None:
+        """Arm `log` with what shall become of an append of `count` records."""
+        ...
+
+    def look(self) -> None:
+        """Judge what came onto the stream, before anybody acts on it."""
+        ...
+
+    def process_lives(self, host: str, boot_id: str, pid: int) -> bool | None: ...
+
+    def is_elected(self, name: str) -> bool: ...
+
+    def stands_again(self, name: str) -> None:
+        """The candidate gives up its seat, if it has one, to the next."""
+        ...
+
+    def note(self, text: str) -> None: ...
+
+
+class CoordinatorProcess:
+    """One candidate. `paused` and `busy` (in the middle of a round) keep the world from driving it."""
+
+    def __init__(self, world: Surroundings, name: str, host: str, pid: int, skew_ms: int, config: JobConfig) -> None:
+        self.name = name
+        self.host = host
+        self.pid = pid
+        self.alive = True
+        self.paused = False
+        self.busy = False
+        self.queue: list[Heartbeat] = []
+        self.lease_ms = config.lease_ms
+        self._world = world
+        self._skew_ms = skew_ms
+        self.service = CoordinatorService(
+            log=_Log(self, world),
+            config=config,
+            identity=CoordinatorIdentity(
+                coordinator_id=f"{name}-{pid}",
+                host=host,
+                boot_id=f"boot-{host}",
+                pid=pid,
+                process_started_ms=1,
+                url=name,
+            ),
+            clock=self,
+            commands=self,
+            fencing=_Fencing(self, world),
+            positions=_Positions(self, world),
+            processes=self,
+        )
+        self._candidate = Candidate(self.service, self, lambda: world.submission)
+
+    # --- ports that need no class of their own ---
+
+    def monotonic_ms(self) -> int:
+        return self._world.clock.monotonic_ms() + self._skew_ms
+
+    def wall_ms(self) -> int:
+        return self._world.clock.wall_ms()
+
+    def take(self, timeout_ms: int) -> Sequence[Command]:
+        taken, self.queue = tuple(self.queue), []
+        return taken
+
+    def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
+        return self._world.process_lives(self.host, boot_id, pid)
+
+    def wait(self, timeout_ms: int) -> bool:
+        return self._world.is_elected(self.name)
+
+    def rejoin(self) -> None:
+        self._world.note(f"{self.name} was fenced and stands again")
+        self._world.stands_again(self.name)
+
+    # --- driven by the world ---
+
+    def answers(self) -> bool:
+        """Whether it would answer a request now with anything but 503."""
+        return self.alive and self.service.status().may_answer(self.monotonic_ms(), self.lease_ms)
+
+    def round(self, probe: Probe) -> None:
+        """Stand for office if elected, or one round in office."""
+        led = self.service.leads
+        with self._driven():
+            self._candidate.run_once(0)
+            found = self.service.status()
+            if self.service.leads and not self.service._waiting:
+                probe.after_round(found.state, found.trouble)
+        if self.alive and self.service.leads and not led:
+            self._world.note(f"{self.name} leads")
+
+    def submit(self, submission: SubmitJob) -> None:
+        """The job is handed in anew, if this one leads."""
+        with self._driven():
+            self.service.submit(submission)
+
+    @contextmanager
+    def _driven(self) -> Iterator[None]:
+        self.busy = True
+        try:
+            yield
+        except (ProducerError, TemporaryError, DeadlineError, FencedError) as error:
+            self._world.note(f"{self.name} leaves office: {type(error).__name__}: {error}")
+            self.service.leave_office()
+        except RejectedError:
+            # As the process would: its configuration is not that of those who run.
+            self._world.note(f"{self.name} is refused and ends")
+            self.alive = False
+        except SamzapyError as error:
+            raise BrokenLawError(f"L9, {self.name} cannot go on: {type(error).__name__}: {error}") from error
+        except ProcessEnded:
+            self.alive = False
+        finally:
+            self.busy = False
+
+
+class _Log:
+    """The coordinator stream as this process reaches it."""
+
+    def __init__(self, process: CoordinatorProcess, world: Surroundings) -> None:
+        self._process = process
+        self._world = world
+        self._log = MemoryLog(world.stream, coordinator_transactional_id(world.submission.config.job))
+
+    def take_over(self) -> None:
+        self._world.between(self._process, "before take-over")
+        self._log.take_over()
+        self._world.between(self._process, "after take-over")
+
+    def append_atomically(self, writes: Sequence[Write]) -> int:
+        try:
+            self._world.between(self._process, "before append")
+        except BrokerUnavailableError as error:
+            raise ProducerError(str(error)) from error
+        self._world.trouble_append(self._process, self._log, len(writes))
+        try:
+            offset_after = self._log.append_atomically(writes)
+        finally:
+            self._world.look()
+        try:
+            self._world.between(self._process, "after append")
+        except BrokerUnavailableError as error:
+            raise ProducerError(f"{error}; it was committed all the same") from error
+        return offset_after
+
+    def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
+        self._world.between(self._process, "read")
+        return self._log.read(offset_from)
+
+    def end_offset(self) -> int:
+        self._world.between(self._process, "end offset")
+        return self._log.end_offset()
+
+
+class _Fencing:
+    def __init__(self, process: CoordinatorProcess, world: Surroundings) -> None:
+        self._process = process
+        self._world = world
+
+    def fence(self, transactional_ids: Sequence[str]) -> None:
+        for transactional_id in transactional_ids:
+            self._world.between(self._process, "fence")
+            MemoryLog(self._world.checkpoints, transactional_id).take_over()
+        self._world.between(self._process, "after fence")
+
+
+class _Positions:
+    def __init__(self, process: CoordinatorProcess, world: Surroundings) -> None:
+        self._process = process
+        self._world = world
+
+    def read(self, ssps: Sequence[SystemStreamPartition]) -> PositionsRead:
+        self._world.between(self._process, "before positions")
+        topic = self._world.checkpoints
+        found = positions_of(decoded(record, topic=topic.name) for record in MemoryLog(topic).read())
+        read = PositionsRead(
+            checkpoints=found.checkpoints,
+            progress=found.progress,
+            bounds={ssp: self._world.bounds[ssp] for ssp in ssps},
+        )
+        self._world.between(self._process, "after positions")
+        return read

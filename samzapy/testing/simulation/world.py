@@ -1,0 +1,742 @@
+"""One history of a whole job, made from one seed: the coordinators, the containers, their cluster and their operator.
+
+Everything that can happen is an event, chosen by one `random.Random(seed)`; time moves only by events. The same seed
+gives the same history to the byte, in any process. While it lasts, faults of every kind come; then they stop, and the
+job must come to rest: everything granted, everything running, all input worked on exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import TypeVar
+
+from samzapy.config import JobConfig
+from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, SubmitJob
+from samzapy.coordinator.grants import Bounds, owner_of
+from samzapy.coordinator.liveness import is_expected, may_register
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.submission import differing_keys
+from samzapy.errors import BrokerUnavailableError
+from samzapy.model.container import ContainerPhase
+from samzapy.model.grant import Grant
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.stream.records import FORMAT_LEVEL
+from samzapy.testing.builders import a_config, a_submission
+from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+from samzapy.testing.simulation.checks import BrokenLawError, Ledger, LogChecks, Probe
+from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, SimulatedContainer
+from samzapy.testing.simulation.coordinators import CoordinatorProcess, ProcessEnded
+from samzapy.testing.virtual_clock import VirtualClock
+
+T = TypeVar("T")
+
+EVENT_COUNT = 400
+"""Events of one history before its quiet phase."""
+TRANSACTION_TIMEOUT_MS = 10_000
+QUIET_ROUNDS_MAX = 60
+QUIET_ROUND_MS = 2_000
+CANDIDATES = ("ann", "bob", "cid")
+HOSTS = ("host-a", "host-b")
+CONTAINERS_MAX = 6
+NESTED_MAX = 12
+"""Longest standstill of a coordinator between two effects, in events."""
+
+PROCESSORS = ("0", "1", "2")
+_TIMES = {"job_debounce_time_ms": "1500", "job_processor_grace_ms": "5000", "job_release_timeout_ms": "20000"}
+CONFIGS: tuple[JobConfig, ...] = (
+    a_config(**_TIMES),
+    a_config(task_inputs="kafka.refunds,kafka.orders", **_TIMES),
+    a_config(job_container_lost_ms="20000", **_TIMES),
+)
+
+
+@dataclass(slots=True)
+class _Message:
+    """A heartbeat under way: what the container said, when, and to whom."""
+
+    sent_ms: int
+    to: str
+    container: SimulatedContainer
+    state: ContainerPhase
+    stream_offset: int
+    held: frozenset[HeldGrant]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What one seed made.
+
+    Attributes:
+        digest: of the trace and of every byte on both topics.
+        faults: how many of each kind happened.
+        virtual_ms: how long it lasted for those inside.
+    """
+
+    seed: int
+    events: int
+    digest: str
+    faults: Counter[str] = field(default_factory=Counter)
+    commits: int = 0
+    decisions: int = 0
+    terms: int = 0
+    grants: int = 0
+    virtual_ms: int = 0
+    trace: tuple[str, ...] = ()
+
+
+class World:
+    """Everything there is; `run` lets it live."""
+
+    def __init__(self, seed: int, tell: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)  # noqa: S311 - the same history for the same seed is the point
+        self.clock = VirtualClock()
+        self.faults: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self._tell = tell
+        self._began_ms = self.clock.monotonic_ms()
+        self._quiet = False
+        self._events = 0
+        self._depth = 0
+        self._broker_away = 0
+        self._must_submit = False
+        self._members = PROCESSORS[: 1 + self.random.randrange(len(PROCESSORS))]
+        self._pid = 100
+        self._executions = 0
+        self._submissions = 0
+        self._pids: dict[int, SimulatedContainer | CoordinatorProcess] = {}
+        self.counts = {"kafka.orders": 1 + self.random.randrange(3), "kafka.refunds": 1 + self.random.randrange(2)}
+        self.submission = self._a_submission(CONFIGS[self.random.randrange(2)])
+        job = self.submission.config.job
+        self.stream = MemoryTopic(coordinator_topic(job))
+        self.checkpoints = MemoryTopic(checkpoint_topic(job))
+        self.bounds: dict[SystemStreamPartition, Bounds] = {}
+        self.ends: dict[SspKeyBucket, int] = {}
+        for stream in self.counts:
+            for partition in range(4):
+                self._set_end(SystemStreamPartition.parse(f"{stream}.{partition}"), 0)
+        self.ledger = Ledger()
+        self.probe = Probe()
+        self.checks = LogChecks(self.stream, self.ledger, self._who_works_on, self.clock.monotonic_ms)
+        self.containers: list[SimulatedContainer] = []
+        self.network: list[_Message] = []
+        self.candidates = [self._a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
+        self.elected = {self.candidates[0].name}
+        # Each history has its own mix of faults: what rarely meets in a mixture of everything meets in some of them.
+        self._kinds = tuple(event for event, _ in _WEIGHTED)
+        self._weights = tuple(accumulate(self._weight(weight) for _, weight in _WEIGHTED))
+
+    # --- a life ---
+
+    def run(self, event_count: int) -> History:
+        """Live through `event_count` events and come to rest.
+
+        Raises:
+            BrokenLawError: a law did not hold, or the world does not come to rest.
+        """
+        with self.probe.installed():
+            self._come_to_life()
+            while self._events < event_count:
+                self._event()
+            self._come_to_rest()
+            self._check_compactions()
+        return History(
+            seed=self.seed,
+            events=self._events,
+            digest=self._digest(),
+            faults=self.faults,
+            commits=self.ledger.commits,
+            decisions=self.probe.decisions,
+            terms=self.checks.state.term.term if self.checks.state.term else 0,
+            grants=self.checks.state.epoch,
+            virtual_ms=self.clock.monotonic_ms() - self._began_ms,
+            trace=tuple(self.trace),
+        )
+
+    def _event(self) -> None:
+        self._events += 1
+        place = bisect(self._weights, self.random.random() * self._weights[-1])
+        self._kinds[place](self)
+
+    def note(self, text: str) -> None:
+        self.trace.append(text)
+        if self._tell is not None:
+            time_ms = self.clock.monotonic_ms() - self._began_ms
+            self._tell(f"{self._events:5} {time_ms:>8} ms {'  ' * self._depth}{text}")
+
+    def _fault(self, kind: str, text: str = "") -> None:
+        self.faults[kind] += 1
+        self.note(f"! {kind} {text}")
+
+    # --- what coordinators meet (coordinators.Surroundings) ---
+
+    def between(self, process: CoordinatorProcess, what: str) -> None:
+        if self._quiet:
+            return
+        luck = self.random.random()
+        if luck < 0.0025:
+            self._fault("coordinator killed", f"{process.name} {what}")
+            raise ProcessEnded
+        if luck < _STANDSTILL.get(what, 0.01) and self._depth == 0:
+            self._fault("coordinator stands still", f"{process.name} {what}")
+            self._depth += 1
+            for _ in range(1 + self.random.randrange(NESTED_MAX)):
+                self._event()
+            self._depth -= 1
+            self.note(f"{process.name} goes on")
+        if self._broker_away:
+            self._broker_away -= 1
+            raise BrokerUnavailableError("no broker answers")
+        if what in _FRAGILE and self.random.random() < 0.1:
+            self._fault("request without an answer", f"{process.name} {what}")
+            raise BrokerUnavailableError("no broker answers")
+
+    def trouble_append(self, process: CoordinatorProcess, log: MemoryLog, count: int) -> None:
+        if self._quiet:
+            return
+        luck = self.random.random()
+        if luck < 0.02:
+            self._fault("append unknown, committed", process.name)
+            log.break_next_append(committed=True)
+        elif luck < 0.04:
+            self._fault("append unknown, aborted", process.name)
+            log.break_next_append(committed=False)
+        elif luck < 0.05:
+            self._fault("append left open", process.name)
+            log.hang_next_append()
+        elif luck < 0.1:
+            survivors = 1 + self.random.randrange(count)
+            self._fault("append torn", f"{process.name} after {survivors} of {count}")
+            log.tear_next_append(survivors)
+
+    def look(self) -> None:
+        self.checks.look()
+
+    def process_lives(self, host: str, boot_id: str, pid: int) -> bool | None:
+        if boot_id != f"boot-{host}":
+            return None
+        found = self._pids.get(pid)
+        return found is not None and found.alive
+
+    # --- events ---
+
+    def _coordinator_round(self) -> None:
+        drivable = [found for found in self.candidates if _is_drivable(found)]
+        if self.random.random() < 0.7:
+            drivable = [found for found in drivable if found.service.leads or found.name in self.elected]
+        process = self._pick(drivable)
+        if process is not None:
+            process.round(self.probe)
+            self._check_leader(process)
+
+    def is_elected(self, name: str) -> bool:
+        return name in self.elected
+
+    def stands_again(self, name: str) -> None:
+        """The seat goes to the next, in the order of the candidates."""
+        names = [found.name for found in self.candidates]
+        others = [found.name for found in self.candidates if found.name != name and found.alive]
+        if name in self.elected and others and not self._quiet:
+            self.elected = {min(others, key=lambda other: (names.index(other) - names.index(name)) % len(names))}
+
+    def _container_follows(self) -> None:
+        container = self._a_running_container()
+        if container is not None:
+            count = container.follow(None if self.random.random() < 0.7 else 1 + self.random.randrange(4))
+            if count:
+                self.note(f"{container.execution_id} reads {count}")
+
+    def _container_works(self) -> None:
+        container = self._a_running_container()
+        if container is not None:
+            did = container.step(self.ends, self.clock.monotonic_ms(), self.random.random())
+            self.note(f"{container.execution_id} {did}")
+
+    def _container_says(self) -> None:
+        container = self._a_running_container()
+        if container is not None:
+            self._send(container)
+
+    def _send(self, container: SimulatedContainer) -> None:
+        if container.orders.term is None:
+            return
+        self.network.append(
+            _Message(
+                sent_ms=self.clock.monotonic_ms(),
+                to=container.orders.term.url,
+                container=container,
+                state=container.state,
+                stream_offset=container.orders.offset_next,
+                held=container.held(),
+            )
+        )
+
+    def _message_arrives(self) -> None:
+        if not self.network:
+            return
+        index = self.random.randrange(len(self.network))
+        if index > 2:
+            self.faults["message overtaken"] += 1
+        message = self.network.pop(index)
+        luck = self.random.random()
+        if luck < 0.05:
+            self._fault("message lost", message.container.execution_id)
+            return
+        if luck < 0.15:
+            self._fault("message doubled", message.container.execution_id)
+            self.network.append(message)
+        self._deliver(message)
+
+    def _deliver(self, message: _Message) -> None:
+        process = next(found for found in self.candidates if found.name == message.to)
+        # Somebody who stands still reads it when he goes on.
+        if not process.alive or process.paused or process.busy:
+            return
+        container = message.container
+        heartbeat = Heartbeat(
+            job=self.submission.config.job,
+            execution_id=container.execution_id,
+            processor_id=container.processor_id,
+            host=container.host,
+            boot_id=f"boot-{container.host}",
+            pid=container.pid,
+            process_started_ms=1,
+            slot_count=SLOT_COUNT,
+            format_level=FORMAT_LEVEL,
+            state=message.state,
+            stream_offset=message.stream_offset,
+            held=message.held,
+            reason="",
+            figures=_NO_FIGURES,
+            received_ms=process.monotonic_ms(),
+        )
+        if not process.answers():
+            return
+        self._check_answer(process)
+        state = process.service.status().state
+        if may_register(state, heartbeat):
+            process.queue.append(heartbeat)
+            return
+        expected = is_expected(state, heartbeat)
+        if expected:
+            process.queue.append(heartbeat)
+            container.lease_until_ms = max(container.lease_until_ms, message.sent_ms + process.lease_ms)
+        elif container.alive:
+            container.said_to_be_lost = True
+        self.note(f"{process.name} hears {container.execution_id}{'' if expected else ', which is not expected'}")
+
+    def _time_passes(self) -> None:
+        self._advance(self.random.randrange(1, 1500))
+
+    def _time_leaps(self) -> None:
+        ms = self.random.choice((6_000, 12_000, 40_000))
+        self._fault("time leaps", f"{ms} ms")
+        self._advance(ms)
+
+    def _wall_clock_jumps(self) -> None:
+        ms = self.random.choice((-3_600_000, -20_000, 20_000, 30 * 86_400_000))
+        self._fault("wall clock jumps", f"{ms} ms")
+        self.clock.jump_wall(ms)
+
+    def _advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        now_ms = self.clock.monotonic_ms()
+        for topic in (self.stream, self.checkpoints):
+            topic.now_ms = now_ms
+            for transactional_id, since_ms in tuple(topic.open_since().items()):
+                if now_ms - since_ms >= TRANSACTION_TIMEOUT_MS:
+                    topic.time_out(transactional_id)
+                    self.note(f"the broker ends what {transactional_id} left open")
+
+    def _input_arrives(self) -> None:
+        streams = list(self.counts)
+        stream = streams[self.random.randrange(len(streams))]
+        ssp = SystemStreamPartition.parse(f"{stream}.{self.random.randrange(self.counts[stream])}")
+        self._set_end(ssp, self.bounds[ssp].offset_end + 1 + self.random.randrange(6))
+
+    def _container_starts(self) -> None:
+        living = [found for found in self.containers if found.alive]
+        if len(living) >= CONTAINERS_MAX:
+            return
+        processor_id = PROCESSORS[self.random.randrange(len(PROCESSORS))]
+        if any(found.processor_id == processor_id for found in living) and self.random.random() < 0.5:
+            return
+        self._start_container(processor_id)
+
+    def _start_container(self, processor_id: str) -> None:
+        self._executions += 1
+        container = SimulatedContainer(
+            stream=self.stream,
+            checkpoints=self.checkpoints,
+            ledger=self.ledger,
+            job=self.submission.config.job,
+            execution_id=f"e{self._executions}",
+            processor_id=processor_id,
+            host=HOSTS[self.random.randrange(len(HOSTS))],
+            pid=self._next_pid(),
+        )
+        self._pids[container.pid] = container
+        self.containers.append(container)
+        self.note(f"{container.execution_id} starts as processor {processor_id} on {container.host}")
+
+    def _container_dies(self) -> None:
+        container = self._pick([found for found in self.containers if found.alive])
+        if container is not None:
+            self._fault("container killed", container.execution_id)
+            container.die(self.random.random())
+
+    def _commit_of_the_dead_arrives(self) -> None:
+        container = self._pick([found for found in self.containers if found.is_commit_in_flight])
+        if container is not None:
+            self._fault("commit arrives late", container.execution_id)
+            self.note(f"{container.execution_id}, dead, {container.commit_arrives()}")
+
+    def _container_pauses(self) -> None:
+        container = self._a_running_container()
+        if container is not None:
+            self._fault("container stands still", container.execution_id)
+            container.paused = True
+
+    def _container_goes_on(self) -> None:
+        container = self._pick([found for found in self.containers if found.alive and found.paused])
+        if container is not None:
+            container.paused = False
+            self.note(f"{container.execution_id} goes on")
+
+    def _container_is_asked_to_stop(self) -> None:
+        container = self._a_running_container()
+        if container is not None:
+            container.stopping = True
+            self.note(f"{container.execution_id} is asked to stop")
+
+    def _coordinator_dies(self) -> None:
+        process = self._pick([found for found in self.candidates if found.alive and not found.busy])
+        if process is not None:
+            self._fault("coordinator killed", process.name)
+            process.alive = False
+
+    def _coordinator_comes_back(self) -> None:
+        for index, process in enumerate(self.candidates):
+            if not process.alive:
+                self.candidates[index] = self._a_candidate(process.name)
+                self.note(f"{process.name} is there again")
+                return
+
+    def _coordinator_pauses(self) -> None:
+        process = self._pick([found for found in self.candidates if _is_drivable(found)])
+        if process is not None:
+            self._fault("coordinator stands still", process.name)
+            process.paused = True
+
+    def _coordinator_goes_on(self) -> None:
+        process = self._pick([found for found in self.candidates if found.alive and found.paused])
+        if process is not None:
+            process.paused = False
+            self.note(f"{process.name} goes on")
+
+    def _election(self) -> None:
+        living = [found.name for found in self.candidates if found.alive]
+        if not living:
+            return
+        self.elected = {living[self.random.randrange(len(living))]}
+        if self.random.random() < 0.25:
+            self._fault("two are elected")
+            self.elected.add(living[self.random.randrange(len(living))])
+        self.note(f"elected: {sorted(self.elected)}")
+
+    def _broker_goes_away(self) -> None:
+        self._broker_away = 1 + self.random.randrange(4)
+        self._fault("broker away", f"for {self._broker_away} requests")
+
+    def _stream_is_compacted(self) -> None:
+        """As far as the cleaner may go, or less; tombstones live until every reader there is has seen them."""
+        end = self.stream.end_offset
+        keep_until = None if self.random.random() < 0.5 else self.random.randrange(end + 1)
+        readers = [found.orders.offset_next for found in self.containers if found.alive]
+        self.stream.compact(keep_until=keep_until, tombstones_until=min([*readers, end]))
+        self.checks.is_compacted = True
+        self.note(f"compacted until {keep_until}")
+        self._check_replay()
+
+    def _checkpoints_are_compacted(self) -> None:
+        self.checkpoints.compact(tombstones_until=self.checkpoints.end_offset)
+
+    def _input_grows(self) -> None:
+        """More partitions; noticed when the job is handed in the next time, by a new leader or by this one."""
+        stream = "kafka.orders" if self.random.random() < 0.5 else "kafka.refunds"
+        self.counts[stream] = min(4, self.counts[stream] + 1)
+        self.submission = self._a_submission(self.submission.config)
+        self.note(f"{stream} has {self.counts[stream]} partitions")
+        self._hand_in()
+
+    def _operator_changes_the_configuration(self) -> None:
+        self.submission = self._a_submission(CONFIGS[self.random.randrange(len(CONFIGS))])
+        self.note(f"configured: {self.submission.cause}")
+        if self.random.random() < 0.5:
+            self._hand_in()
+
+    def _hand_in(self) -> None:
+        leaders = [found for found in self.candidates if _is_drivable(found) and found.service.leads]
+        if leaders:
+            leaders[0].submit(self.submission)
+            self._check_leader(leaders[0])
+
+    def _everybody_stops(self) -> None:
+        for container in self.containers:
+            container.stopping = True
+        self.note("all are asked to stop")
+
+    # --- judging ---
+
+    def _who_works_on(self, grant: Grant) -> list[str]:
+        return [
+            f"{container.execution_id} (epoch {epoch})"
+            for container in self.containers
+            for epoch in container.may_commit(grant)
+        ]
+
+    def _check_leader(self, process: CoordinatorProcess) -> None:
+        """Who leads, as far as the log says, holds in memory what the log says."""
+        if not process.alive or not process.service.leads:
+            return
+        found = process.service.status().state
+        truth = self.checks.state
+        if found.term == truth.term and found != truth:
+            raise BrokenLawError(f"L5, {process.name} holds another state than the log")
+
+    def _check_answer(self, process: CoordinatorProcess) -> None:
+        """An answer may be given for one lease after somebody else took over, and not later."""
+        mine, newest = process.service.status().state.term, self.checks.state.term
+        late_ms = self.clock.monotonic_ms() - self.checks.term_began_ms
+        if mine is not None and newest is not None and mine.term != newest.term and late_ms > process.lease_ms:
+            raise BrokenLawError(f"L4, {process.name} answers {late_ms} ms after term {newest.term} began")
+
+    def _check_replay(self) -> None:
+        records, offset_next = self.stream.read_stable(0)
+        if offset_next and replay(records, topic=self.stream.name).state != self.checks.state:
+            raise BrokenLawError("L1, the compacted stream folds to another state")
+
+    def _check_compactions(self) -> None:
+        for _ in range(3):
+            end = self.stream.end_offset
+            self.stream.compact(
+                keep_until=self.random.randrange(end + 1), tombstones_until=self.random.randrange(end + 1)
+            )
+            self._check_replay()
+
+    # --- without faults: the beginning of most histories, and the end of all ---
+
+    def _come_to_life(self) -> None:
+        """Most histories begin with a job that runs; the others with an empty stream and nobody there."""
+        if self.random.random() < 0.2:
+            return
+        self._quiet = True
+        for _ in range(4):
+            self._quiet_round()
+        for _ in range(4):
+            self._input_arrives()
+        self._quiet = False
+        self.note("faults begin")
+
+    def _come_to_rest(self) -> None:
+        self._quiet = True
+        self._broker_away = 0
+        self.note("faults stop")
+        for container in self.containers:
+            container.paused = False
+        for process in self.candidates:
+            process.paused = False
+        self._everybody_comes_back()
+        self.elected = {self.candidates[self.random.randrange(len(self.candidates))].name}
+        self._must_submit = True
+        self._members = PROCESSORS[: 1 + self.random.randrange(len(PROCESSORS))]
+        for _ in range(QUIET_ROUNDS_MAX):
+            self._quiet_round()
+            if not self._must_submit and not self._unrest():
+                self.note("at rest")
+                return
+        raise BrokenLawError(f"no rest after {QUIET_ROUNDS_MAX} quiet rounds: {'; '.join(self._unrest())}")
+
+    def _everybody_comes_back(self) -> None:
+        """With files that say what the job runs with: another configuration may have been refused."""
+        recorded = self.checks.state.config
+        for config in CONFIGS:
+            if recorded and not differing_keys(self.checks.state, config):
+                self.submission = self._a_submission(config)
+        while any(not process.alive for process in self.candidates):
+            self._coordinator_comes_back()
+
+    def _quiet_round(self) -> None:
+        self._advance(QUIET_ROUND_MS)
+        if any(not process.alive for process in self.candidates):
+            self._everybody_comes_back()
+        for process in self.candidates:
+            process.round(self.probe)
+            self._check_leader(process)
+            if process.service.leads and self._must_submit:
+                process.submit(self.submission)
+                self._must_submit = False
+        for message in self.network:
+            self._deliver(message)
+        self.network.clear()
+        self._replace_the_gone()
+        for container in [found for found in self.containers if found.alive]:
+            self._quiet_container(container)
+
+    def _quiet_container(self, container: SimulatedContainer) -> None:
+        container.follow()
+        self._send(container)
+        now_ms = self.clock.monotonic_ms()
+        for _ in range(12):
+            did = container.step(self.ends, now_ms, STOPS_NOW if container.stopping else 0.6)
+            self.note(f"{container.execution_id} {did}")
+            if not container.alive or did in ("has nothing to do", "has no lease", "waits for positions"):
+                break
+
+    def _replace_the_gone(self) -> None:
+        living = {found.processor_id for found in self.containers if found.alive and not found.stopping}
+        for processor_id in self._members:
+            if processor_id not in living:
+                self._start_container(processor_id)
+
+    def _unrest(self) -> list[str]:
+        """What is not yet as it must be in the end."""
+        state = self.checks.state
+        leaders = [found for found in self.candidates if found.service.leads]
+        if [found.name for found in leaders] != sorted(self.elected):
+            return [f"leading are {[found.name for found in leaders]}"]
+        if leaders[0].service.status().trouble:
+            return [leaders[0].service.status().trouble]
+        if not state.plan:
+            return ["there is no plan"]
+        living = {found.processor_id for found in self.containers if found.alive}
+        if state.generation is None or {*state.generation.processor_ids} != living:
+            return [f"the plan is not for {sorted(living)}"]
+        container_of = {found.execution_id: found for found in self.containers}
+        found = []
+        for planned in state.plan:
+            grant = owner_of(state, planned.task_name)
+            owner = None if grant is None else container_of[grant.execution_id]
+            if grant is None or owner is None or not owner.alive:
+                found.append(f"{planned.task_name} has no owner")
+            elif (
+                grant not in owner.serving or state.containers[owner.execution_id].phase is not ContainerPhase.RUNNING
+            ):
+                found.append(f"{planned.task_name} is not run by {owner.execution_id}")
+            elif any(self.ledger.done.get(kb, 0) != self.ends[kb] for kb in planned.positions):
+                found.append(f"{planned.task_name} has input left")
+        return found
+
+    # --- making things ---
+
+    def _a_candidate(self, name: str) -> CoordinatorProcess:
+        process = CoordinatorProcess(
+            world=self,
+            name=name,
+            host=HOSTS[self.random.randrange(len(HOSTS))],
+            pid=self._next_pid(),
+            skew_ms=self.random.randrange(1_000_000),
+            config=self.submission.config,
+        )
+        self._pids[process.pid] = process
+        return process
+
+    def _a_submission(self, config: JobConfig) -> SubmitJob:
+        self._submissions += 1
+        return a_submission(
+            config=config,
+            partition_counts=dict(self.counts),
+            cause=f"submit-{self._submissions}",
+        )
+
+    def _weight(self, weight: float) -> float:
+        return weight if weight > 2 else weight * self.random.choice((0.2, 1, 1, 3))
+
+    def _next_pid(self) -> int:
+        self._pid += 1
+        return self._pid
+
+    def _set_end(self, ssp: SystemStreamPartition, end: int) -> None:
+        self.bounds[ssp] = Bounds(0, end)
+        self.ends[SspKeyBucket(ssp)] = end
+
+    def _a_running_container(self) -> SimulatedContainer | None:
+        return self._pick([found for found in self.containers if found.alive and not found.paused])
+
+    def _pick(self, found: list[T]) -> T | None:
+        return found[self.random.randrange(len(found))] if found else None
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256("\n".join(self.trace).encode())
+        for topic in (self.stream, self.checkpoints):
+            digest.update(topic.dump())
+        return digest.hexdigest()
+
+
+def _is_drivable(process: CoordinatorProcess) -> bool:
+    return process.alive and not process.paused and not process.busy
+
+
+_NO_FIGURES = Figures()
+_STANDSTILL = {
+    "before take-over": 0.08,
+    "after take-over": 0.08,
+    "read": 0.08,
+    "fence": 0.05,
+    "after fence": 0.05,
+    "before positions": 0.05,
+    "after positions": 0.05,
+    "before append": 0.03,
+    "after append": 0.03,
+}
+"""How often a coordinator stands still there; more often where its successor must not be surprised."""
+_FRAGILE = ("fence", "before positions")
+
+_WEIGHTED: tuple[tuple[Callable[[World], None], float], ...] = (
+    (World._coordinator_round, 22),
+    (World._container_follows, 12),
+    (World._container_works, 30),
+    (World._container_says, 16),
+    (World._message_arrives, 22),
+    (World._time_passes, 9),
+    (World._input_arrives, 8),
+    (World._container_starts, 4),
+    (World._time_leaps, 0.6),
+    (World._wall_clock_jumps, 0.6),
+    (World._container_dies, 0.8),
+    (World._commit_of_the_dead_arrives, 1.5),
+    (World._container_pauses, 0.8),
+    (World._container_goes_on, 1.6),
+    (World._container_is_asked_to_stop, 0.9),
+    (World._coordinator_dies, 0.3),
+    (World._coordinator_comes_back, 1.5),
+    (World._coordinator_pauses, 0.6),
+    (World._coordinator_goes_on, 1.5),
+    (World._election, 1.2),
+    (World._broker_goes_away, 0.6),
+    (World._stream_is_compacted, 0.8),
+    (World._checkpoints_are_compacted, 0.5),
+    (World._input_grows, 0.5),
+    (World._operator_changes_the_configuration, 0.2),
+    (World._everybody_stops, 0.15),
+)
+
+
+def simulate(seed: int, event_count: int = EVENT_COUNT, tell: Callable[[str], None] | None = None) -> History:
+    """The history of `seed`. `tell` hears each line of the trace as it happens.
+
+    Raises:
+        BrokenLawError: a law did not hold; says how to see the history again.
+    """
+    try:
+        return World(seed, tell).run(event_count)
+    except BrokenLawError as error:
+        again = f"samzapy dev simulate --seed {seed} --events {event_count}"
+        raise BrokenLawError(f"{error}\nSee it happen with: {again}") from error

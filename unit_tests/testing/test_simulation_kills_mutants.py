@@ -1,0 +1,385 @@
+"""The coordinator with one safeguard taken out: a simulation that cannot tell it from the real one proves nothing.
+
+Each mutant replaces one function of the product by what it would be without the safeguard, and nothing else. The
+table in docs/testing.md is made of the docstrings here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from samzapy.coordinator import actions as actions_module
+from samzapy.coordinator import decide, grants, liveness, membership, planning, service, state
+from samzapy.coordinator.service import CoordinatorService
+from samzapy.errors import DeadlineError, ProducerError
+from samzapy.model.container import Container, ContainerPhase
+from samzapy.stream.records import EpochPut, GenerationPut, Removed
+from samzapy.testing.memory_log import MemoryLog
+from samzapy.testing.simulation.coordinators import CoordinatorProcess
+from samzapy.testing.simulation.world import simulate
+
+Patch = pytest.MonkeyPatch
+HISTORIES_MAX = 300
+
+
+def replay_before_fence(patch: Patch) -> None:
+    """L4: a new coordinator reads the stream first and takes the transactional id then."""
+    take_office = CoordinatorService.take_office
+
+    def mutated(self: CoordinatorService) -> None:
+        log = self._log
+        records = list(log.read())
+        log.take_over()
+        self._log = _AsItWas(log, records)  # type: ignore[assignment]
+        try:
+            take_office(self)
+        finally:
+            self._log = log
+
+    patch.setattr(CoordinatorService, "take_office", mutated)
+
+
+class _AsItWas:
+    def __init__(self, log, records):  # type: ignore[no-untyped-def]
+        self._log, self._records = log, records
+
+    def __getattr__(self, name):  # type: ignore[no-untyped-def]
+        return getattr(self._log, name)
+
+    def take_over(self) -> None:
+        pass
+
+    def read(self, offset_from=0):  # type: ignore[no-untyped-def]
+        return iter(self._records)
+
+
+def no_fence_at_all(patch: Patch) -> None:
+    """L4: a new coordinator takes no transactional id, but writes under whatever epoch is in force."""
+
+    def mutated(self: MemoryLog) -> None:
+        self._epoch = self.topic._epoch_of.setdefault(self.transactional_id, 0)
+
+    patch.setattr(MemoryLog, "take_over", mutated)
+
+
+def wall_clock_in_the_lease(patch: Patch) -> None:
+    """H26: leases and silence are measured by the wall clock."""
+    patch.setattr(CoordinatorProcess, "monotonic_ms", CoordinatorProcess.wall_ms)
+
+
+def lease_renewed_without_looking(patch: Patch) -> None:
+    """H05: a coordinator answers for as long as it believes that it leads."""
+    patch.setattr(service.Snapshot, "may_answer", lambda self, now_ms, limit_ms: self.verified_ms is not None)
+
+
+def tombstone_ignored(patch: Patch) -> None:
+    """L1: a removed key keeps its value in memory."""
+    patch.setattr(state, "_remove", lambda *_: None)
+
+
+def a_record_that_is_a_change(patch: Patch) -> None:
+    """L1: each epoch record counts one further, instead of holding the number."""
+    fold = state._fold
+
+    def mutated(before, changed, item):  # type: ignore[no-untyped-def]
+        fold(before, changed, item)
+        if isinstance(item.record, EpochPut):
+            changed["epoch"] = before.epoch + 1
+
+    patch.setattr(state, "_fold", mutated)
+
+
+def end_of_replay_at_the_last_stable_offset(patch: Patch) -> None:
+    """Design section 2: a reader concludes at an open transaction instead of waiting for it."""
+    patch.setattr(MemoryLog, "read", lambda self, offset_from=0: iter(self.topic.read_stable(offset_from)[0]))
+
+
+def end_of_replay_at_high_minus_one(patch: Patch) -> None:
+    """H15: a reader waits for a record at `high - 1`, where a marker stands."""
+    read = MemoryLog.read
+
+    def mutated(self: MemoryLog, offset_from: int = 0):  # type: ignore[no-untyped-def]
+        found = list(read(self, offset_from))
+        if found and found[-1].offset != self.topic.end_offset - 1:
+            raise DeadlineError("waited for a record at high - 1")
+        return iter(found)
+
+    patch.setattr(MemoryLog, "read", mutated)
+
+
+def dict_order_of_containers(patch: Patch) -> None:
+    """L7: containers are walked in the order in which they came into memory."""
+    unsorted = property(lambda self: tuple(self.containers.values()))
+    patch.setattr(state.CoordinatorState, "containers_sorted", unsorted)
+
+
+def dict_order_of_the_plan(patch: Patch) -> None:
+    """L7: the tasks of a plan are walked in the order in which they came into memory."""
+
+    def mutated(self: state.CoordinatorState) -> tuple[object, ...]:
+        in_force = self.generation.generation if self.generation is not None else None
+        return tuple(planned for (number, _), planned in self.planned_tasks.items() if number == in_force)
+
+    patch.setattr(state.CoordinatorState, "plan", property(mutated))
+
+
+def grant_before_fenced(patch: Patch) -> None:
+    """L6: the tasks of a lost execution are granted before its transactional ids are initialised."""
+    gone = (ContainerPhase.STOPPED, ContainerPhase.LOST, ContainerPhase.FENCED)
+    patch.setattr(Container, "is_gone", property(lambda self: self.phase in gone))
+    real = actions_module.actions
+
+    def mutated(found):  # type: ignore[no-untyped-def]
+        wanted = real(found)
+        return tuple(action for action in wanted if not isinstance(action, service.FenceExecution)) or wanted
+
+    patch.setattr(service, "actions", mutated)
+
+
+def fenced_without_fencing(patch: Patch) -> None:
+    """L6: FENCED is recorded although the broker was not asked."""
+
+    def mutated(self, wanted):  # type: ignore[no-untyped-def]
+        return [service.ExecutionFenced(action.execution_id, action.attempt) for action in wanted]
+
+    patch.setattr(CoordinatorService, "_fenced", mutated)
+
+
+def half_of_the_ids_fenced(patch: Patch) -> None:
+    """L6: of a lost execution's transactional ids, that of the driver is forgotten."""
+    ids = actions_module.transactional_ids
+    patch.setattr(actions_module, "transactional_ids", lambda *args: ids(*args)[:-1])
+
+
+def release_by_reading_alone(patch: Patch) -> None:
+    """L6: who has read past the plan has let go, whatever it still lists."""
+    release = grants.release
+    patch.setattr(decide, "release", lambda heartbeat, found: release(replace(heartbeat, held=frozenset()), found))
+
+
+def release_not_waited_for(patch: Patch) -> None:
+    """L6: a grant is free as soon as the plan takes it away."""
+    is_free = grants.is_free
+    patch.setattr(grants, "is_free", lambda grant, found: is_free(grant, found) or grant in grants.taken_away(found))
+
+
+def stopped_while_holding(patch: Patch) -> None:
+    """L6: an execution that stops is believed, although it lists grants that it did not let go."""
+    hear = liveness.hear
+    patch.setattr(decide, "hear", lambda heartbeat, found: hear(replace(heartbeat, held=frozenset()), found))
+
+
+def epoch_reused(patch: Patch) -> None:
+    """L6: the next epoch is counted from the grants that stand, not from the record of its own."""
+    grant_task = grants.grant_task
+
+    def mutated(command, found):  # type: ignore[no-untyped-def]
+        highest = max((grant.epoch for grant in found.grants.values()), default=0)
+        return grant_task(command, replace(found, epoch=highest))
+
+    patch.setattr(decide, "grant_task", mutated)
+
+
+def progress_ignored(patch: Patch) -> None:
+    """Section 6: a start is computed from checkpoints alone."""
+    reached = grants.reached
+    patch.setattr(grants, "reached", lambda grant, start, read: reached(grant, start, replace(read, progress={})))
+
+
+def grant_in_front_of_its_epoch(patch: Patch) -> None:
+    """M1: within its transaction, a grant stands before the record of its epoch."""
+    _reordered(patch, "grant_task", lambda records: sorted(records, key=lambda found: isinstance(found, EpochPut)))
+
+
+def old_grant_removed_first(patch: Patch) -> None:
+    """M1: within its transaction, a grant's predecessor is removed before the grant stands."""
+    _reordered(patch, "grant_task", lambda records: sorted(records, key=lambda found: not isinstance(found, Removed)))
+
+
+def generation_in_front_of_its_tasks(patch: Patch) -> None:
+    """M1: a plan takes effect before its tasks are written."""
+    real = planning._records
+
+    def mutated(*args):  # type: ignore[no-untyped-def]
+        return sorted(real(*args), key=lambda found: not isinstance(found, GenerationPut))
+
+    patch.setattr(planning, "_records", mutated)
+
+
+def _reordered(patch: Patch, name: str, order: Callable[[Iterable[object]], Iterable[object]]) -> None:
+    real = getattr(decide, name)
+    patch.setattr(decide, name, lambda *args: tuple(order(real(*args))))
+
+
+def generation_reused(patch: Patch) -> None:
+    """Section 3: the number of a plan that was torn is given out again."""
+
+    def mutated(found: state.CoordinatorState) -> tuple[int, ...]:
+        return () if found.generation is None else (found.generation.generation,)
+
+    patch.setattr(planning, "generations", mutated)
+
+
+def plan_for_the_dead(patch: Patch) -> None:
+    """Membership: a processor stays a member when its last execution is gone."""
+    real = membership.living_processors
+
+    def mutated(found: state.CoordinatorState) -> frozenset[str]:
+        return real(found) | {container.processor_id for container in found.containers.values()}
+
+    patch.setattr(membership, "living_processors", mutated)
+
+
+def failed_append_believed(patch: Patch) -> None:
+    """L5: after an append of unknown outcome the coordinator goes on as if it had been committed."""
+    append = CoordinatorService._append
+
+    def mutated(self, records, writes):  # type: ignore[no-untyped-def]
+        try:
+            append(self, records, writes)
+        except ProducerError:
+            self._log.take_over()
+            offset = self._log.end_offset()
+            self._known = service.Replayed(
+                state=state.evolve(self._known.state, state.committed(records, offset)),
+                seq_next=self._known.seq_next + len(writes),
+            )
+
+    patch.setattr(CoordinatorService, "_append", mutated)
+
+
+def office_kept_after_a_failure(patch: Patch) -> None:
+    """L5: a coordinator that failed, or lost its seat, goes on as the leader of the state that it had."""
+    patch.setattr(CoordinatorService, "leave_office", lambda self: None)
+
+
+def failed_append_sent_again(patch: Patch) -> None:
+    """L5: after an append of unknown outcome the same records are sent again."""
+    append = CoordinatorService._append
+
+    def mutated(self, records, writes):  # type: ignore[no-untyped-def]
+        try:
+            append(self, records, writes)
+        except ProducerError:
+            self._log.take_over()
+            append(self, records, writes)
+
+    patch.setattr(CoordinatorService, "_append", mutated)
+
+
+def fence_known_only_to_who_gave_up(patch: Patch) -> None:
+    """L3: an execution is fenced by the coordinator that gave it up; a successor does not ask again."""
+    real, take_office = actions_module.actions, CoordinatorService.take_office
+    lost_before: set[str] = set()
+
+    def takes_office(self: CoordinatorService) -> None:
+        take_office(self)
+        containers = self._known.state.containers_sorted
+        lost_before.update(found.execution_id for found in containers if found.phase is ContainerPhase.LOST)
+
+    def mutated(found):  # type: ignore[no-untyped-def]
+        return tuple(
+            action
+            for action in real(found)
+            if getattr(action, "transactional_ids", None) is None or action.execution_id not in lost_before
+        )
+
+    patch.setattr(CoordinatorService, "take_office", takes_office)
+    patch.setattr(service, "actions", mutated)
+
+
+def numbers_from_zero(patch: Patch) -> None:
+    """L5: a successor numbers its records from the beginning."""
+    real = service.replay
+
+    def mutated(records, *, topic, before=service.NOTHING):  # type: ignore[no-untyped-def]
+        return replace(real(records, topic=topic, before=before), seq_next=before.seq_next)
+
+    patch.setattr(service, "replay", mutated)
+
+
+def a_heartbeat_registers_each_time(patch: Patch) -> None:
+    """L2: a registration that is repeated is written again."""
+    hear = liveness.hear
+
+    def mutated(heartbeat, found):  # type: ignore[no-untyped-def]
+        records = hear(heartbeat, found)
+        if records or heartbeat.execution_id not in found.containers:
+            return records
+        return (liveness.ContainerPut(container=found.containers[heartbeat.execution_id]),)
+
+    patch.setattr(decide, "hear", mutated)
+
+
+def the_dead_come_back(patch: Patch) -> None:
+    """L6: an execution that was given up, and is heard again, runs again."""
+    P, N = liveness.P, liveness.N
+    rows: Mapping[ContainerPhase, Mapping[liveness.News, ContainerPhase]] = {
+        **liveness.TRANSITIONS,
+        P.LOST: {N.FENCED: P.FENCED, N.SAID_RUNNING: P.RUNNING},
+        P.FENCED: {N.SAID_RUNNING: P.RUNNING},
+    }
+    patch.setattr(liveness, "TRANSITIONS", rows)
+    patch.setattr(
+        "samzapy.testing.simulation.world.is_expected",
+        lambda found, heartbeat: heartbeat.execution_id in found.containers,
+    )
+    patch.setattr(liveness, "is_expected", lambda found, heartbeat: heartbeat.execution_id in found.containers)
+
+
+MUTANTS = (
+    replay_before_fence,
+    no_fence_at_all,
+    wall_clock_in_the_lease,
+    lease_renewed_without_looking,
+    tombstone_ignored,
+    a_record_that_is_a_change,
+    end_of_replay_at_the_last_stable_offset,
+    end_of_replay_at_high_minus_one,
+    dict_order_of_containers,
+    dict_order_of_the_plan,
+    grant_before_fenced,
+    fenced_without_fencing,
+    half_of_the_ids_fenced,
+    release_by_reading_alone,
+    release_not_waited_for,
+    stopped_while_holding,
+    epoch_reused,
+    progress_ignored,
+    grant_in_front_of_its_epoch,
+    old_grant_removed_first,
+    generation_in_front_of_its_tasks,
+    generation_reused,
+    plan_for_the_dead,
+    failed_append_believed,
+    office_kept_after_a_failure,
+    failed_append_sent_again,
+    fence_known_only_to_who_gave_up,
+    numbers_from_zero,
+    a_heartbeat_registers_each_time,
+    the_dead_come_back,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_the_simulation_kills(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+
+    for seed in range(HISTORIES_MAX):
+        try:
+            simulate(seed)
+        except Exception:
+            # However it shows: by a law that does not hold, or by a coordinator that cannot go on.
+            return
+    pytest.fail(f"lives after {HISTORIES_MAX} histories")
+
+
+def test_the_page_on_testing_lists_every_mutant_with_what_it_takes_out() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+
+    for mutant in MUTANTS:
+        assert f"| `{mutant.__name__}` | {(mutant.__doc__ or '').strip()} |" in page
