@@ -13,10 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from samzapy.adapters.spark.query import rows_by_task
-from samzapy.container.work import Route, WorkPlan
-from samzapy.model.job import ExecutionId, TaskName
+from samzapy.container.work import WorkPlan
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.testing.builders import a_config
+from samzapy.testing.builders import a_work_plan
 
 CORES = 2
 SOURCE = (
@@ -57,30 +56,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-def a_plan(*routes: tuple[str, str]) -> WorkPlan:
-    """The plan of routes given as (task, SSPKb)."""
-    return WorkPlan(
-        config=a_config(),
-        execution_id=ExecutionId("e1"),
-        query_number=1,
-        routes=tuple(
-            Route(
-                ssp_kb=SspKeyBucket.parse(ssp_kb),
-                task_name=TaskName(task),
-                partition_id=0,
-                epoch=1,
-                changelog_partition=0,
-                environment_dir=task,
-            )
-            for task, ssp_kb in routes
-        ),
-        job_file="job.py",
-        scratch_dir="/scratch",
-        slot_count=CORES,
-        stream_offset=0,
-    )
-
-
 def a_source(session: SparkSession, *partitions: tuple[str, Sequence[int]]) -> DataFrame:
     """A Spark partition for each `topic.partition` and the offsets of its rows, as they stand there."""
     found: DataFrame | None = None
@@ -117,7 +92,7 @@ def handed_to_workers(frame: DataFrame) -> list[Row]:
     return sorted(Row(*row) for row in frame.mapInArrow(as_they_come, ddl).collect())
 
 
-COGROUP = a_plan(
+COGROUP = a_work_plan(
     ("Partition_0", "kafka.orders.0:0/1"),
     ("Partition_0", "kafka.refunds.0:0/1"),
     ("Partition_0", "kafka.refunds.3:0/1"),
@@ -155,7 +130,7 @@ def test_each_task_s_rows_come_in_one_piece_input_by_input_by_offset(session: Sp
 
 
 def test_every_task_gets_every_broadcast_row_once_and_the_others_none_of_its_own(session: SparkSession) -> None:
-    plan = a_plan(
+    plan = a_work_plan(
         *[
             (f"Partition_{task}", ssp_kb)
             for task in range(3)
@@ -196,7 +171,7 @@ def test_every_task_gets_every_broadcast_row_once_and_the_others_none_of_its_own
 
 
 def test_key_buckets_of_one_partition_go_to_their_own_tasks(session: SparkSession) -> None:
-    plan = a_plan(
+    plan = a_work_plan(
         ("Partition_0-0-2", "kafka.orders.0:0/2"),
         ("Partition_0-0-2", "kafka.rules.0@Partition_0-0-2"),
         ("Partition_0-1-2", "kafka.orders.0:1/2"),
@@ -212,7 +187,7 @@ def test_key_buckets_of_one_partition_go_to_their_own_tasks(session: SparkSessio
 
 
 def test_the_direct_path_moves_no_row(session: SparkSession) -> None:
-    plan = a_plan(("a", "kafka.orders.0:0/1"), ("b", "kafka.orders.1:0/1"))
+    plan = a_work_plan(("a", "kafka.orders.0:0/1"), ("b", "kafka.orders.1:0/1"))
     source = a_source(session, ("orders.1", range(3)), ("orders.0", range(3)))
 
     frame = rows_by_task(source, plan, dict.fromkeys(_ssp_kbs(plan), 0))

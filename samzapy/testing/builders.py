@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from samzapy.config import JobConfig, parse_config
+from samzapy.container.work import Route, WorkPlan
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import BucketStart, Grant
@@ -184,4 +185,28 @@ def a_topic_found(
         partition_count=spec.partition_count if partition_count is None else partition_count,
         replication_factor=replication_factor,
         settings={**made, **(settings or {})},
+    )
+
+
+def a_work_plan(*routes: tuple[str, str], slot_count: int = 2) -> WorkPlan:
+    """The plan of routes given as (task, SSPKb)."""
+    return WorkPlan(
+        config=a_config(),
+        execution_id=ExecutionId("e1"),
+        query_number=1,
+        routes=tuple(
+            Route(
+                ssp_kb=SspKeyBucket.parse(ssp_kb),
+                task_name=TaskName(task),
+                partition_id=0,
+                epoch=1,
+                changelog_partition=0,
+                environment_dir=task,
+            )
+            for task, ssp_kb in routes
+        ),
+        job_file="job.py",
+        scratch_dir="/scratch",
+        slot_count=slot_count,
+        stream_offset=0,
     )
