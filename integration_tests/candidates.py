@@ -191,6 +191,11 @@ class _Submissions:
         )
 
 
+def _wait_for_the_end_of_stdin(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
 def _stand(bootstrap_servers: str, job_name: str, input_topic: str) -> int:
     config = config_of(job_name, input_topic)
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
@@ -212,7 +217,7 @@ def _stand(bootstrap_servers: str, job_name: str, input_topic: str) -> int:
         leader=newest_leader,
     )
     print(coordination.start(), flush=True)
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=_wait_for_the_end_of_stdin, args=(ended,), daemon=True).start()
     ended.wait()
     coordination.close(10)
     if coordination.fatal is not None:

@@ -62,6 +62,7 @@ COORDINATOR = f"__samzapy-coordinator-{JOB}"
 CHECKPOINT = f"__samzapy-checkpoint-{JOB}"
 CHANGELOG = f"__samzapy-changelog-{JOB}-sums"
 _OUTPUTS = [(OUTPUT, number) for number in range(PARTITIONS)] + [(OUTPUT_WITHOUT_KEY, 0)]
+_BY_KEY = -1
 _NOT_NOW = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 # A job that ends by itself this often in a row is not being disturbed, it is broken.
 _ENDS_IN_A_ROW_MAX = 4
@@ -144,15 +145,15 @@ class Feeder:
                 self._ledger.acknowledged(fed, place)
 
         topics = sorted(self._inputs)
-        topic, options = topics[0], {"partition": 0}
+        topic, partition = topics[0], 0
         if place is not None:
-            topic, options = place[0], {"partition": place[1]}
+            topic, partition = place
         elif fed.key is not None:
-            topic, options = topics[zlib.crc32(fed.key.encode()) % len(topics)], {}
+            topic, partition = topics[zlib.crc32(fed.key.encode()) % len(topics)], _BY_KEY
         self._ledger.sent(fed)
         while True:
             try:
-                self._producer.produce(topic, value_of(fed), fed.key, on_delivery=delivered, **options)
+                self._producer.produce(topic, value_of(fed), fed.key, partition, on_delivery=delivered)
                 return
             except BufferError:
                 self._producer.poll(0.1)
@@ -201,7 +202,9 @@ class Watcher:
                 for message in self._consumer.consume(1000, 0.1):
                     _check(message)
                     if message.error() is None:
-                        self.seen[message.topic(), message.partition()].append(_seen(message))
+                        topic, partition = message.topic(), message.partition()
+                        assert topic is not None and partition is not None
+                        self.seen[topic, partition].append(_seen(message))
                         self.keys.add(message.key())
         except BaseException as error:
             self._error = error
@@ -502,7 +505,7 @@ class LedgerRun:
 
     def _read(self, topic: str, number: int) -> list[Seen]:
         """All committed records of a partition. Nothing is open any more, so the end is the end."""
-        end, found = self._end(topic, number), []
+        end, found = self._end(topic, number), list[Seen]()
         with self._consumer([TopicPartition(topic, number, 0)], {"enable.partition.eof": True}) as consumer:
             give_up_at_s = time.monotonic() + 60
             while end > 0:
@@ -510,7 +513,7 @@ class LedgerRun:
                 for message in consumer.consume(5000, 0.2):
                     error = message.error()
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                        if message.offset() >= end:
+                        if (message.offset() or 0) >= end:
                             return found
                         continue
                     _check(message)
