@@ -5,6 +5,7 @@ Spark without Kafka: the source is a frame whose Spark partitions stand for Kafk
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +37,17 @@ class Row(NamedTuple):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch: Path = tmp_path_factory.mktemp("spark")
-    session = (
+    with pytest.MonkeyPatch.context() as environment:
+        # Else Spark's workers are whatever python3 is first in PATH.
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        session = _a_session(scratch)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def _a_session(scratch: Path) -> SparkSession:
+    return (
         SparkSession.builder.master(f"local[{CORES}]")
         .appName("test_rows_reach_workers_task_by_task")
         .config("spark.ui.enabled", "false")
@@ -51,9 +62,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 def a_source(session: SparkSession, *partitions: tuple[str, Sequence[int]]) -> DataFrame:
