@@ -72,7 +72,9 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
 def test_under_spark_submit_what_is_told_comes_out_on_stderr_alone() -> None:
     spark_submit = str(Path(sys.executable).with_name("spark-submit"))
     command = [spark_submit, "--driver-java-options", QUICK_JAVA, BY_WORD, *A_JOB, "--set", "task.eror.policy=fail"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    # spark-submit is a script that looks for python3 in PATH.
+    environment = {**os.environ, "PATH": f"{Path(spark_submit).parent}{os.pathsep}{os.environ['PATH']}"}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
     assert ExitCode.USAGE == ran.returncode
     assert "samzapy: unknown config key task.eror.policy" in ran.stderr
