@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +25,27 @@ from samzapy.model.container import coordinator_transactional_id
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic
 from samzapy.testing.builders import a_config
+
+
+def heartbeat_from_elsewhere(
+    url: str, job: str, execution_id: str, held: Sequence[Mapping[str, object]] = ()
+) -> HeartbeatAnswer | None:
+    """What a running container on some other host says of itself to the coordinator at `url`, and its answer."""
+    body = {
+        "job": job,
+        "executionId": execution_id,
+        "processorId": "0",
+        "host": "host-b",
+        "bootId": "boot-b",
+        "pid": 7,
+        "processStartedMs": 1,
+        "slotCount": 1,
+        "formatLevel": 1,
+        "state": "RUNNING",
+        "streamOffset": 0,
+        "held": list(held),
+    }
+    return HttpCoordinatorClient().heartbeat(url, body, 5000)
 
 
 class SmallJob:
@@ -95,22 +117,7 @@ class SmallJob:
         self.service.submit(submission)
 
     def heartbeat(self, execution_id: str) -> HeartbeatAnswer | None:
-        """What a container on some other host says of itself."""
-        body = {
-            "job": self.job,
-            "executionId": execution_id,
-            "processorId": "0",
-            "host": "host-b",
-            "bootId": "boot-b",
-            "pid": 7,
-            "processStartedMs": 1,
-            "slotCount": 1,
-            "formatLevel": 1,
-            "state": "RUNNING",
-            "streamOffset": 0,
-            "held": [],
-        }
-        return HttpCoordinatorClient().heartbeat(self.url, body, 5000)
+        return heartbeat_from_elsewhere(self.url, self.job, execution_id)
 
     def close(self) -> None:
         """The coordinator is gone, without a word."""

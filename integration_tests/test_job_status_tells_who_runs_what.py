@@ -13,11 +13,12 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from integration_tests.small_job import heartbeat_from_elsewhere
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
-from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
+from samzapy.adapters.web.client import HeartbeatAnswer
 from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.cli.job import job as job_command
@@ -34,8 +35,6 @@ from samzapy.stream.records import CheckpointPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.waiting import wait_until
-
-CLIENT = HttpCoordinatorClient()
 
 
 class SystemClock:
@@ -140,21 +139,7 @@ def leader(connection: KafkaConnection, config: JobConfig) -> Iterator[Leader]:
 def heartbeat(
     leader: Leader, config: JobConfig, execution_id: str, held: Sequence[Mapping[str, object]] = ()
 ) -> HeartbeatAnswer | None:
-    body = {
-        "job": config.job,
-        "executionId": execution_id,
-        "processorId": "0",
-        "host": "host-b",
-        "bootId": "boot-b",
-        "pid": 7,
-        "processStartedMs": 1,
-        "slotCount": 1,
-        "formatLevel": 1,
-        "state": "RUNNING",
-        "streamOffset": 0,
-        "held": list(held),
-    }
-    return CLIENT.heartbeat(leader.url, body, 5000)
+    return heartbeat_from_elsewhere(leader.url, config.job, execution_id, held)
 
 
 def told(connection: KafkaConnection, job: str, output: str = "json") -> Result:

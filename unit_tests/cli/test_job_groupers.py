@@ -1,7 +1,5 @@
 """A job's own groupers are loaded from beside the job file, and from nowhere else."""
 
-import sys
-
 import pytest
 
 from samzapy.cli.job_groupers import load_groupers
@@ -37,12 +35,9 @@ class Unfit:
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
-    """A job's directory; what is imported from there is forgotten afterwards."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    (tmp_path / "own_groupers.py").write_text(OWN)
-    return tmp_path
+def directory(job_directory):
+    (job_directory / "own_groupers.py").write_text(OWN)
+    return job_directory
 
 
 def loaded(directory, name):

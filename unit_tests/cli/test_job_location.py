@@ -1,7 +1,6 @@
 """Where a processor is: the host's name, or the word of the job's own provider."""
 
 import socket
-import sys
 
 import pytest
 
@@ -34,12 +33,9 @@ class Wordy(InRack):
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
-    """A job's directory; what is imported from there is forgotten afterwards."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    (tmp_path / "own_location.py").write_text(OWN)
-    return tmp_path
+def directory(job_directory):
+    (job_directory / "own_location.py").write_text(OWN)
+    return job_directory
 
 
 def located(directory, name):

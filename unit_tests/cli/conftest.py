@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def job_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a job's own code stands; what is imported from there is forgotten afterwards."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
