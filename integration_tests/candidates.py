@@ -1,7 +1,7 @@
 """Candidates in processes of their own, without Spark, on a real broker: started, stopped, killed, and looked at.
 
 Run as a program it is one candidate, until its standard input ends: `python -m integration_tests.candidates
-<bootstrap.servers> <job.name> <input>`. It prints its URL. It takes the same way as a job's process
+<bootstrap.servers> <job.name> <input> <settings as JSON>`. It prints its URL. It takes the same way as a job's process
 (`samzapy.cli.coordination`), but has no container.
 """
 
@@ -32,27 +32,37 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.cli.coordination import Coordination, Here
 from samzapy.config import JobConfig
 from samzapy.coordinator.commands import SubmitJob
-from samzapy.model.topics import checkpoint_spec, checkpoint_topic, coordinator_spec, coordinator_topic
+from samzapy.model.topics import (
+    checkpoint_spec,
+    checkpoint_topic,
+    coordinator_spec,
+    coordinator_topic,
+    placement_spec,
+    placement_topic,
+)
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.waiting import wait_until
 
-_STARTS_WITHIN_S = 60.0
+_STARTS_WITHIN_S = 120.0
 
 
-def config_of(job_name: str, input_topic: str) -> JobConfig:
-    """A job with one input of two partitions."""
-    return a_config(job_name=job_name, task_inputs=f"kafka.{input_topic}")
+def config_of(job_name: str, input_topic: str, settings: Mapping[str, str] | None = None) -> JobConfig:
+    """A job with one input of two partitions; `settings` are named as `a_config` wants them."""
+    return a_config(job_name=job_name, task_inputs=f"kafka.{input_topic}", **(settings or {}))
 
 
 class CandidateProcess:
     """One candidate."""
 
-    def __init__(self, bootstrap_servers: str, job_name: str, input_topic: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, job_name: str, input_topic: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        arguments = [bootstrap_servers, job_name, input_topic, json.dumps(dict(settings or {}))]
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.candidates", bootstrap_servers, job_name, input_topic],
+            [sys.executable, "-m", "integration_tests.candidates", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -119,18 +129,19 @@ class Term(NamedTuple):
 
 
 class Contest:
-    """A job without containers, and its candidates."""
+    """A job without containers, and its candidates; `settings` as for `a_config`."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, **settings: str) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self._settings = settings
         self.connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
         self.job_name = f"contest{uuid.uuid4().hex[:8]}"
         self.input_topic = f"in-{self.job_name}"
         self.topic = coordinator_topic(f"{self.job_name}-1")
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         admin.create_topics([NewTopic(self.input_topic, 2, 1)])[self.input_topic].result(timeout=30)
-        for spec in (coordinator_spec(f"{self.job_name}-1"), checkpoint_spec(f"{self.job_name}-1")):
-            KafkaAdmin(self.connection).ensure_topic(spec)
+        for spec in (coordinator_spec, checkpoint_spec, placement_spec):
+            KafkaAdmin(self.connection).ensure_topic(spec(f"{self.job_name}-1"))
         self._candidates: list[CandidateProcess] = []
 
     def __enter__(self) -> Self:
@@ -145,7 +156,7 @@ class Contest:
 
     def candidate(self) -> CandidateProcess:
         """One more candidate, which answers HTTP; whether it leads is another question."""
-        found = CandidateProcess(self.bootstrap_servers, self.job_name, self.input_topic)
+        found = CandidateProcess(self.bootstrap_servers, self.job_name, self.input_topic, self._settings)
         self._candidates.append(found)
         return found
 
@@ -182,7 +193,9 @@ class _Submissions:
         found = self._admin.describe(name.partition(".")[2] for name in config.inputs)
         ids = {f"kafka.{name}": topic.topic_id for name, topic in found.items()}
         counts = {f"kafka.{name}": topic.partition_count for name, topic in found.items()}
-        own = self._admin.describe([coordinator_topic(config.job), checkpoint_topic(config.job)])
+        own = self._admin.describe(
+            [coordinator_topic(config.job), checkpoint_topic(config.job), placement_topic(config.job)]
+        )
         return a_submission(
             config=config,
             partition_counts=counts,
@@ -196,8 +209,8 @@ def _wait_for_the_end_of_stdin(ended: threading.Event) -> None:
     ended.set()
 
 
-def _stand(bootstrap_servers: str, job_name: str, input_topic: str) -> int:
-    config = config_of(job_name, input_topic)
+def _stand(bootstrap_servers: str, job_name: str, input_topic: str, settings: str) -> int:
+    config = config_of(job_name, input_topic, json.loads(settings))
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
     here = dataclasses.replace(Here.now(), host="localhost")
     ended = threading.Event()

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 
-from integration_tests.ledger_run import COORDINATOR, LedgerRun
+from integration_tests.ledger_run import COORDINATOR, INPUT, PARTITIONS, LedgerRun
 from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.errors import DeadlineError
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import ContainerPut, GrantPut, TermPut
+from samzapy.stream.records import ConfigPut, ContainerPut, GrantPut, TermPut
 from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
@@ -26,14 +27,18 @@ from samzapy.testing.waiting import wait_until
 PROCESSORS = 3
 RECORDS_PER_S = 300
 _LEAVES_WITHIN_S = 30.0
-_APPEARS_WITHIN_S = 180.0
+_APPEARS_WITHIN_S = 300.0
 _QUIET_S = (4.0, 10.0)
 _RESTARTED = "the grants changed; the query is started anew"
 _PAUSED = "no coordinator answers the heartbeats"
 _FAILED = "the query failed and is started anew"
 # Short, so that many changes fit into a run: joins are collected, and who comes back at once finds its tasks.
-_SOON = {"job.debounce.time.ms": "1000", "job.processor.grace.ms": "2000", "task.transaction.max.ms": "200"}
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SOON = {
+    "job.debounce.time.ms": "1000",
+    "job.processor.grace.ms": "2000",
+    "task.transaction.max.ms": "200",
+    "task.batch.interval.ms": "1000",
+}
 
 
 @dataclass(slots=True)
@@ -52,10 +57,26 @@ class Comings:
 class ComingsAndGoings(LedgerRun):
     """A ledger run whose job is several processes; each is one processor with a name and a log directory of its own."""
 
-    def __init__(self, directory: Path, *, seed: int, environment: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, seed=seed, environment=environment, overrides=_SOON)
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        processors: int = PROCESSORS,
+        partitions: int = PARTITIONS,
+        environment: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            directory,
+            seed=seed,
+            inputs={INPUT: partitions},
+            task_count=partitions,
+            environment=environment,
+            overrides={**_SOON, **(overrides or {})},
+        )
         self.comings = Comings()
-        self.processors = {f"p{number}": self._processor(f"p{number}") for number in range(PROCESSORS)}
+        self.processors = {f"p{number}": self._processor(f"p{number}") for number in range(processors)}
         self._chance = random.Random(seed)
         # Those whose end is the test's doing.
         self._ended: set[str] = set()
@@ -66,11 +87,7 @@ class ComingsAndGoings(LedgerRun):
         super().__exit__(*error)  # type: ignore[arg-type]
 
     def _processor(self, name: str) -> JobProcess:
-        return self.another_job(
-            name,
-            overrides={"processor.id": name},
-            spark_options=("--master", "local[1]", "--driver-java-options", _QUICK_JAVA),
-        )
+        return self.another_job(name, overrides={"processor.id": name}, spark_options=("--master", "local[1]"))
 
     def keep_running(self) -> None:
         """Nobody is started here; complain of a process that ended by itself."""
@@ -96,12 +113,15 @@ class ComingsAndGoings(LedgerRun):
             if not processor.is_running():
                 self._join(name)
 
+    def _running(self) -> list[str]:
+        return [name for name, processor in self.processors.items() if processor.is_running()]
+
     def _be_quiet(self) -> None:
         until_s = time.monotonic() + self._chance.uniform(*_QUIET_S)
         self.wait(lambda: time.monotonic() > until_s, 60, "some seconds to go by")
 
     def _one_of_them(self) -> None:
-        running = [name for name, processor in self.processors.items() if processor.is_running()]
+        running = self._running()
         absent = [name for name in self.processors if name not in running]
         if absent and (len(running) == 1 or self._chance.random() < 0.5):
             self._join(self._chance.choice(absent))
@@ -112,24 +132,29 @@ class ComingsAndGoings(LedgerRun):
         else:
             self._kill(name, self._chance.choice(["jvm", "driver"]))
 
-    def _join(self, name: str) -> None:
+    def _join(self, name: str, environment: Mapping[str, str] | None = None) -> None:
         before = self._executions_of(name)
         self._ended.discard(name)
-        self.processors[name].start()
+        self.processors[name].start(environment)
         self.wait(lambda: self._executions_of(name) - before, _APPEARS_WITHIN_S, f"{name} to have joined")
         self.comings.joins += 1
 
-    def _leave(self, name: str) -> None:
+    def _leave(self, name: str, codes: Collection[int] = (0,)) -> int:
         self._ended.add(name)
         processor = self.processors[name]
         code = processor.terminate(_LEAVES_WITHIN_S)
-        assert code == 0, f"{name} left with {code}:\n{processor.log_text()[-4000:]}"
+        assert code in codes, f"{name} left with {code}:\n{processor.log_text()[-4000:]}"
         self.comings.leaves += 1
+        return code
 
     def _kill(self, name: str, part: str) -> None:
         processor = self.processors[name]
         find: Callable[[], ProcessIdentity | None] = processor.jvm if part == "jvm" else processor.driver
-        victim = wait_until(find, _APPEARS_WITHIN_S, f"the {part} of {name}")
+        wait_until(lambda: find() or not processor.is_running(), _APPEARS_WITHIN_S, f"the {part} of {name}")
+        victim = find()
+        if victim is None:
+            # It has died without us; `keep_running` says whether it was to.
+            return
         driver = processor.driver()
         self._ended.add(name)
         self.comings.kills_of_the_leader += driver is not None and driver.pid == self._leader_pid()
@@ -151,9 +176,15 @@ class ComingsAndGoings(LedgerRun):
 
     def _leader(self) -> str:
         """The name of the processor whose process leads."""
+        return self.wait(self._living_leader, _APPEARS_WITHIN_S, "a leader")
+
+    def _living_leader(self) -> str | None:
         pid = self._leader_pid()
         drivers = {name: processor.driver() for name, processor in self.processors.items()}
-        return next(name for name, driver in drivers.items() if driver is not None and driver.pid == pid)
+        return next((name for name, driver in drivers.items() if driver is not None and driver.pid == pid), None)
+
+    def _last_records(self) -> str:
+        return "\n".join(repr(record) for record in self._stream()[-100:] if not isinstance(record, ConfigPut))
 
     def _stream(self) -> list[object]:
         """The coordinator stream; nothing before the first process has made it."""
@@ -171,12 +202,18 @@ class ComingsAndGoings(LedgerRun):
     # --- the rules of this run ---
 
     def _check_owners(self) -> Iterator[Violation]:
-        self.wait(self._has_settled, _APPEARS_WITHIN_S, "every processor to have its share")
+        try:
+            self.wait(self._has_settled, _APPEARS_WITHIN_S, "every processor to have its share")
+        except DeadlineError as error:
+            error.add_note(f"the coordinator stream's last records:\n{self._last_records()}")
+            for name, processor in self.processors.items():
+                error.add_note(f"last words of {name}:\n{processor.log_text()[-4000:]}")
+            raise
         yield from super()._check_owners()
 
     def _has_settled(self) -> bool:
         owners = self._audit().owners()
-        return len(owners) == self.task_count and len(set(owners.values())) == PROCESSORS
+        return len(owners) == self.task_count * self.factor and len(set(owners.values())) == len(self.processors)
 
     def _stop(self) -> None:
         for name, processor in self.processors.items():

@@ -1,12 +1,56 @@
-"""Brokers for the stories: one for the whole session, and one for a test that kills or pauses its own."""
+"""Brokers for the stories: one for the whole session, and one for a test that kills or pauses its own.
+
+`scripts/test` runs two files at a time, each with its own session: most of these tests wait.
+"""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
+from integration_tests import quick_java
 from samzapy.testing.broker import ContainerBroker, DevBroker, wants_containers
+
+LONGEST_FIRST = (
+    "test_crash_points_of_the_commit_path.py",
+    "test_no_record_is_lost_or_doubled_under_kills.py",
+    "test_a_job_is_scaled_while_it_runs.py",
+    "test_simulation.py",
+    "test_simulation_of_odd_seeds.py",
+    "test_the_demo_checks_every_aircraft.py",
+    "test_processors_come_and_go.py",
+    "test_odd_messages_and_stops.py",
+    "test_simulation_kills_mutants.py",
+    "test_stops_by_name.py",
+    "test_inputs_meet_in_one_task.py",
+    "test_a_task_is_rewound_while_it_runs.py",
+    "test_one_leader_any_number_of_candidates.py",
+    "test_a_delayed_end_of_transaction_tears_nothing.py",
+    "test_kafka_log_keeps_the_contract.py",
+)
+"""Files of more than a minute. One of them begun last would leave the other process without work."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Who is started in the background of a script ignores Ctrl-C, and so does whatever it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_java() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in quick_java.environment().items():
+            environment.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ The job is `jobs/running_sums.py`. A run owns its broker. Its steps: `start`, fa
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 import zlib
@@ -17,16 +18,19 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import lmdb
+import xxhash
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 
-from samzapy.coordinator.grants import owner_of
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.stream.log import LogRecord
 from samzapy.testing import coordinator_audit as audit
@@ -96,6 +100,8 @@ class Feeder:
                 # No record is given up while the broker is away.
                 "message.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
+                # New partitions are used before the job takes them in, and a while after they were made.
+                "topic.metadata.refresh.interval.ms": 1000,
                 "logger": _Quiet(),
             }
         )
@@ -108,6 +114,10 @@ class Feeder:
         arguments = (records_per_s, lag, lag_max)
         self._thread = threading.Thread(target=self._run, args=arguments, name="feeder", daemon=True)
         self._thread.start()
+
+    def expand(self, topic: str, partitions: int) -> None:
+        """One of the topics has more partitions now, which the producer notices by itself."""
+        self._inputs = {**self._inputs, topic: partitions}
 
     def close(self) -> None:
         """End the feed where it is."""
@@ -228,7 +238,7 @@ class LedgerRun:
 
     Args:
         inputs: what the job reads, as its configuration says.
-        task_count: into how many tasks the job's configuration makes of them.
+        task_count: into how many tasks the job's configuration makes of them, with factor 1.
     """
 
     def __init__(
@@ -245,6 +255,7 @@ class LedgerRun:
         self.seed = seed
         self.inputs = inputs
         self.task_count = task_count
+        self.factor = 1
         self.broker = DevBroker(directory / "broker")
         self.broker.start()
         self._make_topics()
@@ -284,6 +295,13 @@ class LedgerRun:
     def feed(self, records_per_s: float, lag_max: int = 12_000) -> None:
         """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends."""
         self.feeder.start(records_per_s, lambda: len(self.ledger.acked) - self.watcher.count(), lag_max)
+
+    def expand(self, topic: str, partitions: int) -> None:
+        """Give an input more partitions, while it is fed and read."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self.inputs = {**self.inputs, topic: partitions}
+        self.feeder.expand(topic, partitions)
 
     def __enter__(self) -> Self:
         return self
@@ -384,26 +402,36 @@ class LedgerRun:
         yield from check_outputs(self.ledger, outputs)
 
     def _check_positions(self) -> Iterator[Violation]:
-        yield from check_positions(self._positions(), self._ends())
+        yield from check_positions(self._positions(), self._ends(), self._in_force())
 
     def _positions(self) -> list[Position]:
         schemas = audit.schemas()
         found = []
         for record in self._read(CHECKPOINT, 0):
-            assert record.key is not None and record.value is not None
+            assert record.key is not None
+            if record.value is None:
+                continue  # A position of a factor that is no more.
             value = audit.decode(record.value, schemas)
             kind = record.key.decode().partition("/")[0]
             found.append(Position(record.offset, kind, value["ssp_kb"], value["offset_next"], value["epoch"]))
         return found
 
     def _is_level(self) -> bool:
-        """Whether every input partition was committed up to its end."""
-        reached = {position.ssp_kb: position.offset_next for position in self._positions()}
-        return reached == self._ends()
+        """Whether every input partition was committed up to its end, by all that read it now."""
+        reached: dict[str, tuple[int, int]] = {}
+        for found in self._positions():
+            # Progress may be written behind a checkpoint that is further.
+            reached[found.ssp_kb] = max((found.epoch, found.offset_next), reached.get(found.ssp_kb, (0, 0)))
+        ends = self._ends()
+        return all(reached.get(ssp_kb, (0, 0))[1] == ends[audit.Bucket.of(ssp_kb).ssp] for ssp_kb in self._in_force())
+
+    def _in_force(self) -> list[str]:
+        """The SSPKbs of the plan in force."""
+        return [ssp_kb for buckets in self._audit().planned_buckets().values() for ssp_kb in buckets]
 
     def _ends(self) -> dict[str, int]:
-        """The end of each input partition, by SSPKb."""
-        return {f"kafka.{topic}.{number}:0/1": self._end(topic, number) for topic, number in _partitions(self.inputs)}
+        """The end of each input partition."""
+        return {f"kafka.{topic}.{number}": self._end(topic, number) for topic, number in _partitions(self.inputs)}
 
     def _check_state(self) -> Iterator[Violation]:
         changelog: dict[str, int] = {}
@@ -412,11 +440,18 @@ class LedgerRun:
                 assert record.key is not None and record.value is not None
                 changelog[_message_key(record.key)] = json.loads(record.value)
         stores: dict[str, int] = {}
-        # Beside the tasks there are the kept ids of processors, under a name with a dot.
-        for directory in sorted((self.directory / "state" / JOB).glob("[!.]*")):
-            held = _dump(directory)
+        planned = self._audit().planned_buckets()
+        # Beside the tasks there are the kept ids of processors, under a name with a dot, and what tasks of other
+        # factors left; a store that was made of another may hold more than its task's keys.
+        for task_name in sorted(planned):
+            bucket = audit.Bucket.of(planned[task_name][0])
+            held = {
+                key: value
+                for key, value in _dump(self.directory / "state" / JOB / task_name).items()
+                if xxhash.xxh64_intdigest(key.encode(), seed=42) % bucket.factor == bucket.bucket
+            }
             for key in sorted(held.keys() & stores.keys()):
-                yield Violation("H", f"{key} stands in the stores of two tasks, one of them {directory.name}")
+                yield Violation("H", f"{key} stands in the stores of two tasks, one of them {task_name}")
             stores |= held
         # Without records in doubt the ledger is the whole truth.
         fed = {*self.ledger.acked}
@@ -430,9 +465,8 @@ class LedgerRun:
         audited = self._audit(found).owners()
         records = [LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in found]
         state = replay(records, topic=COORDINATOR).state
-        owners = {planned.task_name: owner_of(state, planned.task_name) for planned in state.plan}
-        folded = {name: grant.execution_id for name, grant in owners.items() if grant is not None}
-        if audited != folded or len(audited) != self.task_count:
+        folded = {name: grant.execution_id for name, grant in owners(state).items()}
+        if audited != folded or len(audited) != self.task_count * self.factor:
             yield Violation("I", f"the auditor finds the owners {audited}, samzapy {folded}")
 
     def _check_coordinator(self) -> Iterator[Violation]:
@@ -531,6 +565,29 @@ class LedgerRun:
             yield consumer
         finally:
             consumer.close()
+
+
+def stopped_worker(run: LedgerRun) -> tuple[ProcessIdentity, bool] | None:
+    """A worker in a slot, and whether its transaction is open; held still, so that what the slot says is what it dies
+    with."""
+    for slot in run.job.slots():
+        # While it recovers, the driver holds all slots.
+        workers = () if slot.holder is None else run.job.workers()
+        worker = next((worker for worker in workers if worker.pid == slot.holder), None)
+        if worker is None or not worker.send(signal.SIGSTOP):
+            continue
+        wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stand still")  # type: ignore[misc]
+        if worker.is_alive():
+            return worker, any(seen.is_open and seen.holder == worker.pid for seen in run.job.slots())
+    return None
+
+
+def stopped_in_a_transaction(run: LedgerRun) -> ProcessIdentity | None:
+    """The same, if its transaction is open; else it goes on."""
+    found = stopped_worker(run)
+    if found is not None and not found[1]:
+        found[0].send(signal.SIGCONT)
+    return found[0] if found is not None and found[1] else None
 
 
 def _reader_settings(bootstrap_servers: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
 from samzapy.adapters.web.inbox import CommandInbox
@@ -21,20 +22,30 @@ from samzapy.cli.coordination import HostProcesses, SystemClock
 from samzapy.config import JobConfig
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
-from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.ssp import SystemStream
-from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
 from samzapy.testing.builders import a_config
 
 
 def heartbeat_from_elsewhere(
-    url: str, job: str, execution_id: str, held: Sequence[Mapping[str, object]] = ()
+    url: str,
+    job: str,
+    execution_id: str,
+    held: Sequence[Mapping[str, object]] = (),
+    processor_id: str = "0",
+    restart: int = 0,
+    **more: object,
 ) -> HeartbeatAnswer | None:
-    """What a running container on some other host says of itself to the coordinator at `url`, and its answer."""
+    """What a running container on some other host says of itself to the coordinator at `url`, and its answer.
+
+    Args:
+        more: fields as they are named in the heartbeat.
+    """
     body = {
         "job": job,
         "executionId": execution_id,
-        "processorId": "0",
+        "processorId": processor_id,
         "host": "host-b",
         "bootId": "boot-b",
         "pid": 7,
@@ -44,24 +55,33 @@ def heartbeat_from_elsewhere(
         "state": "RUNNING",
         "streamOffset": 0,
         "held": list(held),
+        "restart": restart,
+        **more,
     }
     return HttpCoordinatorClient().heartbeat(url, body, 5000)
 
 
 class SmallJob:
-    """The job `<name>-1` with one input of two partitions; as a context manager it is led, and left on exit."""
+    """The job `<name>-1` with one input of two partitions; as a context manager it is led, and left on exit.
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    Args:
+        before: the same job, whose coordinator is gone.
+        settings: what `a_config` takes, over what a small job needs.
+    """
+
+    def __init__(self, connection: KafkaConnection, before: SmallJob | None = None, **settings: str) -> None:
         self.connection = connection
         self.admin = KafkaAdmin(connection)
         self.client = AdminClient({"bootstrap.servers": connection.bootstrap_servers})
-        name = f"small{uuid.uuid4().hex[:8]}"
+        name = f"small{uuid.uuid4().hex[:8]}" if before is None else before.config.job_name
         self.input = f"in-{name}"
-        self.client.create_topics([NewTopic(self.input, 2, 1)])[self.input].result(timeout=30)
+        if before is None:
+            self.client.create_topics([NewTopic(self.input, 2, 1)])[self.input].result(timeout=30)
         self.config: JobConfig = a_config(
             job_name=name,
             task_inputs=f"kafka.{self.input}",
             systems_kafka_bootstrap_servers=connection.bootstrap_servers,
+            **settings,
         )
         self.job = self.config.job
         self.commands = CommandInbox()
@@ -74,12 +94,18 @@ class SmallJob:
             lease_ms=self.config.lease_ms,
         )
         self._log = KafkaLog(connection, coordinator_topic(self.job), coordinator_transactional_id(self.job))
+        self._answers = KafkaPlacementWriter(
+            connection, placement_topic(self.job), placement_transactional_id(self.job)
+        )
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._lead)
 
     def submission(self) -> SubmitJob:
         """The job as it is handed in, with the topics as they are."""
-        own = [self.admin.ensure_topic(spec) for spec in (coordinator_spec(self.job), checkpoint_spec(self.job))]
+        own = [
+            self.admin.ensure_topic(spec)
+            for spec in (coordinator_spec(self.job), checkpoint_spec(self.job), placement_spec(self.job))
+        ]
         found = self.admin.describe([self.input])[self.input]
         return SubmitJob(
             config=self.config,
@@ -112,12 +138,15 @@ class SmallJob:
             fencing=KafkaFence(self.connection),
             positions=KafkaPositions(self.connection, self.job),
             processes=HostProcesses("a host that is not this one"),
+            placement=self._answers,
         )
         self.service.take_office()
         self.service.submit(submission)
 
-    def heartbeat(self, execution_id: str) -> HeartbeatAnswer | None:
-        return heartbeat_from_elsewhere(self.url, self.job, execution_id)
+    def heartbeat(
+        self, execution_id: str, held: Sequence[Mapping[str, object]] = (), processor_id: str = "0", **more: object
+    ) -> HeartbeatAnswer | None:
+        return heartbeat_from_elsewhere(self.url, self.job, execution_id, held, processor_id, **more)
 
     def close(self) -> None:
         """The coordinator is gone, without a word."""
@@ -126,6 +155,7 @@ class SmallJob:
             self._thread.join()
         self._server.stop()
         self._log.close()
+        self._answers.close()
 
     def __enter__(self) -> Self:
         self.take_office()

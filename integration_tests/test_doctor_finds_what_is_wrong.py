@@ -208,7 +208,7 @@ def test_a_job_that_nobody_knows_is_rejected(connection: KafkaConnection) -> Non
 
 
 def test_a_cluster_that_is_not_there_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_module, "WAIT_S", 1.0)
+    monkeypatch.setattr(doctor_module, "READ_WAIT_S", 1.0)
 
     result = examine(KafkaConnection(bootstrap_servers="127.0.0.1:1"), "any-1", "-o", "json")
 

@@ -81,6 +81,40 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
     assert (1, 2) == (second["fromGeneration"], second["jobModel"]["generation"])
 
 
+def test_keys_that_several_tasks_would_get_are_told(broker: DevBroker, tmp_path: Path) -> None:
+    topic = f"spread{uuid.uuid4().hex[:8]}"
+    properties = {
+        "job.name": topic,
+        "task.inputs": f"kafka.{topic}",
+        "systems.kafka.bootstrap.servers": broker.bootstrap_servers,
+        "stores.seen.msg.serde": "json",
+        "local.store.dir": str(tmp_path),
+    }
+    file = tmp_path / "job.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(timeout=30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    # Before the last three records of its partition, where a sample of three does not look.
+    producer.produce(topic, b"v", b"long ago", partition=0)
+    producer.produce(topic, b"v", b"long ago", partition=2)
+    for number in range(3):
+        producer.produce(topic, b"v", f"own-{number}", partition=0)
+        producer.produce(topic, b"v", b"spread", partition=2 * (number % 2))
+        producer.produce(topic, b"v", None, partition=1)
+    assert 0 == producer.flush(30)
+
+    found = planned(file, "--processors", "0", "--sample", "3")
+    assert [
+        {"stream": f"kafka.{topic}", "keyCount": 1, "examples": [{"key": "spread", "partitions": [0, 2]}]}
+    ] == found["spreadKeys"]
+    assert 2 == planned(file, "--processors", "0")["spreadKeys"][0]["keyCount"]
+    assert [] == planned(file, "--processors", "0", "--sample", "0")["spreadKeys"]
+    table = CliRunner().invoke(job_command, ["plan", "--config", str(file), "--processors", "0", "--sample", "3"])
+    assert f"warning: 1 of the sampled keys of kafka.{topic}" in table.stdout
+    assert "(spread in 0, 2)" in table.stdout
+
+
 def planned(file: Path, *options: str) -> dict:
     result = CliRunner().invoke(job_command, ["plan", "--config", str(file), "-o", "json", *options])
     if result.exception is not None:

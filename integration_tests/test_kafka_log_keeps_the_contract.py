@@ -45,6 +45,8 @@ EAGER = {
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": "0",
 }
+# What is appended after a compaction stays as it is.
+LAZY = {"segment.ms": "604800000", "min.compaction.lag.ms": "604800000"}
 COMPACTED_WITHIN_S = 60.0
 
 
@@ -80,16 +82,7 @@ class KafkaWorld:
 
     def compact(self) -> None:
         # Only now: an eager cleaner would also compact what the other tests want to read back.
-        resource = ConfigResource(
-            ConfigResource.Type.TOPIC,
-            self.topic,
-            incremental_configs=[
-                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in EAGER.items()
-            ],
-        )
-        admin = AdminClient({"bootstrap.servers": self.connection.bootstrap_servers})
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result()
+        self._set(EAGER)
         roller = TransactionalProducer(self.connection, f"{self.topic}/roller")
         self._open.append(roller)
         roller.take_over(20.0)
@@ -102,8 +95,18 @@ class KafkaWorld:
             roller.abort()
             found = pairs(read_to_end(self.connection, self.topic))
             if len({key for key, _ in found}) == len(found) and all(value is not None for _, value in found):
-                return
+                break
             assert time.monotonic() < deadline, f"not compacted: {found}"
+        self._set(LAZY)
+
+    def _set(self, settings: dict[str, str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.connection.bootstrap_servers})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result()
 
     def close(self) -> None:
         for opened in self._open:

@@ -5,6 +5,7 @@ Python's (`plan.elasticity.key_bucket`) is the source; here both see the same ra
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from samzapy.adapters.spark.lookup import lookup_table, route_column
+from samzapy.adapters.spark.keyhash import keyhash_ns
+from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column
+from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.plan.elasticity import key_bucket
 
@@ -53,9 +56,7 @@ def messages(count: int) -> list[Message]:
     return found
 
 
-def routes_in_the_jvm(
-    session: SparkSession, starts: Sequence[tuple[SspKeyBucket, int]], given: Sequence[Message]
-) -> list[int]:
+def routes_in_the_jvm(session: SparkSession, starts: Sequence[BucketStart], given: Sequence[Message]) -> list[int]:
     frame = session.createDataFrame(
         [(index, *message) for index, message in enumerate(given)],
         "id long, topic string, partition int, offset long, key binary",
@@ -65,22 +66,38 @@ def routes_in_the_jvm(
     return [row["route"] for row in found]
 
 
-def routes_in_python(starts: Sequence[tuple[SspKeyBucket, int]], given: Sequence[Message]) -> list[int]:
-    """From the definition: the one bucket that holds the message, unless it lies below that bucket's start."""
+def routes_in_python(starts: Sequence[BucketStart], given: Sequence[Message]) -> list[int]:
+    """From the definition: the one bucket that holds the message, unless the message is done already."""
     # With one bucket per partition the scan itself begins at the start.
-    has_floors = any(ssp_kb.factor > 1 for ssp_kb, _ in starts)
+    counts = any(start.ssp_kb.factor > 1 or start.floors for start in starts)
     found = []
     for topic, partition, offset, key in given:
         fitting = [
             route
-            for route, (ssp_kb, start) in enumerate(starts)
-            if (topic, partition) == (ssp_kb.ssp.stream, ssp_kb.ssp.partition)
-            and key_bucket(key, offset, ssp_kb.factor) == ssp_kb.bucket
-            and (offset >= start or not has_floors)
+            for route, start in enumerate(starts)
+            if holds(start.ssp_kb, topic, partition, offset, key)
+            and (offset >= start.offset_next or not counts)
+            and not any(
+                holds(floor.ssp_kb, topic, partition, offset, key) and offset < floor.offset_next
+                for floor in start.floors
+            )
         ]
         assert len(fitting) <= 1, "one owner of each message"
         found.append(fitting[0] if fitting else -1)
     return found
+
+
+def holds(ssp_kb: SspKeyBucket, topic: str, partition: int, offset: int, key: bytes | None) -> bool:
+    is_there = (topic, partition) == (ssp_kb.ssp.stream, ssp_kb.ssp.partition)
+    return is_there and key_bucket(key, offset, ssp_kb.factor) == ssp_kb.bucket
+
+
+def a_start(ssp_kb: SspKeyBucket, offset_next: int = 0, *floors: tuple[SspKeyBucket, int]) -> BucketStart:
+    return BucketStart(
+        ssp_kb=ssp_kb,
+        offset_next=offset_next,
+        floors=tuple(Floor(ssp_kb=floor, offset_next=offset) for floor, offset in floors),
+    )
 
 
 def all_buckets(factors: Sequence[int], partitions: Sequence[tuple[str, int]] = PARTITIONS) -> list[SspKeyBucket]:
@@ -99,7 +116,7 @@ def test_every_message_has_the_same_route_in_the_jvm_and_in_python(
 ) -> None:
     given = messages(2000)
     luck = random.Random(SEED)
-    starts = [(ssp_kb, luck.choice([0, 20, 2**31 + 20, 2**53 + 20])) for ssp_kb in all_buckets(factors)]
+    starts = [a_start(ssp_kb, luck.choice([0, 20, 2**31 + 20, 2**53 + 20])) for ssp_kb in all_buckets(factors)]
 
     expected = routes_in_python(starts, given)
 
@@ -110,7 +127,7 @@ def test_every_message_has_the_same_route_in_the_jvm_and_in_python(
 def test_buckets_of_others_are_dropped(session: SparkSession) -> None:
     given = messages(2000)
     mine = [ssp_kb for ssp_kb in all_buckets((8, 8, 8, 8)) if ssp_kb.bucket % 3 == 0]
-    starts = [(ssp_kb, 0) for ssp_kb in mine]
+    starts = [a_start(ssp_kb) for ssp_kb in mine]
 
     expected = routes_in_python(starts, given)
 
@@ -120,15 +137,123 @@ def test_buckets_of_others_are_dropped(session: SparkSession) -> None:
 
 def test_one_topic_alone_needs_no_choice_of_topic(session: SparkSession) -> None:
     given = [message for message in messages(1000) if message[0] == "orders"]
-    starts = [(ssp_kb, 10) for ssp_kb in all_buckets((4, 2), PARTITIONS[:2])]
+    starts = [a_start(ssp_kb, 10) for ssp_kb in all_buckets((4, 2), PARTITIONS[:2])]
 
     assert routes_in_python(starts, given) == routes_in_the_jvm(session, starts, given), f"seed {SEED}"
 
 
 def test_a_topic_that_is_not_granted_has_no_route(session: SparkSession) -> None:
-    starts = [(ssp_kb, 0) for ssp_kb in all_buckets((2, 2, 2, 2))]
+    starts = [a_start(ssp_kb) for ssp_kb in all_buckets((2, 2, 2, 2))]
     frame = session.createDataFrame([("other", 0, 0, b"k")], "topic string, partition int, offset long, key binary")
 
     taken = frame.select(route_column(lookup_table(starts)).alias("route")).where(F.col("route") >= 0)
 
     assert [] == taken.collect()
+
+
+def with_floors(luck: random.Random, factors: Sequence[int], finest: int) -> list[BucketStart]:
+    """Grants after merges: in each bucket some parts of the finest factor are done further than its start."""
+    found = []
+    for ssp_kb in all_buckets(factors):
+        parts = [SspKeyBucket(ssp_kb.ssp, bucket, finest) for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor)]
+        done = luck.sample(parts, len(parts) // 2)
+        found.append(a_start(ssp_kb, luck.randrange(20), *((part, luck.randrange(20, 40)) for part in done)))
+    return found
+
+
+@pytest.mark.parametrize("factors", [(1, 1, 1, 1), (2, 4, 1, 8)], ids=str)
+def test_what_is_done_already_drops_in_the_jvm_bucket_by_bucket(
+    session: SparkSession, factors: Sequence[int]
+) -> None:
+    given = messages(2000)
+    starts = with_floors(random.Random(SEED), factors, finest=16)
+
+    expected = routes_in_python(starts, given)
+
+    assert expected == routes_in_the_jvm(session, starts, given), f"seed {SEED}"
+    assert len(set(expected)) > sum(factors), "each bucket has messages, and some are dropped"
+
+
+KEYS = 1_000_000
+LENGTH_MAX = 256
+
+
+def test_a_million_keys_of_every_length_fall_into_the_same_buckets_and_above_or_below_the_same_floors(
+    session: SparkSession,
+) -> None:
+    """Keys are made on both sides from their number, so that only numbers pass between."""
+    floors = random.Random(SEED).choices(range(KEYS), k=LENGTH_MAX)
+    ssp = SystemStreamPartition("kafka", "orders", 0)
+    # One route for each half, and a floor in each of the 256 buckets of the finest factor.
+    starts = [
+        a_start(SspKeyBucket(ssp, half, 2), 0, *((SspKeyBucket(ssp, b, 256), floors[b]) for b in range(half, 256, 2)))
+        for half in range(2)
+    ]
+    digest = F.unhex(F.sha2(F.col("id").cast("string"), 512))
+    length = F.col("id") % (LENGTH_MAX + 1)
+    frame = session.range(0, KEYS, 1, 1).select(
+        F.lit("orders").alias("topic"),
+        F.lit(0).alias("partition"),
+        F.col("id").alias("offset"),
+        F.substring(F.concat(digest, digest, digest, digest), F.lit(1), length.cast("int")).alias("key"),
+    )
+
+    found = frame.select(
+        route_column(lookup_table(starts)).alias("route"),
+        route_column(lookup_table([a_start(ssp_kb) for ssp_kb in all_buckets((256,), PARTITIONS[:1])])).alias(
+            "bucket"
+        ),
+    ).toArrow()
+
+    expected_routes, expected_buckets = [], []
+    for number in range(KEYS):
+        key = (hashlib.sha512(str(number).encode()).digest() * 4)[: number % (LENGTH_MAX + 1)]
+        bucket = key_bucket(key, number, 256)
+        expected_buckets.append(bucket)
+        expected_routes.append(bucket % 2 if number >= floors[bucket] else -1)
+    assert expected_buckets == found.column("bucket").to_pylist()
+    assert expected_routes == found.column("route").to_pylist()
+    assert {-1, 0, 1} == set(expected_routes)
+
+
+@pytest.mark.parametrize("factor", [2, 8, 256])
+@pytest.mark.parametrize("has_floors", [False, True], ids=["without floors", "with floors"])
+def test_every_virtual_task_gets_every_broadcast_message_exactly_once(
+    session: SparkSession, factor: int, has_floors: bool
+) -> None:
+    """What took elasticity out of Samza: a broadcast message has a key, and so a bucket, and went to one task of it."""
+    luck = random.Random(SEED)
+    orders, rules = SystemStreamPartition("kafka", "orders", 0), SystemStreamPartition("kafka", "rules", 1)
+    tasks = [f"Partition_0-{bucket}-{factor}" for bucket in range(factor)]
+    starts = []
+    for bucket, task in enumerate(tasks):
+        floor = [(SspKeyBucket(orders, bucket, factor), 20)] if has_floors else []
+        starts += [
+            a_start(SspKeyBucket(rules, reader=task)),
+            a_start(SspKeyBucket(orders, bucket, factor), 0, *floor),
+        ]
+    keys = [None if luck.random() < 0.2 else luck.randbytes(luck.randrange(20)) for _ in range(100)]
+    frame = session.createDataFrame(
+        [
+            (topic, partition, offset, key)
+            for topic, partition in (("rules", 1), ("orders", 0))
+            for offset, key in enumerate(keys)
+        ],
+        "topic string, partition int, offset long, key binary",
+    )
+    table = lookup_table(starts)
+
+    routed = frame.select("offset", route_column(table).alias("route")).where(is_ours(F.col("route")))
+    rows = [(row["route"], row["offset"]) for row in one_row_per_route(routed, table).collect()]
+
+    broadcast = sorted(row for row in rows if row[0] % 2 == 0)
+    assert [(2 * number, offset) for number in range(factor) for offset in range(len(keys))] == broadcast
+    first = 20 if has_floors else 0
+    assert sorted(
+        (2 * key_bucket(key, offset, factor) + 1, offset) for offset, key in enumerate(keys) if offset >= first
+    ) == sorted(row for row in rows if row[0] % 2 == 1)
+
+
+def test_what_the_hash_of_a_key_costs_is_some_nanoseconds(session: SparkSession) -> None:
+    """Noise may hide it on a busy machine; it is never less than nothing, and never what a record costs."""
+    assert 0 <= keyhash_ns(session) < 2000

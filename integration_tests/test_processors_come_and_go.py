@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import random
+import sys
 from pathlib import Path
 
 import pytest
 
 from integration_tests.comings_and_goings import PROCESSORS, RECORDS_PER_S, ComingsAndGoings
+from integration_tests.seeds import told_seed
 from samzapy.testing.ledger import told
 
 DISTURBED_S = 100.0
@@ -19,9 +19,7 @@ DISTURBED_S = 100.0
 def test_processors_come_and_go_and_no_record_is_lost_or_doubled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get("SAMZAPY_CHAOS_SEED") or random.SystemRandom().randrange(10**6))
-    with capsys.disabled():
-        print(f"\ncomings and goings: SAMZAPY_CHAOS_SEED={seed}", flush=True)
+    seed = told_seed("comings and goings", "SAMZAPY_CHAOS_SEED", capsys)
     with ComingsAndGoings(tmp_path, seed=seed) as run:
         run.feed(RECORDS_PER_S)
         run.start_all()
@@ -30,7 +28,7 @@ def test_processors_come_and_go_and_no_record_is_lost_or_doubled(
         violations = run.finish()
 
         with capsys.disabled():
-            print(f"comings and goings: {run.told()}", flush=True)
+            print(f"comings and goings: {run.told()}", file=sys.stderr, flush=True)
         assert not violations, f"SAMZAPY_CHAOS_SEED={seed}: {told(violations)}"
         assert run.comings.kills_of_the_leader > 0
         assert run.comings.joins > PROCESSORS

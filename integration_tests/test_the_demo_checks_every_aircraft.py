@@ -6,13 +6,14 @@ Started through its Python file: `scripts/setup`, which the shell file calls fir
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,12 +21,15 @@ from typing import Any
 
 import pytest
 
+from integration_tests import short_demo
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SCRIPTS = short_demo.SCRIPTS
 SAMZAPY = Path(sys.executable).with_name("samzapy")
+SHORT_COUNT = 50_000
+"""Of flights, where the whole data set would show no more: two micro-batches."""
 flights = SimpleNamespace(**runpy.run_path(str(SCRIPTS / "demo_flights.py"), run_name="demo_flights"))
 
 
@@ -37,21 +41,39 @@ def run_demo(directory: Path, *options: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(demo_command(directory, *options), capture_output=True, text=True, timeout=400)
 
 
+def short_command(data_set: Path, moment: str, directory: Path) -> list[str]:
+    return [sys.executable, short_demo.__file__, str(data_set), moment, "--dir", str(directory)]
+
+
 def job_of(directory: Path) -> ProcessIdentity:
     return ProcessIdentity(**json.loads((directory / "demo.json").read_text())["job"])
 
 
-def processes_of(session: int) -> list[int]:
-    """The pids that live in a session; the job gets one of its own, so its workers are in it too."""
+def processes_with(mark: str) -> list[int]:
+    """The pids that live and have inherited the mark: all that demos started, and what that started."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, of_session = path.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue
-        if int(of_session) == session and state != "Z":
-            found.append(int(path.parent.name))
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_dead = (directory / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if not is_dead and mark.encode() in (directory / "environ").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
     return found
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """In the environment of whatever is started from now on."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv("SAMZAPY_TEST_DEMO", value)
+    return f"SAMZAPY_TEST_DEMO={value}"
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of the first flights."""
+    return short_demo.write_short(
+        flights.data_set(), tmp_path_factory.mktemp("short") / "flights.csv.zip", SHORT_COUNT
+    )
 
 
 @pytest.fixture
@@ -61,7 +83,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     run_demo(tmp_path / "demo", "--stop")
 
 
-def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Path) -> None:
+def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Path, short: Path, mark: str) -> None:
     kept = run_demo(directory, "--keep")
 
     assert (0, "") == (kept.returncode, kept.stderr)
@@ -70,7 +92,7 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
     assert re.search(r"^  processing: .* in [\d,]+  out [\d,]+  lag [\d,]+  [\d,]+ rec/s$", kept.stdout, re.MULTILINE)
     assert "\x1b" not in kept.stdout
     job, broker = job_of(directory), DevBroker(directory / "broker", detached=True)
-    assert job.is_alive() and broker.process()
+    assert job.pid in processes_with(mark) and broker.process()
     for line in re.findall(r"^  \S*samzapy (.*)$", kept.stdout, re.MULTILINE):
         words = line.partition("#")[0].split()
         shown = subprocess.run([SAMZAPY, *words], capture_output=True, text=True, timeout=60)
@@ -86,36 +108,40 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
 
     assert 0 == stopped.returncode
     assert broker.process() is None
-    wait_until(lambda: not processes_of(job.pid), 5, "the job's processes to be gone")
+    wait_until(lambda: not processes_with(mark), 5, "the demo's processes to be gone")
 
-    again = run_demo(directory)
+    again = subprocess.run(short_command(short, "never", directory), capture_output=True, text=True, timeout=400)
 
     assert (0, "") == (again.returncode, again.stderr)
-    assert "of all 4,043 aircraft" in again.stdout
+    assert f"of all {len(flights.expected_from(short).figures):,} aircraft" in again.stdout
     assert "exit code 0" in again.stdout
     assert broker.process() is None
 
 
-@pytest.mark.parametrize("moment", ["Spark starts", r"in [1-9]"])
-def test_an_interrupted_demo_leaves_nothing_running(directory: Path, moment: str) -> None:
-    demo = subprocess.Popen(
-        demo_command(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if re.search(moment, line):
-            break
-    job = job_of(directory)
-    assert job.is_alive()
-    assert 3 == run_demo(directory).returncode, "two at once in one directory"
+@pytest.mark.parametrize(("moment", "shown"), list(short_demo.MOMENTS.items()))
+def test_an_interrupted_demo_leaves_nothing_running(
+    directory: Path, short: Path, mark: str, moment: str, shown: str
+) -> None:
+    command = short_command(short, moment, directory)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline().startswith("Apache Kafka runs on ")
+        demo.send_signal(signal.SIGSTOP)
+        try:
+            second = run_demo(directory)
+        finally:
+            demo.send_signal(signal.SIGCONT)
+        told, said = demo.communicate(timeout=300)
 
-    os.kill(demo.pid, signal.SIGINT)
-    _, said = demo.communicate(timeout=60)
-
-    assert 130 == demo.returncode
+    assert 3 == second.returncode, "two at once in one directory"
+    assert 130 == demo.returncode, said
+    assert "spark-submit " in told, "no job was started"
+    assert re.search(shown, told), "interrupted at another moment"
     assert "broker and job are stopped" in said
     assert DevBroker(directory / "broker", detached=True).process() is None
-    wait_until(lambda: not processes_of(job.pid), 5, "the job's processes to be gone")
+    wait_until(lambda: not processes_with(mark), 5, "the demo's processes to be gone")
 
 
 def test_a_demo_that_nobody_reads_any_more_leaves_nothing_running(directory: Path) -> None:

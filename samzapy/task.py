@@ -95,10 +95,12 @@ class MessageCollector(Protocol):
 class KeyedStore(Protocol):
     """State of the current message's key. Committed together with the outputs, exactly once.
 
-    Each key has any number of named entries; the one without a name is `""`.
+    Each key has any number of named entries; the one without a name is `""`. Under `stores.<name>.scope=broadcast` the
+    entries are no key's: every task has all of them, and they are written while a broadcast message is handled.
 
     Raises:
-        TaskError: used while a message without a key is handled.
+        TaskError: used while a message without a key, or of a broadcast input, is handled; under scope `broadcast`:
+            written while a message of the task's own is.
     """
 
     def get(self, name: str = "") -> Any:
@@ -120,7 +122,7 @@ class TaskContext(Protocol):
     Attributes:
         task_name: for instance `SystemStreamPartition_kafka.orders.3`.
         partition_id: the task's number in the job, 0 and up; never changes.
-        config: the job's properties as text.
+        config: the job's properties as text; in place of a secret stands `***`.
     """
 
     @property

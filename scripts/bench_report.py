@@ -18,7 +18,7 @@ TITLE = """# Performance
 What the data path costs beside Spark and Kafka by themselves. Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
-SECTIONS = ("data", "rss")
+SECTIONS = ("data", "rss", "audit")
 MEMORY_GROWTH_MAX = 1.1
 
 
@@ -60,11 +60,15 @@ class Memory:
 
 
 def with_section(page: str, name: str, body: str) -> str:
-    """`page` with the section `name` replaced by `body`, or put in its place among `SECTIONS`."""
+    """`page` with the section `name` replaced by `body`, or put in its place among `SECTIONS`.
+
+    What was written by hand stands behind the sections, and stays.
+    """
     found = {other: _between(page, other) for other in SECTIONS}
+    by_hand = page[max(_end_of(page, other) for other in SECTIONS) :].strip()
     found[name] = body.strip()
     parts = [f"{_mark(other)}\n{text}\n{_mark(other, 'end')}\n" for other, text in found.items() if text]
-    return "\n".join([TITLE, *parts])
+    return "\n".join([TITLE, *parts, *([f"{by_hand}\n"] if by_hand else [])])
 
 
 def write_section(path: Path, name: str, body: str) -> None:
@@ -74,6 +78,12 @@ def write_section(path: Path, name: str, body: str) -> None:
 
 def _mark(name: str, what: str = "begin") -> str:
     return f"<!-- {what} {name} -->"
+
+
+def _end_of(page: str, name: str) -> int:
+    """Behind the section; 0 where there is none, but nothing is by hand on a page without any."""
+    _, end, rest = page.partition(_mark(name, "end"))
+    return len(page) - len(rest) if end else 0
 
 
 def _between(page: str, name: str) -> str:
@@ -170,6 +180,11 @@ def memory_table(steps: Sequence[Memory]) -> str:
         for step in steps
     ]
     return "\n".join(lines)
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def bullets(lines: Iterable[str]) -> str:

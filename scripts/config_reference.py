@@ -1,17 +1,17 @@
-"""Writes `docs/configuration.md` out of `samzapy.config.KEYS`; a unit test holds the two together."""
+"""Writes `docs/configuration.md` out of `samzapy/config/keys.py`; a unit test holds the two together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from samzapy.config import CLIENT_PROPERTIES_REFUSED, KEYS, REQUIRED, ConfigKey
+from samzapy.config import CLIENT_PROPERTIES_REFUSED, KEYS, KINDS, REQUIRED, ConfigKey
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
 _HEAD = """# Configuration
 
-Written by `scripts/config_reference` from `samzapy.config.KEYS`; do not edit it by hand.
+Written by `scripts/config_reference` from `samzapy/config/keys.py`; do not edit it by hand.
 
 A job's settings are Samza's dotted keys in a Java properties file:
 the file of the same name beside the job file (`flight_delays.py` reads `flight_delays.properties`),
@@ -23,10 +23,49 @@ Each of these wins over the ones before it:
 3. the environment, for keys without a `<name>` in them: `SAMZAPY_SET_JOB_NAME` sets `job.name`,
 4. `--set key=value` on the command line.
 
+In any value `${env:NAME}` stands for the environment variable `NAME` of the process that reads it.
+It works for every key, also for those with a `<name>`, and may be a part of the value.
+One that is not set is refused by name, where the value counts.
+
 A key that is not in the tables below is refused, and the message names the nearest one that is.
 Keys that begin with `spark.` are spark-submit's: pass them with `--conf`.
 A few of those are refused too, because order or exactly-once rests on them; the message says which and why.
 Times are in milliseconds, sizes in bytes, and `required` means that there is no default.
+
+## Where a value comes from
+
+`samzapy config explain KEY --config FILE` says what counts for a key, which line, variable or `--set` it stands in,
+what it means, and what would override it; without KEY, or with a pattern (`'job.container.*'`), it lists several.
+It asks no cluster, unless `--job NAME-ID` or `--bootstrap-servers` says so:
+then it also shows what the job was started with, which is recorded in its coordinator stream.
+`samzapy config check --config FILE` refuses what a start would refuse, as far as no cluster is needed to know it.
+
+All processors of a job run under one configuration, the recorded one.
+A process that brings another one is refused while others run (code 3).
+One that finds out only with its first task, because it was started at the same moment, ends before it has processed
+anything (code 2). Both name the keys that differ.
+A restart of the whole job with other settings changes the record, key by key:
+`ConfigSet`, `ConfigChanged` and `ConfigRemoved` in `samzapy stream replay`, each with what was and what is.
+Keys that may differ between the processes of a job are neither recorded nor compared.
+
+## Secrets
+
+A secret is a property of the Kafka clients, `systems.<system>.client.<property>`, and the property's name decides:
+whatever sounds like a password, a passphrase, a token, a credential or a private key,
+and all of `sasl.jaas.config`, `sasl.oauthbearer.*` and `ssl.key*`, but not where a key is (`ssl.key.location`).
+Its value is shown nowhere. In the coordinator stream, in `/jobModel` and `samzapy job plan`, in logs, messages and
+`samzapy config explain` it is `***`, and a task, a grouper or a location provider sees that too.
+So another password is no other configuration.
+Keep it in the properties file, readable by the job's user only, or in the environment of the job's processes:
+
+```properties
+systems.kafka.client.sasl.username=flights
+systems.kafka.client.sasl.password=${env:KAFKA_PASSWORD}
+```
+
+What stands on a command line, every user of the host can see, so `--set` is no place for it.
+The key decides what is a secret, not the variable:
+under a key that is none, what the variable holds is shown and recorded.
 """
 
 _GROUPS = {
@@ -37,15 +76,6 @@ _GROUPS = {
     "local": "This host",
     "locationid": "Where it is",
     "processor": "This process",
-}
-_KINDS = {
-    "ms": "milliseconds",
-    "bytes": "bytes",
-    "count": "number",
-    "list": "list, comma separated",
-    "factory": "`module:Class`",
-    "id": "letters, digits, `_`",
-    "name": "letters, digits, `.`, `_`, `-`",
 }
 
 
@@ -69,7 +99,7 @@ def _group(key: ConfigKey) -> str:
 
 def _row(key: ConfigKey) -> str:
     default = "required" if key.default is REQUIRED else "" if key.default in (None, "") else f"`{key.default}`"
-    values = ", ".join(f"`{choice}`" for choice in key.choices) or _KINDS.get(key.kind, "text")
+    values = ", ".join(f"`{choice}`" for choice in key.choices) or KINDS[key.kind]
     meaning = f"{key.meaning} May differ between the processes of a job." if key.of_process else key.meaning
     cells = (f"`{key.name}`", default, values, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

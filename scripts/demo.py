@@ -17,14 +17,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 
 import click
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget to export it
 from demo_flights import (
     ASIDE,
@@ -40,6 +40,7 @@ from demo_flights import (
     messages,
     most_delayed,
 )
+from demo_flow import FLIGHTS_PER_S, NOTICED_WITHIN_S, Flow, Message
 from demo_screen import Screen, Status, ask_status, make_screen
 
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -60,6 +61,8 @@ JOB_ENDS_WITHIN_S = 15.0
 """A drain takes at most 10 s."""
 LOOK_S = 0.5
 FLIGHTS_MIN = 100
+FLIGHTS_AT_FIRST = 120_000
+"""With --scale: the others come in while the job is changed."""
 WRONG_SHOWN = 20
 
 
@@ -100,8 +103,13 @@ class Left:
     help="Where everything lives; emptied first [default: demo in samzapy's cache directory].",
 )
 @click.option("--port", "port_number", type=click.IntRange(1, 65535), help="The broker's port [default: a free one].")
+@click.option(
+    "--scale",
+    is_flag=True,
+    help="With a second act: while flights come in, the job is scaled 1 -> 4 -> 1 and its topic grows.",
+)
 @click.option("--cores", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default=True)
-def demo(keep: bool, stop: bool, directory: Path | None, port_number: int | None, cores: int) -> int:
+def demo(keep: bool, stop: bool, directory: Path | None, port_number: int | None, scale: bool, cores: int) -> int:
     """Runs examples/flight_delays on 336,776 flights and checks the figures of every aircraft.
 
     \b
@@ -119,7 +127,7 @@ def demo(keep: bool, stop: bool, directory: Path | None, port_number: int | None
             return ExitCode.OK
         try:
             _begin_anew(directory)
-            return _Demo(directory, port_number or 0, cores, keep).run()
+            return _Demo(directory, port_number or 0, cores, keep, scale).run()
         except BrokenPipeError:
             # Nobody reads any more (`scripts/demo | head`); Python would complain of that once more at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -185,11 +193,12 @@ def _end(job: ProcessIdentity) -> None:
 class _Demo:
     """One run, from an empty directory to the verdict."""
 
-    def __init__(self, directory: Path, port_number: int, cores: int, keep: bool) -> None:
+    def __init__(self, directory: Path, port_number: int, cores: int, keep: bool, scale: bool) -> None:
         self._directory = directory
         self._broker = DevBroker(directory / "broker", port_number=port_number, detached=keep)
         self._cores = cores
         self._keep = keep
+        self._scale = scale
         self._screen: Screen = make_screen()
         self._job: subprocess.Popen[bytes] | None = None
         self._log_path = directory / "job.log"
@@ -208,9 +217,12 @@ class _Demo:
     def _run(self) -> int:
         path = data_set()
         self._start_broker()
-        self._publish(path)
+        flow, flights = Flow(self._connection()), messages(path)
+        self._publish(flow, islice(flights, FLIGHTS_AT_FIRST) if self._scale else flights)
         self._start_job()
         expected = expected_from(path)  # While the JVM starts.
+        if self._scale:
+            self._second_act(flow, flights)
         self._await_end(expected)
         if not self._keep:
             self._stop_job()
@@ -224,32 +236,17 @@ class _Demo:
         took_s = time.monotonic() - started_s
         print(f"Apache Kafka runs on {self._broker.bootstrap_servers} ({took_s:.1f} s)")
 
-    def _publish(self, path: Path) -> None:
+    def _publish(self, flow: Flow, flights: Iterable[Message]) -> None:
         admin = AdminClient(self._connection().settings({}))
         topics = [NewTopic(name, count, 1) for name, count in PARTITION_COUNTS.items()]
         for made in admin.create_topics(topics).values():
             made.result(timeout=30)
-        settings = {"enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4"}
-        producer = Producer(self._connection().settings({**settings, "partitioner": "murmur2_random"}))
-        started_s, count, without_key = time.monotonic(), 0, 0
+        started_s = time.monotonic()
         with self._screen.phase("publishing") as show:
-            for count, (key, value) in enumerate(messages(path), start=1):
-                while True:
-                    try:
-                        producer.produce(INPUT, value, key)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-                without_key += key is None
-                if count % 5_000 == 0:
-                    producer.poll(0)
-                    show.published(count)
-            if producer.flush(60):
-                raise DeadlineError(f"wanted {count:,} flights acknowledged, found {len(producer):,} that were not")
-            show.published(count)
+            flow.publish(flights, show.published)
         print(
-            f"Published {count:,} flights to topic {INPUT}, {PARTITION_COUNTS[INPUT]} partitions, keyed by tail number;"
-            f" {without_key:,} have none ({time.monotonic() - started_s:.1f} s)"
+            f"Published {flow.count:,} flights to topic {INPUT}, {PARTITION_COUNTS[INPUT]} partitions, keyed by tail"
+            f" number; {flow.without_key:,} have none ({time.monotonic() - started_s:.1f} s)"
         )
 
     def _start_job(self) -> None:
@@ -261,6 +258,12 @@ class _Demo:
             # A fifth of the default, so that there is progress to be seen.
             "task.batch.offsets.max": "40000",
         }
+        if self._scale:
+            # New partitions are looked for each second, and taken in once the producer here knows of them.
+            settings |= {
+                "job.coordinator.monitor-partition-change.frequency.ms": "1000",
+                "job.expansion.settle.ms": str(int(2 * NOTICED_WITHIN_S * 1000)),
+            }
         command = [str(SAMZAPY), "run", _shown(JOB_FILE), "--master", f"local[{self._cores}]"]
         command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         with self._log_path.open("wb") as log:
@@ -284,6 +287,46 @@ class _Demo:
                     return line
             time.sleep(0.05)
         return ""
+
+    def _second_act(self, flow: Flow, flights: Iterable[Message]) -> None:
+        """Scale the job and grow its topic, while more flights come in; then the rest of them at once."""
+        self._await_records(1)
+        with flow.flowing(flights):
+            print(f"From here on {FLIGHTS_PER_S:,} more flights come in each second")
+            self._scale_to(4)
+            flow.grow(2 * PARTITION_COUNTS[INPUT])
+            print(f"The topic {INPUT} has {2 * PARTITION_COUNTS[INPUT]} partitions now; the job takes them in")
+            self._await_partitions(2 * PARTITION_COUNTS[INPUT])
+            self._scale_to(1)
+        print(f"All {flow.count:,} flights are published, {flow.without_key:,} of them without a tail number")
+
+    def _scale_to(self, factor: int) -> None:
+        address = ["--job", JOB, "--bootstrap-servers", self._broker.bootstrap_servers]
+        command = [str(SAMZAPY), "job", "scale", *address, "--factor", str(factor)]
+        print(f"+ {shlex.join([_shown(SAMZAPY), *command[1:]])}")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STALLED_AFTER_S)
+        if done.returncode != 0:
+            raise SamzapyError(f"the job could not be scaled: {done.stderr.strip()}\n{self._log_tail()}")
+        print("".join(f"  {line}\n" for line in done.stdout.splitlines()), end="")
+
+    def _await_records(self, count: int) -> None:
+        self._await_status(lambda status: status.records_in >= count, "the first records to be processed")
+
+    def _await_partitions(self, count: int) -> None:
+        started_s = time.monotonic()
+        self._await_status(lambda status: status.partitions >= count, f"{count} partitions to be read")
+        print(f"The job reads all {count} partitions ({time.monotonic() - started_s:.1f} s)")
+
+    def _await_status(self, is_so: Callable[[Status], bool], what: str) -> None:
+        deadline_s = time.monotonic() + STALLED_AFTER_S
+        while time.monotonic() < deadline_s:
+            status = ask_status(f"http://127.0.0.1:{self._status_port}/status")
+            if self._running_job().poll() is not None:
+                raise self._job_failed(f"ended; waited for {what}")
+            if status is not None and is_so(status):
+                return
+            time.sleep(LOOK_S)
+        raise DeadlineError(f"waited {STALLED_AFTER_S:.0f} s for {what}\n{self._log_tail()}")
 
     def _await_end(self, expected: Expected) -> None:
         """Until the job has read everything and its lag is zero, as it says itself."""

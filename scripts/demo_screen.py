@@ -28,12 +28,16 @@ _STARTING = "Spark starts, which takes 10 to 20 s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the coordinator says of the job. `lag` and `ends` (the inputs' ends, summed) are None until known."""
+    """What the coordinator says of the job. `lag` and `ends` (the inputs' ends, summed) are None until known.
+
+    `partitions`: of the inputs, as far as some task reads them.
+    """
 
     records_in: int
     records_out: int
     lag: int | None
     ends: int | None
+    partitions: int = 0
 
     def has_read(self, count: int) -> bool:
         """Whether the inputs hold `count` records and all are processed, committed that is."""
@@ -52,13 +56,17 @@ def ask_status(url: str) -> Status | None:
 def parse_status(found: Any) -> Status:
     """The answer's figures. Positions count once every task has some: before that, a sum would be too small."""
     tasks, totals = found["tasks"], found["totals"]
-    ends = [position["offsetEnd"] for task in tasks for position in task["positions"]]
-    is_known = bool(tasks) and all(task["positions"] for task in tasks) and None not in ends
+    # Several tasks may share a partition, each with its part of the keys.
+    ends = {
+        position["ssp"].partition(":")[0]: position["offsetEnd"] for task in tasks for position in task["positions"]
+    }
+    is_known = bool(tasks) and all(task["positions"] for task in tasks) and None not in ends.values()
     return Status(
         records_in=totals["recordsIn"],
         records_out=totals["recordsOut"],
         lag=totals["lag"],
-        ends=sum(ends) if is_known else None,
+        ends=sum(ends.values()) if is_known else None,
+        partitions=len(ends),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from samzapy.config import parse_config, read_properties
+from samzapy.config import Secret, in_force, merge, parse_config, read_properties
+from samzapy.coordinator.load import Advice
+from samzapy.coordinator.metrics import METRICS
 from samzapy.errors import ExitCode, SamzapyError
 from samzapy.model.finding import CODES, Severity
 from samzapy.model.ssp import SystemStream
@@ -91,6 +93,21 @@ def test_every_finding_is_explained_with_its_severity() -> None:
         assert ("`degraded`" in text) == (CODES[code] is Severity.DEGRADED), code
 
 
+def test_every_metric_is_in_the_table_with_its_kind_its_labels_and_its_meaning() -> None:
+    rows = re.findall(r"^\| `samzapy_\w+` .*\|$", text_of("docs/metrics.md"), re.MULTILINE)
+
+    assert [
+        f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.meaning} | {metric.sep32 or '-'} |"
+        for metric in METRICS
+    ] == rows
+
+
+def test_every_advice_of_job_top_is_explained() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]* \|$", text_of("docs/metrics.md"), re.MULTILINE)
+
+    assert sorted(rows) == sorted(Advice)
+
+
 def test_every_exit_code_is_documented_under_its_name() -> None:
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text_of("docs/exit-codes.md"), re.MULTILINE)
     codes = {name: code for name, code in vars(ExitCode).items() if name.isupper()}
@@ -114,11 +131,18 @@ def test_the_example_of_the_readme_is_short_and_is_a_job(tmp_path: Path) -> None
     job_file.write_text(example, encoding="utf-8")
 
     task = load_task_factory(job_file)()
-    config = parse_config(read_properties(properties, "README.md"))
+    config = parse_config(in_force(read_properties(properties, "README.md")))
 
     assert callable(task.process)
     assert "flights-1" == config.job
     assert len([*example.splitlines(), *properties.splitlines()]) < EXAMPLE_LINES_MAX
+
+
+def test_the_secret_of_the_configuration_page_comes_from_the_environment() -> None:
+    (properties,) = code_blocks(text_of("docs/configuration.md"), "properties")
+    settings = merge(file=read_properties(properties, "f"), environment={"KAFKA_PASSWORD": "hunter2"}, overrides=())
+
+    assert Secret("hunter2") == in_force(settings)["systems.kafka.client.sasl.password"]
 
 
 def test_the_grouper_of_the_planning_page_groups() -> None:

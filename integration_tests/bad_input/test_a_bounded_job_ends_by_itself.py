@@ -1,41 +1,79 @@
-"""A job whose inputs have an end reads them up to where they ended when the run began, and no further."""
+"""A job whose inputs have an end reads them up to where they ended when the run began, and no further.
+
+Its next run begins anew: nothing that the one before came to, wrote down or counted is in it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from integration_tests.bad_input.kit import Cluster, Job, WarmSpark, ended, unique
+from integration_tests.bad_input.kit import Cluster, Job, Message, WarmSpark, ended, unique
 from samzapy.errors import MissingTopicError
-from samzapy.model.topics import coordinator_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
+from samzapy.stream.codec import decode
+from samzapy.stream.records import CheckpointPut
 from samzapy.testing.waiting import wait_until
 
+COUNTED = (Message(value=b"count", key=b"a"), Message(value=b"count", key=b"b"), Message(value=b"count", key=b"a"))
 
-def test_a_run_ends_with_0_at_the_ends_it_began_with_and_the_next_goes_on_from_there(
+
+def test_a_run_ends_with_0_at_the_ends_it_began_with_and_the_next_one_begins_anew(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     # Partition 0 ends in a marker of an aborted transaction, 1 in a record, and 2 holds nothing.
     topic = cluster.topic("input", 3)
-    cluster.publish_in_transactions(topic, ("commit", [b"slow 8", b"two"]), ("abort", [b"never"]))
-    cluster.publish(topic, b"three", partition=1)
+    cluster.publish_in_transactions(topic, ("commit", [b"slow 8", *COUNTED]), ("abort", [b"never"]))
+    cluster.publish(topic, Message(value=b"count", key=b"c"), partition=1)
     job = Job(
         cluster=cluster,
         directory=tmp_path,
         name=unique("bounded"),
         inputs=(topic,),
-        settings={"systems.kafka.samza.offset.end": "head"},
+        settings={"systems.kafka.samza.offset.end": "head", "stores.counts.msg.serde": "bytes"},
     )
-    cluster.make(job.output("answers"))
+    for output in ("answers", "counts"):
+        cluster.make(job.output(output))
 
     with job.running(spark) as process:
         wait_until(lambda: len(ends_fixed(cluster, job)) == 3, 90.0, "the ends to be fixed")
+        # Behind the ends: for the next run. Its key is counted by no other record.
         for partition in range(3):
-            cluster.publish(topic, b"late", partition=partition)
+            cluster.publish(topic, Message(value=b"count", key=b"late"), partition=partition)
         first = ended(process)
-    answers = sorted(cluster.values(job.output("answers")))
+    figures = counts(cluster, job)
+    assert (0, [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"c", b"1")]) == (first.code, figures), first.told[-6000:]
+    written = {partition: live_keys(cluster, job, partition) for partition in range(3)}
+    assert (True, True, False) == tuple(bool(written[partition]) for partition in range(3))
+    # What only the first run knows: it must be gone after the second, which counts it no more.
+    cluster.delete_before(topic, cluster.end(topic, 1) - 1, partition=1)
+
     second = job.run(spark)
 
-    assert (0, [b"slow 8", b"three", b"two"]) == (first.code, answers), first.told[-6000:]
-    assert (0, [b"late"] * 3 + answers) == (second.code, sorted(cluster.values(job.output("answers")))), second.told
+    assert 0 == second.code, second.told[-6000:]
+    again = sorted([*figures, *figures[:-1], *[(b"late", b"1")] * 3])
+    assert again == counts(cluster, job), second.told[-6000:]
+    # The key c was of the first run only.
+    assert not written[1] <= live_keys(cluster, job, 1)
+    epochs = {found.ssp_kb.ssp.partition: found.epoch for found in checkpoints(cluster, job)}
+    assert {0, 1, 2} == set(epochs) and min(epochs.values()) > 3
+
+
+def counts(cluster: Cluster, job: Job) -> list[tuple[bytes | None, bytes | None]]:
+    return sorted((record.key, record.value) for record in cluster.read(job.output("counts")))
+
+
+def live_keys(cluster: Cluster, job: Job, partition: int) -> set[bytes | None]:
+    """Of the changelog, as compaction would leave it."""
+    latest = {
+        record.key: record.value for record in cluster.read(changelog_topic(job.full_name, "counts"), partition)
+    }
+    return {key for key, value in latest.items() if value is not None}
+
+
+def checkpoints(cluster: Cluster, job: Job) -> list[CheckpointPut]:
+    topic = checkpoint_topic(job.full_name)
+    found = [decode(record, topic=topic) for record in cluster.read(topic)]
+    return [record.checkpoint for record in found if isinstance(record, CheckpointPut)]
 
 
 def ends_fixed(cluster: Cluster, job: Job) -> list[bytes]:

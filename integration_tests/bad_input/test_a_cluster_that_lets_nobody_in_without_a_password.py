@@ -51,7 +51,8 @@ def secured(directory: Path) -> Iterator[DevBroker]:
 
 
 @pytest.fixture(scope="module")
-def job(secured: DevBroker, directory: Path) -> Job:
+def job(secured: DevBroker, directory: Path) -> Iterator[Job]:
+    """Its password is in the environment alone."""
     cluster = Cluster(secured.bootstrap_servers)
     topic = cluster.topic("input")
     cluster.publish(topic, b"good", b"raise")
@@ -66,11 +67,13 @@ def job(secured: DevBroker, directory: Path) -> Job:
             "systems.kafka.client.ssl.ca.location": str(directory / "ca.pem"),
             "systems.kafka.client.sasl.mechanisms": "PLAIN",
             "systems.kafka.client.sasl.username": "ada",
-            "systems.kafka.client.sasl.password": PASSWORD,
+            "systems.kafka.client.sasl.password": "${env:PASSWORD_OF_ADA}",
         },
     )
     cluster.make(found.output("answers"))
-    return found
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PASSWORD_OF_ADA", PASSWORD)
+        yield found
 
 
 def test_a_job_reads_and_writes_there_and_tells_the_password_nobody(job: Job, spark: WarmSpark) -> None:

@@ -15,7 +15,6 @@ from integration_tests.bad_input.kit import (
     BY_WORD,
     JOBS,
     PROPERTIES,
-    QUICK_JAVA,
     Cluster,
     Job,
     Message,
@@ -71,7 +70,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one() -> None:
 
 def test_under_spark_submit_what_is_told_comes_out_on_stderr_alone() -> None:
     spark_submit = str(Path(sys.executable).with_name("spark-submit"))
-    command = [spark_submit, "--driver-java-options", QUICK_JAVA, BY_WORD, *A_JOB, "--set", "task.eror.policy=fail"]
+    command = [spark_submit, BY_WORD, *A_JOB, "--set", "task.eror.policy=fail"]
     # spark-submit is a script that looks for python3 in PATH.
     environment = {**os.environ, "PATH": f"{Path(spark_submit).parent}{os.pathsep}{os.environ['PATH']}"}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
@@ -83,9 +82,8 @@ def test_under_spark_submit_what_is_told_comes_out_on_stderr_alone() -> None:
 
 def test_sigterm_before_spark_is_up_ends_everything_with_143(tmp_path: Path) -> None:
     nobody = {"job.name": "a", "task.inputs": "kafka.b", "systems.kafka.bootstrap.servers": "127.0.0.1:1"}
-    quick = ("--driver-java-options", QUICK_JAVA)
     with JobProcess(
-        BY_WORD, log_dir=tmp_path, overrides={**nobody, "local.store.dir": str(tmp_path)}, spark_options=quick
+        BY_WORD, log_dir=tmp_path, overrides={**nobody, "local.store.dir": str(tmp_path)}, spark_options=()
     ) as process:
         process.start()
         wait_until(lambda: process.driver() is not None, 120.0, "the Python driver")

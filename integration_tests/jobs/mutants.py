@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,10 @@ def without_catching_up() -> None:
     from samzapy.container import restore
 
     apply = restore._apply
+    place = list(signature(apply).parameters).index("offset_from")
 
-    def apply_to_fresh_ones_only(
-        environment: Any, topics: Any, store: str, grant: Any, offset_from: int, config: Any
-    ) -> int:
-        if offset_from > 0:
-            return offset_from
-        return apply(environment, topics, store, grant, offset_from, config)
+    def apply_to_fresh_ones_only(*given: Any) -> int:
+        return given[place] or apply(*given)
 
     restore._apply = apply_to_fresh_ones_only
 
@@ -95,8 +93,8 @@ def replaying_before_fencing() -> None:
     def fence_later(self: Any, transactional_ids: Any) -> None:
         deferred.append((self, transactional_ids))
 
-    def read_and_then_fence(self: Any, ssps: Any) -> Any:
-        found = read(self, ssps)
+    def read_and_then_fence(self: Any, *asked: Any) -> Any:
+        found = read(self, *asked)
         if deferred:
             gap = Path(os.environ["SAMZAPY_TEST_GAP"])
             gap.touch()

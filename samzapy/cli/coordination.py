@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -19,6 +19,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import KafkaElection
 from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.placement import KafkaInbox, KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.adapters.web.inbox import CommandInbox
@@ -27,10 +28,10 @@ from samzapy.config import JobConfig
 from samzapy.coordinator.candidate import Candidate
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
-from samzapy.coordinator.topic_watch import topics_of
+from samzapy.coordinator.topic_watch import topics_of, unread_topics
 from samzapy.errors import DeadlineError, ProducerError, SamzapyError, TemporaryError
-from samzapy.model.container import coordinator_transactional_id
-from samzapy.model.topics import coordinator_topic
+from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
+from samzapy.model.topics import coordinator_topic, placement_topic
 
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
@@ -44,6 +45,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -131,8 +135,19 @@ class Coordination:
         self._topics = TopicWatch(
             KafkaAdmin(connection),
             names=self._topics_to_watch,
+            names_found=self._topics_that_came,
             put=self._commands.put,
             interval_ms=config.topic_check_ms,
+            monitor_ms=config.partition_monitor_ms,
+        )
+        self._inbox = KafkaInbox(
+            connection, placement_topic(config.job), position=self._inbox_position, put=self._commands.put
+        )
+        self._answers = KafkaPlacementWriter(
+            connection,
+            placement_topic(config.job),
+            placement_transactional_id(config.job),
+            transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
         )
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-coordinator", daemon=True)
@@ -149,14 +164,17 @@ class Coordination:
         self._election.start()
         self._thread.start()
         self._topics.start()
+        self._inbox.start()
         return url
 
     def close(self, timeout_s: float) -> None:
         """Handle what has arrived, then end; the seat is given up, so that another one leads within a second."""
         self._topics.close()
+        self._inbox.close()
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+        self._answers.close()
         self._election.close()
         self._server.stop()
 
@@ -183,12 +201,25 @@ class Coordination:
             fencing=KafkaFence(connection),
             positions=KafkaPositions(connection, config.job),
             processes=HostProcesses(here.boot_id),
+            placement=self._answers,
         )
 
     def _topics_to_watch(self) -> Sequence[str]:
         """The job's topics, while this process leads."""
         service = self._service
         return topics_of(service.status().state) if service is not None and service.leads else ()
+
+    def _topics_that_came(self, topics: Collection[str]) -> Sequence[str]:
+        """Those that a pattern of the inputs matches, and that are not read."""
+        service = self._service
+        return unread_topics(service.status().state, topics) if service is not None and service.leads else ()
+
+    def _inbox_position(self) -> tuple[int, int] | None:
+        """The term and how far it has read the placement topic, while this process leads."""
+        state = None if self._service is None or not self._service.leads else self._service.status().state
+        if state is None or state.term is None or not state.config:
+            return None
+        return state.term.term, state.inbox.offset_next
 
     def _run(self) -> None:
         assert self._service is not None, "start comes first"

@@ -24,7 +24,7 @@ from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.coordination import Here, HostProcesses
-from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_address import READ_WAIT_S, JobAddress, no_such_job, of_a_job
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
@@ -37,24 +37,29 @@ from samzapy.coordinator.diagnosis import (
     transaction_findings,
     truncation_findings,
 )
+from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState
 from samzapy.coordinator.topic_watch import specs_of, topic_findings, topics_of
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode, RejectedError
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId
 from samzapy.model.topic_checks import TopicFound, missing
-from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.stream.codec import decode
-from samzapy.stream.examination import examine_changelog, examine_checkpoints, examine_coordinator_stream
+from samzapy.stream.examination import (
+    examine_changelog,
+    examine_checkpoints,
+    examine_coordinator_stream,
+    examine_placement,
+)
+from samzapy.stream.horizon import compaction_lag_ms, horizon_ms
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import CheckpointPut, ProgressPut
 
-WAIT_S = 15.0
 _TERM_KEY = b"term"
 _LOST_MS_UNKNOWN = 30_000
 LEADER_WAIT_MS = 2000
-_CLOCK_MARGIN_MS = 60 * 60 * 1000
 _ABORT_AFTER_MS = 15_000
 """How long a broker may take to abort a transaction that has timed out (it looks every 10 s by default)."""
 
@@ -106,7 +111,7 @@ class _Examination:
     def __init__(self, address: JobAddress, *, patience_ms: int | None, with_changelogs: bool) -> None:
         self._job = address.job
         self._connection = address.connection
-        self._admin = KafkaAdmin(address.connection, deadline_s=WAIT_S)
+        self._admin = KafkaAdmin(address.connection, deadline_s=READ_WAIT_S)
         self._offsets = Admin(address.connection)
         self._patience_ms = patience_ms
         self._with_changelogs = with_changelogs
@@ -120,13 +125,11 @@ class _Examination:
         if topic not in there:
             if checkpoints in there:
                 return (missing(topic),)
-            raise RejectedError(
-                f"wanted the job {self._job}, found no topic {topic}; is it NAME-ID (job.name and job.id), and the "
-                "right cluster?"
-            )
+            raise no_such_job(self._job)
         records = self._read(topic)
-        horizon_ms = self._horizon_ms(records, there[topic])
-        of_stream = examine_coordinator_stream(records, topic=topic, horizon_ms=horizon_ms)
+        of_stream = examine_coordinator_stream(
+            records, topic=topic, whole_from=self._whole_from(records, there[topic]), judge=Laws().judge
+        )
         state = replay(_readable(records, topic), topic=topic).state
         if state.job is None and not of_stream:
             raise RejectedError(f"wanted the job {self._job}, found an empty {topic}: it never ran")
@@ -139,11 +142,11 @@ class _Examination:
             *self._of_processes(state, records),
         )
 
-    def _horizon_ms(self, records: Sequence[LogRecord], topic: TopicFound) -> int:
-        """Compaction has taken nothing that was appended after this."""
+    def _whole_from(self, records: Sequence[LogRecord], topic: TopicFound) -> int:
+        """The offset from which on compaction has taken nothing."""
         newest_ms = max((record.timestamp_ms for record in records), default=0)
-        # The broker's clock may be ahead of ours.
-        return max(self._now_ms, newest_ms) - int(topic.settings.get("min.compaction.lag.ms", 0)) + _CLOCK_MARGIN_MS
+        horizon = horizon_ms(max(self._now_ms, newest_ms), compaction_lag_ms(topic))
+        return next((record.offset for record in records if record.timestamp_ms > horizon), OFFSET_UNKNOWN)
 
     def _look(self, state: CoordinatorState) -> TopicsLooked:
         names = topics_of(state)
@@ -156,12 +159,15 @@ class _Examination:
 
     def _read(self, topic: str, partition: int = 0) -> list[LogRecord]:
         with PartitionReader(self._connection, topic, partition) as reader:
-            return list(reader.read_stable(WAIT_S))
+            return list(reader.read_stable(READ_WAIT_S))
 
     def _of_records(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
         checkpoints = checkpoint_topic(self._job)
         if looked.found.get(checkpoints) is not None:
             yield from examine_checkpoints(self._read(checkpoints), topic=checkpoints)
+        placement = placement_topic(self._job)
+        if looked.found.get(placement) is not None:
+            yield from examine_placement(self._read(placement), topic=placement)
         if not self._with_changelogs:
             return
         for spec in specs_of(state):
@@ -170,7 +176,9 @@ class _Examination:
                 continue
             for partition in range(found.partition_count):
                 with PartitionReader(self._connection, spec.name, partition) as reader:
-                    yield from examine_changelog(reader.read_stable(WAIT_S), topic=spec.name, partition=partition)
+                    yield from examine_changelog(
+                        reader.read_stable(READ_WAIT_S), topic=spec.name, partition=partition
+                    )
 
     def _of_partitions(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
         places = [
@@ -180,10 +188,10 @@ class _Examination:
             for partition in range(topic.partition_count)
         ]
         own = {spec.name for spec in specs_of(state)}
-        firsts = beginning_offsets(self._offsets, [place for place in places if place[0] in own], WAIT_S)
+        firsts = beginning_offsets(self._offsets, [place for place in places if place[0] in own], READ_WAIT_S)
         yield from truncation_findings(firsts)
         yield from transaction_findings(
-            open_transactions(self._connection, places, WAIT_S),
+            open_transactions(self._connection, places, READ_WAIT_S),
             now_ms=self._now_ms,
             patience_ms=_patience_ms(state) if self._patience_ms is None else self._patience_ms,
             bootstrap_servers=self._connection.bootstrap_servers,

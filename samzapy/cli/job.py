@@ -1,7 +1,4 @@
-"""`samzapy job`: `status` tells how a job is, from its leader if one answers, else from its topics. Read-only.
-
-`plan` is in `cli.plan`.
-"""
+"""`samzapy job`: `status` tells how a job is. `plan`, `rewind`, `scale` and `top` are in modules of their names."""
 
 from __future__ import annotations
 
@@ -13,30 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from samzapy.adapters.kafka.positions import KafkaPositions
-from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
-from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_status import read_status
 from samzapy.cli.plan import plan
+from samzapy.cli.rewind import rewind
+from samzapy.cli.scale import scale
 from samzapy.cli.terminal import printable
-from samzapy.coordinator.grants import PositionsRead
-from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.status import is_stopped, status_of_log
-from samzapy.errors import DataError, DeadlineError, ExitCode, MissingTopicError, RejectedError, TemporaryError
-from samzapy.model.topics import coordinator_topic
-
-LEADER_WAIT_MS = 2000
-READ_WAIT_S = 15.0
-"""Longer than a coordinator's transaction may stay open after it died."""
+from samzapy.cli.top import top
+from samzapy.errors import ExitCode
 
 
 @click.group()
 def job() -> None:
-    """How a job is, and what it would do."""
+    """How a job is, what it would do, into how many parts it divides its inputs, and from where it reads them."""
 
 
 job.add_command(plan)
+job.add_command(rewind)
+job.add_command(scale)
+job.add_command(top)
 
 
 @job.command()
@@ -67,73 +59,15 @@ def status(
         context.exit(ExitCode.DEGRADED)
 
 
-def read_status(address: JobAddress) -> Mapping[str, object]:
-    """The shape of `coordinator.status`, and `degraded`: a list of what is not as it should be.
-
-    Raises:
-        RejectedError: there is no such job.
-    """
-    topic = coordinator_topic(address.job)
-    try:
-        first = beginning_offsets(address.connection, [(topic, 0)])[topic, 0]
-    except MissingTopicError as error:
-        raise RejectedError(
-            f"wanted the job {address.job}, found no topic {topic}; is it NAME-ID (job.name and job.id), and the "
-            "right cluster?"
-        ) from error
-    records = read_to_end(address.connection, topic, 0, first, deadline_s=READ_WAIT_S)
-    state = replay(records, topic=topic).state
-    if state.job is None:
-        raise RejectedError(f"wanted the job {address.job}, found an empty {topic}: it never ran")
-    told = None
-    if state.term is not None:
-        told = HttpCoordinatorClient().status(state.term.url, address.job, LEADER_WAIT_MS)
-    if told is None:
-        trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
-        return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
-    trouble = [str(told["trouble"])] if told.get("trouble") else []
-    return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_told_ownerless(told)]}
-
-
-def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
-    """None where they cannot be read now: the rest of the status is worth showing all the same."""
-    ssps = sorted({ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions})
-    try:
-        return KafkaPositions(address.connection, address.job).read(ssps)
-    except (DataError, DeadlineError, TemporaryError) as error:
-        click.echo(f"samzapy: positions are not known: {error}", err=True)
-        return None
-
-
-def _no_leader(state: CoordinatorState) -> str:
-    if state.term is None:
-        return "no coordinator ever led this job"
-    return f"no leader answers; the last one was {state.term.url} on {state.term.host} (term {state.term.term})"
-
-
-def _ownerless(state: CoordinatorState) -> list[str]:
-    return _told_ownerless(status_of_log("", state, None))
-
-
-def _told_ownerless(status: Mapping[str, object]) -> list[str]:
-    tasks = status.get("tasks")
-    rows = [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []
-    without = [str(row.get("task")) for row in rows if row.get("owner") is None]
-    if not rows:
-        return ["nothing is planned: no processor has joined yet"]
-    return [f"{len(without)} of {len(rows)} tasks have no owner: {', '.join(without[:10])}"] if without else []
-
-
-def _told_findings(status: Mapping[str, object]) -> list[str]:
-    findings = status.get("findings")
-    rows = [row for row in findings if isinstance(row, dict)] if isinstance(findings, list) else []
-    return [f"{row.get('code')}: {row.get('found')}. {row.get('remedy')}" for row in rows]
-
-
 def _print(status: Mapping[str, object]) -> None:
     console = Console(width=1000, highlight=False)
-    heading = [f"{name} {_cell(status.get(name))}" for name in ("job", "runId", "term", "generation", "leader")]
+    heading = [
+        f"{name} {_cell(status.get(name))}" for name in ("job", "runId", "term", "generation", "factor", "leader")
+    ]
     console.print(Text("  ".join(heading)))
+    factor, finest = status.get("factor"), status.get("factorFinest")
+    if isinstance(factor, int) and isinstance(finest, int) and factor < finest:
+        console.print(Text(f"merging: parts of factor {finest} are not all passed, or not let go"))
     totals = status.get("totals")
     if isinstance(totals, dict):
         console.print(Text("  ".join(f"{name} {_cell(totals[name])}" for name in totals)))
@@ -144,8 +78,25 @@ def _print(status: Mapping[str, object]) -> None:
         rows = status.get(name)
         if isinstance(rows, list) and rows:
             console.print(_table(columns, [row for row in rows if isinstance(row, dict)]))
+    for line in _expansions(status):
+        console.print(Text(line))
     for reason in _texts(status.get("degraded")):
         console.print(Text(f"degraded: {_cell(reason)}"))
+
+
+def _expansions(status: Mapping[str, object]) -> list[str]:
+    """What inputs have got and is not read yet, a line each."""
+    found = status.get("expansions")
+    lines = []
+    for row in [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []:
+        waits = row.get("waitsFor")
+        positions = f", waits for {_cell(waits[:5])}" if isinstance(waits, list) and waits else ""
+        count, count_new = _cell(row.get("partitionCount")), _cell(row.get("partitionCountNew"))
+        lines.append(
+            f"expansion: {_cell(row.get('stream'))} reads {count} of {count_new} partitions: {_cell(row.get('phase'))}"
+            f"{positions}"
+        )
+    return lines
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> Table:

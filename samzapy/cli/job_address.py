@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,8 +12,14 @@ from typing import Any
 import click
 
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.cli.run_job import read_config
-from samzapy.errors import ConfigError
+from samzapy.errors import ConfigError, MissingTopicError, RejectedError
+from samzapy.model.topics import coordinator_topic
+from samzapy.stream.log import LogRecord
+
+READ_WAIT_S = 15.0
+"""Longer than a coordinator's transaction may stay open after it died."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +52,32 @@ def address_of(
     return JobAddress(job=job, connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
 
+def coordinator_records(address: JobAddress) -> Iterator[LogRecord]:
+    """What stands on the job's coordinator stream.
+
+    Raises:
+        RejectedError: there is no such job.
+        DeadlineError: a transaction hides its end.
+    """
+    topic = coordinator_topic(address.job)
+    try:
+        first = beginning_offsets(address.connection, [(topic, 0)])[topic, 0]
+    except MissingTopicError as error:
+        raise no_such_job(address.job) from error
+    return iter(read_to_end(address.connection, topic, 0, first, deadline_s=READ_WAIT_S))
+
+
+def no_such_job(job: str) -> RejectedError:
+    """The error of a command about a job that has no coordinator stream."""
+    return RejectedError(
+        f"wanted the job {job}, found no topic {coordinator_topic(job)}; is it NAME-ID (job.name and job.id), and the "
+        "right cluster?"
+    )
+
+
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that name a job, and hand it the `address` they stand for."""
 
-    @click.option("--config", "config_file", type=click.Path(path_type=Path), help="The job's properties file.")
-    @click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated."
-    )
-    @click.option("--job", "job", metavar="NAME-ID", help="The job, where there is no properties file.")
-    @click.option("--bootstrap-servers", metavar="HOST:PORT", help="The cluster, where there is no properties file.")
     @wraps(command)
     def addressed(
         *args: Any,
@@ -66,4 +89,20 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         command(*args, address=address_of(config_file, overrides, job, bootstrap_servers), **options)
 
-    return addressed
+    return with_address(addressed)
+
+
+def with_address(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a job, as they are typed: the arguments of `address_of`."""
+    for option in (
+        click.option(
+            "--bootstrap-servers", metavar="HOST:PORT", help="The cluster, where there is no properties file."
+        ),
+        click.option("--job", "job", metavar="NAME-ID", help="The job, where there is no properties file."),
+        click.option(
+            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated."
+        ),
+        click.option("--config", "config_file", type=click.Path(path_type=Path), help="The job's properties file."),
+    ):
+        command = option(command)
+    return command

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -15,15 +16,17 @@ from rich.text import Text
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
+from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.state_size import changelog_sizes
+from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_groupers import load_groupers
+from samzapy.cli.requests import recorded_state
 from samzapy.cli.run_job import read_config
+from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig
 from samzapy.coordinator.planning import keeps_state
-from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
-from samzapy.coordinator.submission import check_readable
+from samzapy.coordinator.submission import check_readable, factor_to_be
 from samzapy.errors import ConfigError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
@@ -32,10 +35,15 @@ from samzapy.model.topics import changelog_topic, coordinator_topic
 from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.plan.job_model_json import job_model_of_json
 from samzapy.plan.job_plan import plan_job
-from samzapy.plan.plan_change import NOTHING_TO_RESTORE, PlanChange, StateSize, plan_change, plan_change_json
-
-READ_WAIT_S = 15.0
-"""Longer than a coordinator's transaction may stay open after it died."""
+from samzapy.plan.key_spread import SpreadKeys, spread_keys
+from samzapy.plan.plan_change import (
+    NOTHING_TO_RESTORE,
+    PlanChange,
+    StateSize,
+    new_partitions,
+    plan_change,
+    plan_change_json,
+)
 
 
 @click.command()
@@ -55,6 +63,16 @@ READ_WAIT_S = 15.0
     type=click.Path(path_type=Path),
     help="The plan in force: what `job plan -o json` or GET /jobModel gave [default: the cluster's record].",
 )
+@click.option(
+    "--sample",
+    "sample_count",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Look for keys in several tasks among the last N records of each partition, if the job keeps state by key; "
+    "0: do not look.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def plan(
     config_file: Path,
@@ -62,6 +80,7 @@ def plan(
     partitions: str | None,
     processors: str | None,
     previous_file: Path | None,
+    sample_count: int,
     output: str,
 ) -> None:
     """Show the plan that a submission would make now, and how it differs from the one in force.
@@ -89,14 +108,17 @@ def plan(
         locality=locality,
         groupers=load_groupers(config, config_file.parent),
         keeps_state=known.keeps_state,
+        factor=known.factor if known.factor is not None else config.elasticity_factor,
     )
-    change = plan_change(known.previous, planned, locality, lambda task: _unknown(config, task))
-    if known.connection is not None and config.stores:
-        change = _with_sizes(change, known, planned, locality, config)
+    change = change_with_sizes(known.previous, planned, locality, config, known.connection)
+    if not config.is_bounded_job:  # Its next run begins anew, with all partitions that there are.
+        change = replace(change, waiting=new_partitions(known.previous, planned))
+    if known.connection is not None and sample_count and any(store.scope == "key" for store in config.stores):
+        change = replace(change, spread_keys=_spread_keys(known.connection, planned, sample_count))
     if output == "json":
         click.echo(json.dumps(plan_change_json(config.job, change), indent=2))
     else:
-        _print(config.job, change)
+        print_change(config.job, change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +131,7 @@ class _Known:
     locality: Locality
     connection: KafkaConnection | None
     keeps_state: bool | None = None
+    factor: int | None = None
 
 
 def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
@@ -137,16 +160,15 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
         locality=locality_of(state),
         connection=connection,
         keeps_state=keeps_state(state),
+        factor=factor_to_be(config, state),
     )
 
 
 def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin) -> CoordinatorState:
     """What the job's coordinator stream says; of a job that never ran nothing."""
-    topic = coordinator_topic(config.job)
-    if not admin.find([topic]):
+    if not admin.find([coordinator_topic(config.job)]):
         return CoordinatorState()
-    first = beginning_offsets(connection, [(topic, 0)])[topic, 0]
-    state = replay(read_to_end(connection, topic, 0, first, deadline_s=READ_WAIT_S), topic=topic).state
+    state = recorded_state(JobAddress(job=config.job, connection=connection))
     check_readable(state, config.job_name, config.job_id)
     return state
 
@@ -214,6 +236,15 @@ def _processors(
     return list(hosts), {one: host for one, host in hosts.items() if host is not None}
 
 
+def _spread_keys(connection: KafkaConnection, planned: JobModel, sample_count: int) -> tuple[SpreadKeys, ...]:
+    keys_of, is_whole = sample_keys(
+        connection, {ssp_kb.ssp for task in planned.tasks for ssp_kb in task.ssp_kbs}, sample_count
+    )
+    if not is_whole:
+        click.echo("samzapy: not all of the sample could be read in time; --sample N takes fewer records", err=True)
+    return spread_keys(keys_of, planned)
+
+
 def _read_plan(path: Path) -> JobModel:
     try:
         found: object = json.loads(path.read_text(encoding="utf-8"))
@@ -228,26 +259,32 @@ def _read_plan(path: Path) -> JobModel:
         ) from error
 
 
-def _unknown(config: JobConfig, task: TaskModel) -> StateSize | None:
-    return None if config.stores else NOTHING_TO_RESTORE
-
-
-def _with_sizes(
-    change: PlanChange, known: _Known, planned: JobModel, locality: Locality, config: JobConfig
+def change_with_sizes(
+    before: JobModel | None,
+    planned: JobModel,
+    locality: Locality,
+    config: JobConfig,
+    connection: KafkaConnection | None,
 ) -> PlanChange:
-    """`change` with the sizes of what is to be restored, asked for all tasks at once."""
-    assert known.connection is not None, "sizes are asked of a cluster"
+    """What changes when `planned` takes the place of `before`, with the sizes of what is to be restored.
+
+    They are asked for all tasks at once; without a `connection` they are not known.
+    """
+    change = plan_change(before, planned, locality, lambda _: None if config.stores else NOTHING_TO_RESTORE)
     asked = {task.task_name for task in change.tasks if task.restore is None}
+    if connection is None or not asked:
+        return change
     wanted = {task.changelog_partition for task in planned.tasks if task.name in asked}
     topics = [changelog_topic(config.job, store.name) for store in config.stores]
-    sizes = changelog_sizes(known.connection, topics, wanted) if wanted else {}
-    return plan_change(known.previous, planned, locality, lambda task: sizes[task.changelog_partition])
+    sizes = changelog_sizes(connection, topics, wanted)
+    return plan_change(before, planned, locality, lambda task: sizes[task.changelog_partition])
 
 
 _COLUMNS = ("task", "reads", "change", "from", "to", "location", "restore", "why")
 
 
-def _print(job: str, change: PlanChange) -> None:
+def print_change(job: str, change: PlanChange) -> None:
+    """A plan for people, as a table."""
     console = Console(width=1000, highlight=False)
     since = f"generation {change.generation_from}" if change.generation_from else "nothing: the job has no plan yet"
     console.print(Text(f"job {job}  plan of {len(change.tasks)} tasks, made from {since}"))
@@ -266,16 +303,38 @@ def _print(job: str, change: PlanChange) -> None:
             _size(task.restore),
             task.why,
         )
-        table.add_row(*(Text(_printable(cell)) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(table)
     for task_name in change.gone:
-        console.print(Text(_printable(f"gone: {task_name}")))
+        console.print(Text(printable(f"gone: {task_name}")))
+    for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
+        numbers = ", ".join(str(ssp.partition) for ssp in ssps)
+        console.print(
+            Text(
+                printable(
+                    f"not at once: new partitions of {stream} ({numbers}) wait until the old ones have passed their "
+                    "ends; until then the plan is one without them"
+                )
+            )
+        )
+    for spread in change.spread_keys:
+        console.print(Text(printable(_spread_text(spread))))
     counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
     console.print(Text(f"{counted}; to restore: {_size(change.restore)}"))
 
 
 def _reads(task: TaskModel) -> str:
-    return ", ".join([*(str(one.ssp) for one in task.ssp_kbs), *(f"{ssp} (all)" for ssp in task.broadcast_ssps)])
+    own = (str(one if one.factor > 1 else one.ssp) for one in task.ssp_kbs)
+    return ", ".join([*own, *(f"{ssp} (all)" for ssp in task.broadcast_ssps)])
+
+
+def _spread_text(spread: SpreadKeys) -> str:
+    named = "; ".join(f"{key} in {', '.join(map(str, partitions))}" for key, partitions in spread.examples)
+    return (
+        f"warning: {spread.key_count} of the sampled keys of {spread.system_stream} are in partitions of several tasks "
+        f"({named}): each of these tasks has a state of its own for the key. Is every producer partitioning by key, "
+        "and all in the same way?"
+    )
 
 
 def _size(size: StateSize | None) -> str:
@@ -284,8 +343,3 @@ def _size(size: StateSize | None) -> str:
     if not size.records_max:
         return "nothing"
     return f"<= {size.records_max} records, ~{size.bytes_about} bytes"
-
-
-def _printable(text: str) -> str:
-    """What a topic or a file holds may be codes that a terminal obeys; they are shown, not sent."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

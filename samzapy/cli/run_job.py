@@ -20,7 +20,16 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.cli.driver_stderr import real_stderr
 from samzapy.cli.signals import end_with_parent
-from samzapy.config import JobConfig, merge, parse_config, read_properties, recorded_properties
+from samzapy.config import (
+    JobConfig,
+    Setting,
+    argument_without_secret,
+    in_force,
+    merge,
+    parse_config,
+    read_properties,
+    sounds_secret,
+)
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
 from samzapy.task import is_loading_job_file, load_task_factory
 
@@ -47,9 +56,13 @@ def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spar
     load_task_factory(job_file.resolve())
     find_java()
     command = submit_command(job_file, config_file, overrides, spark_options)
-    click.echo(
-        shlex.join(submit_command(job_file, config_file, _without_secrets(overrides), spark_options)), err=True
+    shown = submit_command(
+        job_file,
+        config_file,
+        [*map(argument_without_secret, overrides)],
+        [*map(argument_without_secret, spark_options)],
     )
+    click.echo(shlex.join(shown), err=True)
     os.execve(command[0], command, _environment())  # noqa: S606  # becomes spark-submit, on purpose without a shell
 
 
@@ -68,12 +81,6 @@ def submit_command(
     config = [] if config_file is None else ["--config", str(config_file)]
     settings = [part for override in overrides for part in ("--set", override)]
     return [str(program), *quiet, *spark_options, str(job_file), *config, *settings]
-
-
-def _without_secrets(overrides: Sequence[str]) -> list[str]:
-    """`--set` values as they may be shown; what is not recorded, because it is one process's own, is no secret."""
-    pairs = [override.partition("=") for override in overrides]
-    return [f"{key}={recorded_properties({key: value}).get(key, value)}" for key, _, value in pairs]
 
 
 def _environment() -> dict[str, str]:
@@ -133,10 +140,14 @@ def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
     try:
         found = parse.main(list(arguments), standalone_mode=False)
     except click.ClickException as error:
+        said = error.format_message()
+        if sounds_secret(said):
+            # It repeats the argument, which may be a setting whose --set was forgotten.
+            said = "Wanted options, found an argument that is none and that sounds like a secret."
         raise ConfigError(
-            f"{error.format_message()} After the job file stand --config FILE and --set key=value; "
+            f"{said} After the job file stand --config FILE and --set key=value; "
             "spark-submit's own options stand before it"
-        ) from error
+        ) from None
     assert isinstance(found, _Arguments)
     return found
 
@@ -149,19 +160,28 @@ def read_config(
     Raises:
         ConfigError: the file cannot be read, or says something that cannot be.
     """
-    path = config_file or job_file.with_suffix(".properties")
+    settings = read_settings(config_file or job_file.with_suffix(".properties"), overrides, environment)
+    config = parse_config(in_force(settings))
+    # What the other client cannot be told is refused here, before there is one.
+    java_properties(config.client_properties(config.default_system))
+    return config
+
+
+def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> tuple[Setting, ...]:
+    """Everything that is set in the properties file, the environment and with `--set`, the weaker before the stronger.
+
+    Raises:
+        ConfigError: the file cannot be read, or one of them says something that is no setting.
+    """
     try:
-        file = read_properties(path.read_text(), str(path))
+        file = read_properties(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(
             f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: wanted UTF-8 text, found {error.reason} at byte {error.start}") from error
-    config = parse_config(merge(file=file, environment=environment, overrides=overrides))
-    # What the other client cannot be told is refused here, before there is one.
-    java_properties(config.client_properties(config.default_system))
-    return config
+        raise ConfigError(f"{path}: wanted UTF-8 text, found {error.reason} at byte {error.start}") from None
+    return merge(file=file, environment=environment, overrides=overrides)
 
 
 def _main_file() -> Path:

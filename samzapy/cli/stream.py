@@ -1,23 +1,57 @@
-"""`samzapy stream replay`: everything the coordinator decided, read off its stream. Read-only."""
+"""`samzapy stream`: everything the coordinator decided, read off its stream or off a file made of it. Read-only.
+
+Records are read as they come and forgotten again: what is held is the latest value of each key, never the history.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
-from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.terminal import printable
-from samzapy.errors import CorruptRecordError
-from samzapy.model.topics import coordinator_topic
-from samzapy.stream.audit import HistoryEntry, UnreadableEntry, as_json, change_text, history, time_text
+from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.cli.columns import Columns
+from samzapy.cli.job_address import READ_WAIT_S
+from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
+from samzapy.coordinator.diagnosis import truncation_findings
+from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.moment import Difference, differences, moment_json, task_key
+from samzapy.coordinator.replay import Replayed
+from samzapy.coordinator.replay import replay as replayed
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import ConfigError, CorruptRecordError, ExitCode, RejectedError, TemporaryError
+from samzapy.model.finding import CODES, Finding, Severity, finding_json
+from samzapy.model.topic_checks import check_topic
+from samzapy.model.topics import coordinator_spec, coordinator_topic
+from samzapy.stream.audit import (
+    LATEST_VALUE_ONLY,
+    Entry,
+    History,
+    UnreadableEntry,
+    as_json,
+    change_text,
+    fields_change_text,
+    time_text,
+)
+from samzapy.stream.codec import RecordHeaders, parse_headers
+from samzapy.stream.examination import REMEDIES, Fault, faults_of_coordinator_stream
+from samzapy.stream.export import ExportHeader, write_export
+from samzapy.stream.keys import Namespace
+from samzapy.stream.log import LogRecord
+from samzapy.stream.position import Position, Reading
 
-_COLUMNS = ("offset", "time", "term", "event", "key", "change", "cause", "actor")
+FOLLOW_EVERY_S = 0.5
+_OUTPUTS = click.Choice(["table", "json", "jsonl"])
+_output_option = click.option("-o", "--output", type=_OUTPUTS, default="table", show_default=True)
+REPLAY_COLUMNS = ("offset", "time", "term", "event", "key", "change", "cause", "actor", "note")
 
 
 @click.group()
@@ -26,62 +60,362 @@ def stream() -> None:
 
 
 @stream.command()
-@of_a_job
-@click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
-def replay(
-    address: JobAddress,
-    output: str,
-) -> None:
+@of_a_stream
+@click.option("--until", type=PositionParam(), help="Stop behind that record, or that moment.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--key", "prefix", default="", metavar="PREFIX", help="Only records whose key begins with it: grant/.")
+@_output_option
+def replay(source: StreamSource, until: Position | None, follow: bool, prefix: str, output: str) -> None:
     """List every record of the coordinator stream: what it changed, in which term, for which cause.
 
-    Records that cannot be read are listed with their offset and the reason; then the command ends with 8.
+    Records before the horizon (older than min.compaction.lag.ms) are marked `latest value only`: what stood between
+    them may have been compacted away. Records that cannot be read are listed with their offset and the reason; then
+    the command ends with 8.
 
     \b
-    Example:
+    Examples:
       samzapy stream replay --job flight-delays-1 --bootstrap-servers localhost:9092 -o jsonl
+      samzapy stream replay --config flights.properties --key container/ --until 2026-03-01T12:00
     """
-    topic = coordinator_topic(address.job)
-    first = beginning_offsets(address.connection, [(topic, 0)])[topic, 0]
-    unreadable: list[UnreadableEntry] = []
-    entries = _noting(history(read_to_end(address.connection, topic, 0, first), topic=topic), unreadable)
-    if output == "table":
-        _print_table(entries)
-    elif output == "json":
-        click.echo(json.dumps([as_json(entry) for entry in entries], indent=2))
-    else:
-        for entry in entries:
-            click.echo(json.dumps(as_json(entry)))
-    if unreadable:
+    if follow and (until is not None or source.connection is None or output == "json"):
+        raise ConfigError(
+            "wanted --follow of a topic, without --until and not as one json; found both: leave one out"
+        )
+    check_reached(until, source, "--until")
+    wanted = None if not prefix else prefix.encode()
+    told = History(
+        source.topic,
+        whole_from=source.extent.whole_from,
+        wanted=None if wanted is None else lambda key: key.startswith(wanted),
+    )
+    unreadable = _Unreadable()
+    columns = Columns(REPLAY_COLUMNS, right=("offset", "term"))
+    try:
+        for batch in _batches(source, until, follow):
+            entries = _noting(told.read(batch), unreadable)
+            if output == "table":
+                columns.write(replay_cells(entry) for entry in entries)
+            else:
+                _write_json((as_json(entry) for entry in entries), output)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    if unreadable.first is not None:
         raise CorruptRecordError(
-            f"wanted to read all of {topic}, found {len(unreadable)} record(s) that cannot be read, the first at "
-            f"offset {unreadable[0].offset}: {unreadable[0].reason}"
+            f"wanted to read all of {source.topic}, found {unreadable.count} record(s) that cannot be read, the first "
+            f"at offset {unreadable.first.offset}: {unreadable.first.reason}"
         )
 
 
-def _noting(
-    entries: Iterable[HistoryEntry | UnreadableEntry], unreadable: list[UnreadableEntry]
-) -> Iterable[HistoryEntry | UnreadableEntry]:
+@stream.command()
+@of_a_stream
+@click.option("--at", "position", type=PositionParam(), help="Behind that record, or at that moment [default: now].")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def state(source: StreamSource, position: Position | None, output: str) -> None:
+    """Show the job as it was: plan, localities, containers, grants with their starts.
+
+    It is what a coordinator would have known then, folded by the coordinator's own code. Of a moment before the horizon
+    only that part is left that was not overwritten since: the answer says `latest value only` then.
+
+    \b
+    Examples:
+      samzapy stream state --config flights.properties --at 2026-03-01T12:00
+      samzapy stream state --from flights.avro --at 4711 -o json
+    """
+    check_reached(position, source, "--at")
+    reading = Reading(source.records())
+    found = replayed(reading.until(position), topic=source.topic).state
+    place = _place(reading, source)
+    if output == "json":
+        click.echo(json.dumps({"topic": source.topic, **place, **moment_json(found)}, indent=2))
+    else:
+        source.say_horizon(reading)
+        _print_state(found, place, source.topic)
+
+
+@stream.command()
+@of_a_stream
+@click.argument("first", type=PositionParam(), metavar="A")
+@click.argument("second", type=PositionParam(), metavar="B")
+@_output_option
+def diff(source: StreamSource, first: Position, second: Position, output: str) -> None:
+    """Show what was otherwise at B than at A, and the last record that made it so.
+
+    A and B are offsets or times. What came and went in between is not shown; `stream replay` has it.
+
+    \b
+    Example:
+      samzapy stream diff --config flights.properties 2026-03-01T12:00 2026-03-01T13:00
+    """
+    check_reached(first, source, "A")
+    check_reached(second, source, "B")
+    reading = Reading(source.records())
+    before = replayed(reading.until(first), topic=source.topic)
+    if reading.last is not None and not second.includes(reading.last):
+        raise ConfigError(f"wanted A before B, found {first} after {second}: name the earlier one first")
+    if output == "table":
+        source.say_horizon(reading)
+    whole = source.is_whole(reading)
+    touched: dict[str, LogRecord] = {}
+    after = _fold_noting(before, reading.until(second), source.topic, touched)
+    rows = [
+        _difference_json(found, _evidence(found, after.state, touched), latest_only=not whole)
+        for found in differences(before.state, after.state)
+    ]
+    if output == "table":
+        names = ("key", "change", "offset", "time", "term", "event", "cause", "actor")
+        Columns(names, right=("offset", "term")).write(
+            (str(row["key"]), str(row["text"]), *("" if row[name] is None else str(row[name]) for name in names[2:]))
+            for row in rows
+        )
+    else:
+        _write_json(rows, output)
+
+
+@stream.command()
+@of_a_stream
+@_output_option
+@click.pass_context
+def verify(context: click.Context, source: StreamSource, output: str) -> None:
+    """Look for what no coordinator writes: unreadable records, gaps, foreign writers, broken laws, bad settings.
+
+    Each finding has its offset and what to do; the codes are those of `samzapy doctor`. Ends with 0 when there is none,
+    with 8 when data is not as it must be, with 6 when it only could be better.
+
+    \b
+    Example:
+      samzapy stream verify --config flights.properties
+    """
+    job = source.topic.removeprefix(coordinator_topic(""))
+    policy = [
+        *check_topic(coordinator_spec(job), source.looked, source.cluster),
+        *truncation_findings({(source.topic, 0): source.offset_first}),
+    ]
+    severities: set[Severity] = {finding.severity for finding in policy}
+    faults = faults_of_coordinator_stream(
+        source.records(), topic=source.topic, whole_from=source.extent.whole_from, judge=Laws().judge
+    )
+    rows = _noting_severity([*map(_policy_json, policy)], faults, source.topic, severities)
+    if output == "table":
+        names = ("code", "offset", "found", "remedy")
+        columns = Columns(names, right=("offset",))
+        columns.write(tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows)
+    else:
+        _write_json(rows, output)
+    if Severity.DATA in severities:
+        context.exit(ExitCode.BAD_DATA)
+    if severities:
+        context.exit(ExitCode.DEGRADED)
+
+
+@stream.command()
+@of_a_stream
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def export(source: StreamSource, file: Path) -> None:
+    """Write the history to FILE, which all of these commands read with --from.
+
+    An Avro object container file: each record as it stands on the topic, with the schemas that it is written in. Made
+    once a week, the files together hold more than the topic does; with --from several become one.
+
+    \b
+    Examples:
+      samzapy stream export --config flights.properties flights-2026-03.avro
+      samzapy stream export --from flights-2026-02.avro --from flights-2026-03.avro flights.avro
+    """
+    if file.exists():
+        raise RejectedError(f"wanted to write {file}, found that it is there: name another, or remove it")
+    header = ExportHeader(topic=source.topic, extent=source.extent, looked=source.looked, cluster=source.cluster)
+    end = source.extent.offset_end
+    # Under its name there is never half a file.
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as out:
+            count = write_export(out, header, takewhile(lambda record: record.offset < end, source.records()))
+            out.flush()
+            os.fsync(out.fileno())
+        part.rename(file)
+    except OSError as error:
+        raise ConfigError(f"wanted to write {file}, found {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    click.echo(f"{count} records of {source.topic} up to offset {end}, whole from offset {source.extent.whole_from}")
+
+
+def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iterator[Iterable[LogRecord]]:
+    """The history, and then what comes, each time that there is something."""
+    reading = Reading(source.records())
+    yield reading.until(until)
+    if not follow or source.connection is None:
+        return
+    offset_next = source.offset_first if reading.last is None else reading.last.offset + 1
+    with PartitionReader(source.connection, source.topic) as reader:
+        while True:
+            time.sleep(FOLLOW_EVERY_S)
+            try:
+                found = list(reader.read_stable(READ_WAIT_S, offset_from=offset_next))
+            except TemporaryError as error:
+                click.echo(f"samzapy: {error}; asking again", err=True)
+                continue
+            if found:
+                offset_next = found[-1].offset + 1
+                yield found
+
+
+@dataclass(slots=True)
+class _Unreadable:
+    """How many entries cannot be read, and the first of them."""
+
+    count: int = 0
+    first: UnreadableEntry | None = None
+
+
+def _noting(entries: Iterable[Entry], unreadable: _Unreadable) -> Iterator[Entry]:
+    """`entries`; those that cannot be read are counted in `unreadable`."""
     for entry in entries:
         if isinstance(entry, UnreadableEntry):
-            unreadable.append(entry)
+            unreadable.count += 1
+            unreadable.first = unreadable.first or entry
         yield entry
 
 
-def _print_table(entries: Iterable[HistoryEntry | UnreadableEntry]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column.upper(), no_wrap=True, justify="right" if column in ("offset", "term") else "left")
-    for entry in entries:
-        table.add_row(*(Text(printable(cell)) for cell in _cells(entry)))
-    # Wide enough that nothing is ever cut: a terminal folds lines, a pipe wants them whole.
-    Console(width=1000).print(table)
-
-
-def _cells(entry: HistoryEntry | UnreadableEntry) -> tuple[str, ...]:
+def replay_cells(entry: Entry) -> tuple[str, ...]:
     place = (str(entry.offset), time_text(entry.timestamp_ms))
     if isinstance(entry, UnreadableEntry):
-        return (*place, "", "CANNOT BE READ", entry.key, entry.reason, "", "")
+        return (*place, "", "CANNOT BE READ", entry.key, entry.reason, "", "", "")
+    note = "" if entry.is_whole else LATEST_VALUE_ONLY
     said = entry.headers
     if said is None:
-        return (*place, "", entry.event, entry.key, change_text(entry), "", "")
-    return (*place, str(said.term), entry.event, entry.key, change_text(entry), said.cause, said.actor)
+        return (*place, "", entry.event, entry.key, change_text(entry), "", "", note)
+    return (*place, str(said.term), entry.event, entry.key, change_text(entry), said.cause, said.actor, note)
+
+
+def _write_json(items: Iterable[Mapping[str, object]], output: str) -> None:
+    """`jsonl`: a line for each; `json`: one array. Written as they come."""
+    out = sys.stdout
+    if output == "jsonl":
+        out.writelines(f"{json.dumps(item)}\n" for item in items)
+    else:
+        before = "[\n"
+        for item in items:
+            out.write(f"{before}  {json.dumps(item)}")
+            before = ",\n"
+        out.write("[]\n" if before == "[\n" else "\n]\n")
+    out.flush()
+
+
+def _place(reading: Reading, source: StreamSource) -> Mapping[str, object]:
+    last = reading.last
+    return {
+        "offset": None if last is None else last.offset,
+        "time": None if last is None else time_text(last.timestamp_ms),
+        "whole_from": source.extent.whole_from,
+        "latest_value_only": not source.is_whole(reading),
+    }
+
+
+def _print_state(found: CoordinatorState, place: Mapping[str, object], topic: str) -> None:
+    click.echo(
+        f"{topic}  after offset {place['offset']}  {place['time']}  "
+        f"term {found.term.term if found.term else '-'}  "
+        f"generation {found.generation.generation if found.generation else '-'}  epoch {found.epoch}"
+    )
+    newest = newest_grants(found)
+    rows = []
+    for planned in found.plan:
+        grant, located = newest.get(planned.task_name), found.task_localities.get(planned.task_name)
+        rows.append(
+            (
+                planned.task_name,
+                planned.processor_id,
+                "-" if located is None else located.host,
+                *(("-", "-", "-") if grant is None else _granted(grant.execution_id, grant.epoch, grant.released)),
+                "-" if grant is None else ", ".join(f"{start.ssp_kb}@{start.offset_next}" for start in grant.starts),
+            )
+        )
+    _section(("task", "processor", "state on", "granted to", "epoch", "released", "starts"), rows)
+    _section(
+        ("container", "processor", "host", "pid", "phase", "reason"),
+        [
+            (item.execution_id, item.processor_id, item.host, str(item.pid), item.phase.value, item.reason)
+            for item in found.containers_sorted
+        ],
+    )
+    records = moment_json(found)["records"]
+    assert isinstance(records, Mapping), "of moment_json"
+    shown = {Namespace.PLAN, Namespace.CONTAINER, Namespace.TASK_LOCALITY, Namespace.SCHEMA}
+    _section(
+        ("key", "value"),
+        [
+            (key, fields_change_text(key, None, fields))
+            for namespace, facts in records.items()
+            if namespace not in shown
+            for key, fields in facts.items()
+        ],
+    )
+
+
+def _granted(execution_id: str, epoch: int, released: bool) -> tuple[str, str, str]:
+    return execution_id, str(epoch), "released" if released else ""
+
+
+def _section(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        click.echo()
+        Columns(names, right=("epoch", "pid")).write(rows)
+
+
+def _fold_noting(
+    before: Replayed, records: Iterable[LogRecord], topic: str, touched: dict[str, LogRecord]
+) -> Replayed:
+    """`replay`, with the newest record of each key put into `touched`."""
+
+    def noting() -> Iterator[LogRecord]:
+        for record in records:
+            touched[(record.key or b"").decode(errors="backslashreplace")] = record
+            yield record
+
+    return replayed(noting(), topic=topic, before=before)
+
+
+def _evidence(found: Difference, after: CoordinatorState, touched: Mapping[str, LogRecord]) -> LogRecord | None:
+    """The last record that made the difference."""
+    plan = task_key("")
+    if not found.key.startswith(plan):
+        return touched.get(found.key)
+    generation = 0 if after.generation is None else after.generation.generation
+    of_task = f"{Namespace.PLAN}/{generation}/task/{found.key.removeprefix(plan)}"
+    # A task that is gone has no record: the plan without it is what took it away.
+    return touched.get(of_task) or touched.get(Namespace.GENERATION)
+
+
+def _difference_json(found: Difference, evidence: LogRecord | None, *, latest_only: bool) -> Mapping[str, object]:
+    said = None if evidence is None else parse_headers(evidence.headers)
+    return {
+        "key": found.key,
+        "text": fields_change_text(found.key, found.before, found.after),
+        "before": found.before,
+        "after": found.after,
+        "offset": None if evidence is None else evidence.offset,
+        "time": None if evidence is None else time_text(evidence.timestamp_ms),
+        **_said_json(said),
+        "latest_value_only": latest_only,
+    }
+
+
+def _said_json(said: RecordHeaders | None) -> Mapping[str, object]:
+    names = ("term", "event", "cause", "actor")
+    return {name: None if said is None else getattr(said, name) for name in names}
+
+
+def _noting_severity(
+    first: Sequence[Mapping[str, object]], faults: Iterable[Fault], topic: str, severities: set[Severity]
+) -> Iterator[Mapping[str, object]]:
+    yield from first
+    for fault in faults:
+        severities.add(CODES[fault.code])
+        finding = Finding(code=fault.code, subject=f"topic {topic}", found=fault.text, remedy=REMEDIES[fault.code])
+        yield {**finding_json(finding), "offset": fault.offset}
+
+
+def _policy_json(finding: Finding) -> Mapping[str, object]:
+    return {**finding_json(finding), "offset": None}

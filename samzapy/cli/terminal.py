@@ -5,4 +5,6 @@ from __future__ import annotations
 
 def printable(text: str) -> str:
     """What an answer or a topic holds may be codes that a terminal obeys; they are shown, not sent."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

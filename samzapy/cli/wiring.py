@@ -28,7 +28,7 @@ from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory
+from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory, tasks_with_state
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
@@ -54,7 +54,13 @@ from samzapy.model.container import Container, coordinator_transactional_id, dri
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream
-from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.model.topics import (
+    changelog_spec,
+    checkpoint_spec,
+    coordinator_spec,
+    coordinator_topic,
+    placement_spec,
+)
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.stream.records import FORMAT_LEVEL
@@ -70,6 +76,8 @@ _WORKER_ENTRY = "samzapy.cli.worker_wiring:run"
 _CLOSE_WAIT_S = 3.0
 _LEADER_WAIT_MS = 2000
 _END_GRACE_S = 3.0
+_LOST_GRACE_S = 20.0
+_END_LOOK_S = 1.0
 _WITHOUT_OWNER_S = 60.0
 _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
@@ -155,9 +163,9 @@ class _Run:
         drain = DrainRequest()
         install_handlers(session.sparkContext, drain)
         slots = DriverSlots(self.scratch_dir, cores)
-        _bound_the_end(drain, self.config.drain_ms, slots.kill_holders)
         search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
         heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
+        _bound_the_end(drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders)
         coordination = Coordination(
             self.config,
             self.here,
@@ -233,6 +241,7 @@ class _Run:
             stop=drain,
             crash_points=crash_points(os.environ),
             state_of=lambda task: LmdbStateDirectory(task_directory(store_dir, config.job, task), config.stores),
+            tasks_here=lambda: tasks_with_state(store_dir, config.job),
             pause=lambda ms: time.sleep(ms / 1000),
         )
         identity = ContainerIdentity(
@@ -249,7 +258,7 @@ class _Run:
             progress.close()
             follower.close()
 
-    def _heartbeat_identity(self, cores: int) -> Mapping[str, str | int]:
+    def _heartbeat_identity(self, cores: int) -> Mapping[str, object]:
         return {
             "job": self.config.job,
             "executionId": self.execution_id,
@@ -261,21 +270,39 @@ class _Run:
             "processStartedMs": self.here.process_started_ms,
             "slotCount": cores,
             "formatLevel": FORMAT_LEVEL,
+            "acceptedLosses": [str(loss) for loss in self.config.accepted_losses],
+            "comesBack": self.config.processor_id is not None or self.config.local_store_dir is not None,
         }
 
 
-def _bound_the_end(drain: DrainRequest, drain_ms: int, kill_workers: Callable[[], None]) -> None:
-    """End this process some seconds after a drain should have ended, whatever it waits for (a broker that is down).
+def _bound_the_end(
+    drain: DrainRequest,
+    drain_ms: int,
+    given_up: Callable[[], str | None],
+    kill_workers: Callable[[], None],
+    end: Callable[[int], None] = os._exit,
+) -> None:
+    """End this process some seconds after it should have ended, whatever it waits for: a broker that is down, or a
+    query that does not stop.
 
-    Nothing is lost by that: the next start finds the process gone and recovers.
+    It should have ended when it was drained, or given up: then its tasks are another one's, and as long as it lives
+    its processor gets none. Nothing is lost by that: the next start finds the process gone and recovers.
     """
 
     def watch() -> None:
-        drain.wait(None)
+        while not drain.wait(_END_LOOK_S):
+            reason = given_up()
+            if reason is not None:
+                # The thread that runs the container looks at this too, and ends sooner unless something holds it.
+                time.sleep(_LOST_GRACE_S)
+                _LOG.error("given up by the coordinator (%s), and did not end: this process ends now", reason)
+                kill_workers()
+                end(ExitCode.LOST)
+                return
         time.sleep(drain_ms / 1000 + _END_GRACE_S)
         _LOG.error("the drain did not end in time; this process ends now, and the next start recovers")
         kill_workers()
-        os._exit(ExitCode.TIMED_OUT)
+        end(ExitCode.TIMED_OUT)
 
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
 
@@ -302,6 +329,7 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
     specs = [
         coordinator_spec(config.job, replicas),
         checkpoint_spec(config.job, replicas),
+        placement_spec(config.job, replicas),
         *(
             changelog_spec(config.job, store.name, changelog_partitions, store.replication_factor or replicas)
             for store in config.stores

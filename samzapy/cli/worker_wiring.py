@@ -22,6 +22,7 @@ from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment
 from samzapy.adapters.spark.rows import reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
+from samzapy.container.measures import Stopwatch, with_input
 from samzapy.container.orders import Orders, follow
 from samzapy.container.work import Report, ReportKind, WorkPlan
 from samzapy.container.worker import TaskRunner, TransactionLimits
@@ -80,8 +81,9 @@ class _WorkerProcess:
         reports: list[Report] = []
         held: HeldSlot[TransactionalProducer] | None = None
         routes_of = {route: routes for routes in plan.tasks for route in routes}
+        waited = Stopwatch(time.monotonic)
         try:
-            for routes, group in groupby(runs(batches), key=lambda run: routes_of[run[0]]):
+            for routes, group in waited.waiting(groupby(runs(batches), key=lambda run: routes_of[run[0]])):
                 if held is None:
                     held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
                     self._enter_query(plan)
@@ -92,7 +94,7 @@ class _WorkerProcess:
         finally:
             if held is not None:
                 held.release()
-        return reports
+        return list(with_input(reports, waited.total_ns))
 
     def _enter_query(self, plan: WorkPlan) -> None:
         """Let go of what belongs to an older query: its environments may have been replaced since."""
@@ -126,7 +128,7 @@ class _WorkerProcess:
 
     def _environment(self, plan: WorkPlan, directory: str) -> LmdbEnvironment:
         if directory not in self._environments:
-            self._environments[directory] = LmdbEnvironment(Path(directory), plan.config.stores)
+            self._environments[directory] = LmdbEnvironment(Path(directory), plan.config.stores, makes_it=False)
         return self._environments[directory]
 
     def _make_producer(self, slot: int) -> TransactionalProducer:

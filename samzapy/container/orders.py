@@ -1,7 +1,8 @@
 """What a container reads off the coordinator stream: who leads, what it is granted, whether it was given up.
 
 What it may do it reads off grants and never off plans (design section 3). A plan only takes away: a task that it gives
-to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So this is
+to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So does a
+startpoint: a task that is to go on from elsewhere is let go first, and comes back with another grant. So this is
 a small fold beside the coordinator's own (`coordinator.grants` has the other side of the rule).
 """
 
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.ssp import SystemStream, SystemStreamPartition
-from samzapy.stream.keys import container_key, key_of
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.startpoint import Startpoint, StartpointIndex
+from samzapy.stream.keys import Namespace, container_key, key_of, parse_key
 from samzapy.stream.records import (
+    ConfigPut,
     ContainerPut,
     GenerationPut,
     GrantPut,
@@ -24,7 +27,9 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     Record,
     Removed,
+    RestartPut,
     RunPut,
+    StartpointPut,
     TermPut,
 )
 
@@ -38,8 +43,11 @@ class Orders:
         grants: by their key on the stream.
         planned: the tasks of every plan on the stream, by their key.
         generation: the plan in force; None before the first.
+        startpoints: what operators had set to another place, until everybody has taken that up.
         input_ends: up to where the run reads bounded inputs; of others what an earlier run read.
+        restarts: the number of the newest order to restart, of each processor.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
+        config: the configuration that the job runs under, as recorded.
     """
 
     execution_id: ExecutionId
@@ -51,22 +59,35 @@ class Orders:
     grants: Mapping[str, Grant] = field(default_factory=dict)
     planned: Mapping[str, PlannedTaskPut] = field(default_factory=dict)
     generation: int | None = None
+    startpoints: Mapping[SspKeyBucket, Startpoint] = field(default_factory=dict)
     input_topic_ids: Mapping[SystemStream, str] = field(default_factory=dict)
     input_ends: Mapping[SystemStreamPartition, int] = field(default_factory=dict)
+    restarts: Mapping[ProcessorId, int] = field(default_factory=dict)
     run: RunPut | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
-        """The run that is on has read everything it was to read."""
-        return self.run is not None and self.run.finished and not self.run.ended
+        """The run that is on has read everything it was to read, and this execution is one that can say so.
+
+        A run ends with the word of the last that leaves it. Who is not registered is not heard: when all the others
+        were killed, each one that came would leave again for nothing, and the run would never end.
+        """
+        is_over = self.run is not None and self.run.finished and not self.run.ended
+        return is_over and self.processor_id is not None
 
     @property
     def is_given_up(self) -> bool:
         """The coordinator has written this execution off: its tasks are, or will be, somebody else's."""
         return self.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
 
+    @property
+    def restart(self) -> int:
+        """The newest order to restart the query of this execution's processor; 0: there was none."""
+        return 0 if self.processor_id is None else self.restarts.get(self.processor_id, 0)
+
     def own_grants(self) -> tuple[Grant, ...]:
-        """This execution's grants that the plan leaves it, the newest per task, in the order of task names.
+        """This execution's grants that are left to it, the newest per task, in the order of task names.
 
         One that was recorded as released stays so: a plan that gives the task back brings a new grant.
         """
@@ -79,7 +100,12 @@ class Orders:
             if newest[name].execution_id == self.execution_id and not newest[name].released
         )
         plan = {found.task_name: found for found in self.planned.values() if found.generation == self.generation}
-        return tuple(grant for grant in own if not self._is_taken_away(grant, plan.get(grant.task_name)))
+        startpoints = StartpointIndex(self.startpoints.values())
+        return tuple(
+            grant
+            for grant in own
+            if not self._is_taken_away(grant, plan.get(grant.task_name)) and not startpoints.newer_than(grant)
+        )
 
     def _is_taken_away(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
         """Whether the plan in force gives the task, with these buckets, to another processor, or to none."""
@@ -95,17 +121,27 @@ class Orders:
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:
     """`orders` after `records`, which end before `offset_next`."""
     grants, planned, topic_ids = dict(orders.grants), dict(orders.planned), dict(orders.input_topic_ids)
-    input_ends = dict(orders.input_ends)
+    input_ends, config = dict(orders.input_ends), dict(orders.config)
+    restarts, startpoints = dict(orders.restarts), dict(orders.startpoints)
     for record in records:
         match record:
             case GrantPut():
                 grants[key_of(record)] = record.grant
+            case ConfigPut():
+                config[record.config_key] = record.value
             case Removed():
                 grants.pop(record.key, None)
                 planned.pop(record.key, None)
+                parsed = parse_key(record.key)
+                if parsed.namespace is Namespace.CONFIG:
+                    config.pop(parsed.parts[0], None)
+                if parsed.namespace is Namespace.STARTPOINT:
+                    startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
                 if record.key == container_key(orders.execution_id):
                     # Compaction may have taken what stood before it: that it was lost, or stopped, and is fenced.
                     orders = replace(orders, phase=ContainerPhase.FENCED, reason="it is forgotten")
+            case StartpointPut(startpoint=startpoint):
+                startpoints[startpoint.ssp_kb] = startpoint
             case PlannedTaskPut():
                 planned[key_of(record)] = record
             case GenerationPut():
@@ -114,6 +150,8 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                 topic_ids[record.system_stream] = record.topic_id
             case InputEndPut():
                 input_ends[record.ssp] = record.offset_end
+            case RestartPut():
+                restarts[record.processor_id] = record.number
             case RunPut():
                 orders = replace(orders, run=record)
             case TermPut():
@@ -129,7 +167,10 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
         orders,
         grants=grants,
         planned=planned,
+        startpoints=startpoints,
         input_topic_ids=topic_ids,
         input_ends=input_ends,
+        config=config,
+        restarts=restarts,
         offset_next=offset_next,
     )

@@ -6,9 +6,9 @@ The first half is used inside Spark's Python workers (`container.worker`), the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from samzapy.container.work import Report, WorkPlan
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -111,6 +111,10 @@ class TaskEnvironment(Protocol):
         """Raises DeadlineError when another process keeps the environment's lock."""
         ...
 
+    def bytes_on_disk(self) -> int:
+        """What it takes now; 0 when that is not known."""
+        ...
+
 
 class CrashPoints(Protocol):
     """Named places at which a test may end the process (design section 13). Does nothing unless armed."""
@@ -120,6 +124,7 @@ class CrashPoints(Protocol):
 
 class Clock(Protocol):
     def monotonic_ms(self) -> int: ...
+    def monotonic_ns(self) -> int: ...
     def wall_ms(self) -> int: ...
 
 
@@ -145,7 +150,9 @@ class Topics(Protocol):
         """Committed changelog records from `offset_from`, read to the end."""
         ...
 
-    def changelog_bounds(self, store: str, partition: int) -> TopicBounds: ...
+    def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
+        """What these partitions of the stores' changelogs hold; `offset_end` counts what is not committed yet too."""
+        ...
 
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
@@ -153,7 +160,9 @@ class Topics(Protocol):
         """Bounds of input partitions. Raises BrokerUnavailableError when nobody answers within `wait_ms`."""
         ...
 
-    def changelog_topic_id(self, store: str) -> str: ...
+    def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
+        """The cluster's ids of the stores' changelogs. Raises MissingTopicError for one that is not there."""
+        ...
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
         """The cluster's ids of inputs. Raises MissingTopicError for one that is not there."""
@@ -207,7 +216,7 @@ class Fence(Protocol):
 
 
 class ProgressLog(Protocol):
-    """Writes progress records under the driver's own transactional id."""
+    """Writes under the driver's own transactional id: progress records, and what a start has to put in order."""
 
     def is_owned(self) -> bool:
         """Whether the id is taken and usable."""
@@ -217,7 +226,13 @@ class ProgressLog(Protocol):
         """Initialise the id. Whoever does that then reads the coordinator stream to the end (design section 6)."""
         ...
 
-    def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None: ...
+    def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write to the checkpoint topic, in one transaction."""
+        ...
+
+    def write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write to a topic of the job, in one transaction."""
+        ...
 
 
 class StateEnvironment(TaskEnvironment, Protocol):
@@ -225,6 +240,17 @@ class StateEnvironment(TaskEnvironment, Protocol):
 
     def sync(self) -> None:
         """Force everything committed to disk."""
+        ...
+
+    def hand_over(self, stores: Sequence[str], heirs: Sequence[Self], heir_of_bucket: Sequence[int]) -> None:
+        """Copy entries of `stores` into other environments, by the key bucket of their message keys.
+
+        Args:
+            heir_of_bucket: by bucket, the index of its heir, -1 for none; as many as the factor they are of.
+
+        Raises:
+            LocalStateError: this one cannot be read, or one of `heirs` not be written. They may hold a part then.
+        """
         ...
 
     def close(self) -> None: ...
@@ -244,13 +270,29 @@ class StateDirectory(Protocol):
         """A new, empty environment in place of the one in use."""
         ...
 
+    def existing(self) -> StateEnvironment | None:
+        """The environment in use, if there is one that is neither damaged nor locked by somebody else."""
+        ...
+
+    def remove(self) -> None:
+        """Remove everything."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDone:
-    """A micro-batch ran to its end; `offsets_end` is where it ended, in each partition it read."""
+    """A micro-batch ran to its end.
+
+    Attributes:
+        offsets_end: where it ended, in each partition it read.
+        duration_ns: how long its tasks ran, from the first one's start to the last one's end.
+        keyhash_ns: what the key bucket of one record takes to compute; 0 while there is one bucket, or it is not known.
+    """
 
     reports: Sequence[Report]
     offsets_end: Mapping[SystemStreamPartition, int]
+    duration_ns: int = 0
+    keyhash_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +321,10 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatContent:
-    """What the next heartbeat says; offset and list are of one moment (design section 5). `reason`: why it stopped."""
+    """What the next heartbeat says; offset and list are of one moment (design section 5).
+
+    `reason`: why it stopped. `restart`: the newest order to restart that the query which runs knows.
+    """
 
     coordinator_url: str | None
     term: int
@@ -289,6 +334,7 @@ class HeartbeatContent:
     figures: Mapping[str, Any]
     reason: str = ""
     finished: bool = False
+    restart: int = 0
 
 
 class Heartbeats(Protocol):

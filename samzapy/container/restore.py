@@ -3,14 +3,32 @@
 Local state is equal to the last Kafka commit or behind it. So catching up only goes forward: apply what the
 changelog holds beyond the local position, then take over the start offsets. Any doubt about what is on the disk
 ends in a rebuild, which needs nothing but the changelog (design section 7).
+
+Virtual tasks share the changelog partition of their base task. An entry's key says by its message key into which
+bucket it falls (`stream.changelog`), so each task takes its own entries, whatever the factor was when they were
+written, and reads past the others. Entries of a store that belongs to tasks, and not to keys, carry the task's name.
+
+After a change of the factor the copy of a broadcast store that a task begins with is another task's, which the grant
+names. The start writes it to the changelog under the task's own name, and last a mark with the grant's epoch. Where the
+mark stands, the copy is whole and the task may have gone on with it; without it, it is made anew. Nobody can write to
+the parent's meanwhile.
+
+A rewind moves positions in inputs and leaves state as it is: local state may then be ahead of the start, and rightly.
+The grant says up to which epoch that is so, and there the two are not compared. The changelog goes on, so what local
+state lacks is found in it as ever.
+
+What an earlier run of a bounded job left counts for nothing: the grant says up to which epoch, and from where on the
+changelogs count. So local state of such an epoch is a doubt, and a rebuild begins there. Tombstones for the keys in
+front of that are written by the rebuild too, so that compaction can take them: nobody else may, and nobody can have
+written for the task in the meantime. They change nothing of what is read, so they may be there, half there, or twice.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import (
@@ -20,15 +38,17 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
-from samzapy.errors import CorruptRecordError
+from samzapy.errors import CorruptRecordError, LostRangeError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
-from samzapy.stream.changelog import split_changelog_key
+from samzapy.plan.elasticity import key_bucket
+from samzapy.stream.changelog import changelog_key, copy_mark_key, split_changelog_key
 from samzapy.stream.log import LogRecord
 
 _LOG = logging.getLogger(__name__)
 _RECORDS_PER_COMMIT = 50_000
+_WRITES_PER_TRANSACTION = 10_000
 
 CLEAN = "clean"
 """Stands for the boot id in an environment that was synced to disk and closed in good order."""
@@ -50,7 +70,9 @@ class RestorePlan:
 def plan_restore(
     position: LocalPosition | None,
     *,
+    grant: Grant,
     starts: Mapping[SspKeyBucket, int],
+    committed: Mapping[SspKeyBucket, int],
     changelogs: Mapping[str, TopicBounds],
     topic_ids: Mapping[str, str],
     boot_id: str,
@@ -62,23 +84,60 @@ def plan_restore(
     Args:
         position: what the environment says of itself; None when it is fresh or could not be read.
         starts: where the task's SSPKbs are read from.
+        committed: their checkpoints under this grant, where there are any.
         changelogs: per store, what its changelog partition holds.
         topic_ids: per store, the cluster's id of its changelog topic.
         boot_id: of this boot of the host.
         retention_ms: delete.retention.ms of the changelogs; tombstones are sure to be seen for half of it.
     """
-    reason = _doubt(position, starts, changelogs, topic_ids, boot_id, now_ms, retention_ms)
+    begins = {start.store: start.offset for start in grant.changelog_starts}
+    reason = doubt(
+        position,
+        starts=comparable(starts, position, grant),
+        changelogs=changelogs,
+        topic_ids=topic_ids,
+        boot_id=boot_id,
+        now_ms=now_ms,
+        retention_ms=retention_ms,
+    )
+    if grant.counts_after and position is not None and position.epoch <= grant.counts_after:
+        reason = "an earlier run of the job left it"
     if reason is not None or position is None:
         return RestorePlan(
             rebuild_reason=reason,
-            changelog_from={store: b.offset_first for store, b in sorted(changelogs.items())},
+            changelog_from={
+                store: max(bounds.offset_first, begins.get(store, 0)) for store, bounds in sorted(changelogs.items())
+            },
         )
+    if _is_level(position, grant, committed):
+        ends = {store: bounds.offset_end for store, bounds in sorted(changelogs.items())}
+        return RestorePlan(rebuild_reason=None, changelog_from=ends)
     kept = {store: position.changelog_next[store] for store in sorted(changelogs)}
     return RestorePlan(rebuild_reason=None, changelog_from=kept)
 
 
-def _doubt(
+def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBucket, int]) -> bool:
+    """Whether nothing of the changelog can be missing, so that it need not be read: siblings may have written much.
+
+    Under this grant only this execution writes for the task, and every transaction that writes to the changelog moves
+    a checkpoint. So where the environment, which has been level under this grant before, has come to every checkpoint,
+    it has the last transaction too.
+    """
+    return (position.execution_id, position.epoch) == (grant.execution_id, grant.epoch) and all(
+        position.offsets_next.get(str(ssp_kb), -1) >= offset for ssp_kb, offset in committed.items()
+    )
+
+
+def comparable(
+    starts: Mapping[SspKeyBucket, int], position: LocalPosition | None, grant: Grant
+) -> Mapping[SspKeyBucket, int]:
+    """Those of a grant's starts that local state must not be ahead of: none, when it is older than a rewind."""
+    return {} if position is not None and position.epoch < grant.epoch_rewound else starts
+
+
+def doubt(
     position: LocalPosition | None,
+    *,
     starts: Mapping[SspKeyBucket, int],
     changelogs: Mapping[str, TopicBounds],
     topic_ids: Mapping[str, str],
@@ -86,6 +145,7 @@ def _doubt(
     now_ms: int,
     retention_ms: int,
 ) -> str | None:
+    """Why local state is not to be used; None when it may be. Arguments as of `plan_restore`."""
     if position is None:
         return "no local state"
     if position.boot_id not in (boot_id, CLEAN):
@@ -138,27 +198,40 @@ def bring_level(
     directory: StateDirectory,
     *,
     topics: Topics,
+    bounds: Mapping[str, TopicBounds],
+    topic_ids: Mapping[str, str],
     grant: Grant,
     starts: Mapping[SspKeyBucket, int],
+    committed: Mapping[SspKeyBucket, int],
     config: JobConfig,
     boot_id: str,
     now_ms: int,
+    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
 ) -> StateEnvironment:
     """Bring a task's local state level with `starts` and make it this grant's; returns it open.
 
+    Args:
+        committed: as of `plan_restore`.
+        bounds: per store, what the task's changelog partition held when all its earlier owners were done.
+        topic_ids: per store, the cluster's id of its changelog.
+        write: writes to the task's partition of a store's changelog, in a transaction, and is sure of it when it
+            returns.
+
     Raises:
         CorruptRecordError: the changelog holds a record that is none of ours; named by offset.
+        LostRangeError: it ends before what counts begins.
     """
-    stores = [store.name for store in config.stores]
-    bounds = {store: topics.changelog_bounds(store, grant.changelog_partition) for store in stores}
-    topic_ids = {store: topics.changelog_topic_id(store) for store in stores}
+    begins = {start.store: start.offset for start in grant.changelog_starts}
+    _check_begins(begins, bounds, grant, config)
     environment = directory.open()
     found = environment.begin()
     position = found.position()
     found.abort()
     plan = plan_restore(
         position,
+        grant=grant,
         starts=starts,
+        committed=committed,
         changelogs=bounds,
         topic_ids=topic_ids,
         boot_id=boot_id,
@@ -172,10 +245,28 @@ def bring_level(
         # tombstones may be gone.
         environment.close()
         environment = directory.fresh()
+    scopes = {store.name: store.scope for store in config.stores}
+    firsts = {store: max(found.offset_first, begins.get(store, 0)) for store, found in bounds.items()}
     try:
-        changelog_next = {
-            store: _apply(environment, topics, store, grant, plan.changelog_from[store], config) for store in stores
+        copied = {
+            store
+            for store in sorted(bounds)
+            if scopes[store] == "broadcast"
+            and grant.broadcast_parent
+            and _copy(environment, topics, store, grant, firsts[store], config, write)
         }
+        if copied:
+            bounds = {**bounds, **_bounds_now(topics, copied, grant)}
+        changelog_next = {
+            store: _apply(
+                environment, topics, store, scopes[store], grant, offset_from, bounds[store].offset_end, config
+            )
+            for store, offset_from in plan.changelog_from.items()
+        }
+        if plan.rebuild_reason is not None:
+            for store in sorted(begins.keys() & bounds.keys()):
+                is_own = _is_own(grant, scopes[store])
+                _clean(environment, topics, store, grant, is_own, bounds[store].offset_first, begins[store], write)
         transaction = environment.begin()
         transaction.set_position(
             level_position(
@@ -199,33 +290,134 @@ def _apply(
     environment: StateEnvironment,
     topics: Topics,
     store: str,
+    scope: str,
     grant: Grant,
     offset_from: int,
+    offset_end: int,
     config: JobConfig,
 ) -> int:
-    """Apply a store's changelog from `offset_from` to its end; returns the offset after the last record.
+    """Apply the task's entries of a store's changelog from `offset_from` on; returns up to where all of them are in.
+
+    That is the end, which lies at `offset_end` or behind it, foreign entries and markers included.
 
     Entries are committed piecemeal. A restore that dies in between has put newer entries over an older position, and
     that is no harm: before any worker starts, the next one goes to the end again.
     """
-    topic = changelog_topic(config.job, store)
-    offset_next = offset_from
+    if offset_from >= offset_end:
+        return offset_from
+    offset_next = offset_end
+    place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
+    is_own = _is_own(grant, scope)
     records = iter(topics.changelog_records(store, grant.changelog_partition, offset_from))
     while chunk := list(islice(records, _RECORDS_PER_COMMIT)):
+        offset_next = max(offset_next, chunk[-1].offset + 1)
+        # Of several records with one key the last stands, as on the topic.
+        entries = {key: record.value for record in chunk if is_own(key := _key(record, place))}
+        if not entries:
+            continue
         transaction = environment.begin()
         try:
-            place = f"{topic}/{grant.changelog_partition}"
-            transaction.write(store, dict(_entry(record, place) for record in chunk))
+            transaction.write(store, entries)
         except BaseException:
             transaction.abort()
             raise
         transaction.commit()
-        offset_next = chunk[-1].offset + 1
     return offset_next
 
 
-def _entry(record: LogRecord, place: str) -> tuple[bytes, bytes | None]:
-    """Key and value of a changelog record; of several with one key the last stands, as on the topic."""
+def _is_own(grant: Grant, scope: str) -> Callable[[bytes], bool]:
+    """Whether an entry is the task's, by its changelog key."""
+    if scope != "key":
+        name = grant.task_name.encode()
+        return lambda key: split_changelog_key(key)[0] == name
+    bucket, factor = grant.key_bucket
+    if factor == 1:
+        return lambda key: True
+    return lambda key: key_bucket(split_changelog_key(key)[0], 0, factor) == bucket
+
+
+def _clean(
+    environment: StateEnvironment,
+    topics: Topics,
+    store: str,
+    grant: Grant,
+    is_own: Callable[[bytes], bool],
+    offset_first: int,
+    offset_end: int,
+    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
+) -> None:
+    """Remove what stands in front of `offset_end` on a store's changelog, but for keys that were written behind it.
+
+    `environment` has been built from what stands behind it.
+    """
+    records = topics.changelog_records(store, grant.changelog_partition, offset_first)
+    earlier = takewhile(lambda record: record.offset < offset_end, records)
+    while chunk := list(islice(earlier, _WRITES_PER_TRANSACTION)):
+        transaction = environment.begin()
+        try:
+            # Those of siblings are theirs: they may have written some of them in this run by now.
+            latest = {record.key: record.value for record in chunk if record.key is not None and is_own(record.key)}
+            left = [key for key in sorted(latest) if latest[key] is not None and transaction.get(store, key) is None]
+        finally:
+            transaction.abort()
+        if left:
+            write(store, [(key, None) for key in left])
+
+
+def _copy(
+    environment: StateEnvironment,
+    topics: Topics,
+    store: str,
+    grant: Grant,
+    offset_first: int,
+    config: JobConfig,
+    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
+) -> bool:
+    """Give the task its parent's copy of a broadcast store, on the changelog; False if it was there already."""
+    mark = copy_mark_key(grant.task_name), str(grant.epoch).encode()
+    transaction = environment.begin()
+    has_mark = transaction.get(store, mark[0]) == mark[1]
+    transaction.abort()
+    if has_mark:
+        return False
+    place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
+    own, parent = grant.task_name.encode(), grant.broadcast_parent.encode()
+    found: dict[bytes, dict[bytes, bytes | None]] = {own: {}, parent: {}}
+    for record in topics.changelog_records(store, grant.changelog_partition, offset_first):
+        owner, sub_key = split_changelog_key(_key(record, place))
+        if owner in found:
+            found[owner][sub_key] = record.value
+    if found[own].get(split_changelog_key(mark[0])[1]) == mark[1]:
+        return False
+    # What the task left of an earlier life goes, and the parent's own mark is none of the copy.
+    copy = dict.fromkeys(found[own]) | found[parent]
+    writes = [(changelog_key(own, sub_key), value) for sub_key, value in sorted(copy.items())]
+    writes = [(key, value) for key, value in writes if key != mark[0]] + [mark]
+    for first in range(0, len(writes), _WRITES_PER_TRANSACTION):
+        write(store, writes[first : first + _WRITES_PER_TRANSACTION])
+    return True
+
+
+def _bounds_now(topics: Topics, stores: Iterable[str], grant: Grant) -> Mapping[str, TopicBounds]:
+    found = topics.changelog_bounds([(store, grant.changelog_partition) for store in sorted(stores)])
+    return {store: bounds for (store, _), bounds in found.items()}
+
+
+def _check_begins(
+    begins: Mapping[str, int], bounds: Mapping[str, TopicBounds], grant: Grant, config: JobConfig
+) -> None:
+    for store, begin in sorted(begins.items()):
+        if store in bounds and bounds[store].offset_end < begin:
+            raise LostRangeError(
+                f"{changelog_topic(config.job, store)}-{grant.changelog_partition}: wanted the state of this run from "
+                f"offset {begin} on, found that the changelog ends at {bounds[store].offset_end}: its log was cut "
+                "(deleted and made again, or an unclean leader election). Nothing was read. Start the job anew under "
+                "another job.id"
+            )
+
+
+def _key(record: LogRecord, place: str) -> bytes:
+    """The key of a changelog record, if it is one of ours."""
     key = record.key or b""
     try:
         split_changelog_key(key)
@@ -234,7 +426,7 @@ def _entry(record: LogRecord, place: str) -> tuple[bytes, bytes | None]:
             f"{place} offset {record.offset}, key {record.key!r}: wanted a changelog record of samzapy, "
             f"found another ({error}); somebody else wrote to this topic"
         ) from error
-    return key, record.value
+    return key
 
 
 def close_cleanly(directory: StateDirectory) -> None:

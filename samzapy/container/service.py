@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from samzapy.config import JobConfig
+from samzapy.container.figures import ContainerFigures
+from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.orders import Orders, follow
 from samzapy.container.ports import (
     BatchDone,
@@ -36,15 +37,33 @@ from samzapy.container.ports import (
     Topics,
 )
 from samzapy.container.restore import bring_level, close_cleanly
-from samzapy.container.start import check_bounds, check_identity, positions_of, starts_of
-from samzapy.container.work import Report, ReportKind, Route, WorkPlan
-from samzapy.errors import DeadlineError, LostContainerError, SamzapyError, TaskError, TemporaryError
+from samzapy.container.start import (
+    check_bounds,
+    check_config,
+    check_identity,
+    committed_of,
+    positions_of,
+    stale_keys,
+    starts_of,
+    superseded_keys,
+)
+from samzapy.container.work import ReportKind, Route, WorkPlan
+from samzapy.errors import (
+    DeadlineError,
+    FencedError,
+    LostContainerError,
+    ProducerError,
+    SamzapyError,
+    TaskError,
+    TemporaryError,
+)
 from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.grant import BucketStart, Grant
-from samzapy.model.job import ExecutionId
+from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
-from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.model.text import some
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.stream.codec import decode, encode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ProgressPut
@@ -66,7 +85,7 @@ _BACK_OFF_MS = (200, 1000, 3000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPorts:
-    """Everything a container needs of the world."""
+    """Everything a container needs of the world. `tasks_here`: those with local state on this host."""
 
     clock: Clock
     stream: CoordinatorStream
@@ -79,6 +98,7 @@ class ContainerPorts:
     stop: StopRequest
     crash_points: CrashPoints
     state_of: Callable[[str], StateDirectory]
+    tasks_here: Callable[[], Sequence[TaskName]]
     pause: Callable[[int], None]
 
 
@@ -93,44 +113,6 @@ class ContainerIdentity:
     scratch_dir: str
 
 
-@dataclass(slots=True)
-class _Figures:
-    """Counters of this execution, for status and lag; nothing is decided by them."""
-
-    records_in: int = 0
-    records_out: int = 0
-    dead_letters: int = 0
-    commits: int = 0
-    batches: int = 0
-    recoveries: int = 0
-    positions: dict[SspKeyBucket, int] = field(default_factory=dict)
-    ends: Mapping[SystemStreamPartition, TopicBounds] = field(default_factory=dict)
-
-    def add(self, report: Report) -> None:
-        self.records_in += report.records_in
-        self.records_out += report.records_out
-        self.dead_letters += report.dead_letters
-        self.commits += report.commits
-
-    def as_json(self) -> dict[str, Any]:
-        positions = {
-            str(ssp_kb): {
-                "offsetNext": offset,
-                "offsetEnd": max(offset, self.ends[ssp_kb.ssp].offset_end) if ssp_kb.ssp in self.ends else offset,
-            }
-            for ssp_kb, offset in sorted(self.positions.items())
-        }
-        return {
-            "recordsIn": self.records_in,
-            "recordsOut": self.records_out,
-            "deadLetters": self.dead_letters,
-            "commits": self.commits,
-            "batches": self.batches,
-            "recoveries": self.recoveries,
-            "positions": positions if self.ends else {},
-        }
-
-
 class ContainerService:
     """Runs one execution from its first heartbeat to its end."""
 
@@ -139,7 +121,9 @@ class ContainerService:
         self._identity = identity
         self._ports = ports
         self._orders = Orders(execution_id=identity.execution_id)
-        # What heartbeats list: everything that the stream leaves us, and what a worker may still commit for.
+        # What the stream leaves us.
+        self._own: tuple[Grant, ...] = ()
+        # What heartbeats list: all of that, and what a worker may still commit for.
         self._held: tuple[Grant, ...] = ()
         self._running: tuple[Grant, ...] = ()
         self._state = "STARTED"
@@ -148,19 +132,24 @@ class ContainerService:
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._starts_without_commit = 0
         self._first_batch_is_due = False
+        # The newest order to restart that the query which runs was started after.
+        self._restart = 0
         self._failure = ""
-        self._figures = _Figures()
+        self._figures = ContainerFigures()
         self._figures_at_ms = 0
         self._progress_at_ms = 0
         self._committed_at_ms = ports.clock.monotonic_ms()
         # What the next progress record may say: read to its end by batches that really ran, and not committed since.
         self._idle: dict[SspKeyBucket, int] = {}
+        # Keys of positions of another factor, which nobody needs while what runs is held.
+        self._superseded: Sequence[bytes] = ()
 
     def run(self) -> None:
         """Work until asked to stop; returns after a clean stop.
 
         Raises:
             LostContainerError: the coordinator gave this execution up, or nobody answered for too long.
+            ConfigError: the job runs under another configuration than this container's.
             TaskError: user code failed under policy `fail`, or three starts led to no commit.
             LostRangeError, CorruptRecordError and others of their branch: data is not as it must be.
         """
@@ -190,8 +179,8 @@ class ContainerService:
         seen: tuple[Grant, ...] = ()
         while not self._is_over():
             self._look_around()
-            grants, now_ms = self._orders.own_grants(), self._ports.clock.monotonic_ms()
-            if any(grant not in grants for grant in self._running):
+            grants, now_ms = self._own, self._ports.clock.monotonic_ms()
+            if self._taken_away():
                 self._let_go()
             if grants != seen or settled_at_ms is None:
                 seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
@@ -222,9 +211,12 @@ class ContainerService:
             )
 
     def _follow(self, records: Sequence[LogRecord]) -> None:
+        offset_next = self._ports.stream.offset_next()
+        if not records and offset_next == self._orders.offset_next:
+            return  # Most looks find nothing, and with thousands of tasks the rest is work.
         topic = coordinator_topic(self._config.job)
-        decoded = [decode(record, topic=topic) for record in records]
-        self._orders = follow(self._orders, decoded, self._ports.stream.offset_next())
+        self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
+        self._own = self._orders.own_grants()
         self._hold(self._running)
 
     def _hold(self, running: tuple[Grant, ...]) -> None:
@@ -233,9 +225,13 @@ class ContainerService:
         container's last word on it was that it has it no more.
         """
         self._running = running
-        own = self._orders.own_grants()
-        self._held = (*own, *(grant for grant in running if grant not in own))
+        self._held = (*self._own, *self._taken_away())
         self._publish()
+
+    def _taken_away(self) -> tuple[Grant, ...]:
+        """What runs, or ran last, and is no longer ours."""
+        own = {(grant.task_name, grant.epoch) for grant in self._own}
+        return tuple(grant for grant in self._running if (grant.task_name, grant.epoch) not in own)
 
     def _let_go(self) -> None:
         """After the query has ended: let no worker commit for it any more, and say that the grants are free.
@@ -251,11 +247,12 @@ class ContainerService:
         except (TemporaryError, DeadlineError) as error:
             _LOG.warning("letting go is put off: %s", error)
             return
-        own = self._orders.own_grants()
-        freed = [grant for grant in self._running if grant not in own]
+        freed = self._taken_away()
         for grant in freed:
             close_cleanly(ports.state_of(grant.task_name))
         self._hold(())
+        # Of a query that is over, and partly of grants that are another's now.
+        self._idle.clear()
         _LOG.info("let go of %s", ", ".join(grant.task_name for grant in freed))
 
     def _publish(self) -> None:
@@ -267,9 +264,10 @@ class ContainerService:
                 state=self._state,
                 stream_offset=self._orders.offset_next,
                 held=tuple((grant.task_name, grant.epoch) for grant in self._held),
-                figures=self._figures.as_json(),
+                figures=self._figures.as_json(self._ports.clock.monotonic_ms()),
                 reason="" if self._state != "STOPPED" else "finished" if self._orders.is_finished else "drained",
                 finished=self._has_finished(),
+                restart=self._restart,
             )
         )
 
@@ -277,7 +275,7 @@ class ContainerService:
         """Whether everything held is being worked on and was read, and committed, up to its end."""
         return (
             bool(self._routes)
-            and self._running == self._orders.own_grants()
+            and self._running == self._own
             # A grant that was read and whose query has not begun is none that was worked on.
             and {(route.task_name, route.epoch) for route in self._routes}
             == {(grant.task_name, grant.epoch) for grant in self._running}
@@ -302,17 +300,19 @@ class ContainerService:
     def _start(self, grants: Sequence[Grant]) -> bool:
         """Whether the query was started; not if the grants changed meanwhile."""
         ports = self._ports
+        check_config(self._config, self._orders.config)
         begun_ms = ports.clock.monotonic_ms()
-        _LOG.info("granted: %s; bringing local state level", _some([grant.task_name for grant in grants]))
+        _LOG.info("granted: %s; bringing local state level", some([grant.task_name for grant in grants]))
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
         self._fence(open_slots)
         self._look_around()
-        if self._orders.own_grants() != tuple(grants):
+        if self._own != tuple(grants):
             return False
         # From here on they are held until they are let go, whatever the stream says.
         self._hold(tuple(grants))
+        restart = self._orders.restart
         ports.crash_points.hit("after-fence")
         topic = checkpoint_topic(self._config.job)
         positions = positions_of(decode(record, topic=topic) for record in ports.topics.checkpoint_records())
@@ -320,8 +320,12 @@ class ContainerService:
         self._check_commits(starts)
         self._check_identity()
         ssps = sorted({ssp_kb.ssp for ssp_kb in starts})
-        check_bounds(starts, ports.topics.input_bounds(ssps, _START_WAIT_MS))
-        routes = self._restored_all(grants, starts)
+        floors = [floor for grant in grants for start in grant.starts for floor in start.floors]
+        check_bounds(starts, ports.topics.input_bounds(ssps, _START_WAIT_MS), floors)
+        self._remove(topic, 0, stale_keys(grants, positions))
+        epochs = {grant.epoch for grant in self._orders.grants.values()}
+        self._superseded = superseded_keys(grants, positions, epochs)
+        routes, restored_ns = self._restored_all(grants, starts, committed_of(grants, positions))
         plan = WorkPlan(
             config=self._config,
             execution_id=self._identity.execution_id,
@@ -333,40 +337,80 @@ class ContainerService:
             stream_offset=self._orders.offset_next,
         )
         self._routes = routes
-        self._figures.positions = dict(starts)
+        self._figures.begin(starts, restored_ns)
         self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
         ports.query.start(plan, starts)
-        self._state = "RUNNING"
+        self._state, self._restart = "RUNNING", restart
         self._committed_at_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
         _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)
         self._publish()
         return True
 
-    def _restored_all(self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int]) -> tuple[Route, ...]:
-        """Bring local state level, task by task; tells how far it is while that takes long."""
+    def _restored_all(
+        self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
+    ) -> tuple[tuple[Route, ...], Mapping[TaskName, int]]:
+        """Bring local state level, task by task; tells how far it is while that takes long.
+
+        Returns:
+            Routes, and how many nanoseconds each task took; what was handed over is shared out among them.
+        """
         routes: list[Route] = []
+        took_ns: dict[TaskName, int] = {}
+        topics, stores = self._ports.topics, [store.name for store in self._config.stores]
+        # Asked now, when all who had these tasks before are done with them, and once for all tasks.
+        topic_ids = topics.changelog_topic_ids(stores)
+        partitions = sorted({grant.changelog_partition for grant in grants})
+        bounds = topics.changelog_bounds([(store, partition) for store in stores for partition in partitions])
+        host = Host(
+            config=self._config,
+            tasks_here=self._ports.tasks_here(),
+            state_of=self._ports.state_of,
+            bounds=bounds,
+            topic_ids=topic_ids,
+            boot_id=self._identity.boot_id,
+            now_ms=self._ports.clock.wall_ms(),
+        )
+        begun_ns = self._ports.clock.monotonic_ns()
+        inherit(grants, starts, host)
+        inherited_ns = (self._ports.clock.monotonic_ns() - begun_ns) // max(1, len(grants))
+        self._ports.crash_points.hit("after-inheritance")
         told_ms = self._ports.clock.monotonic_ms()
         for number, grant in enumerate(grants):
             now_ms = self._ports.clock.monotonic_ms()
             if now_ms - told_ms >= _TELL_EVERY_MS:
                 told_ms = now_ms
                 _LOG.info("restoring local state: %d of %d tasks are level", number, len(grants))
-            routes.extend(self._restored(grant, starts))
-        return tuple(routes)
+            begun_ns = self._ports.clock.monotonic_ns()
+            routes.extend(self._restored(grant, starts, committed, host))
+            took_ns[grant.task_name] = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
+        clear_out(grants, host)
+        return tuple(routes), took_ns
 
-    def _restored(self, grant: Grant, starts: Mapping[SspKeyBucket, int]) -> Sequence[Route]:
+    def _restored(
+        self,
+        grant: Grant,
+        starts: Mapping[SspKeyBucket, int],
+        committed: Mapping[SspKeyBucket, int],
+        host: Host,
+    ) -> Sequence[Route]:
         """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
         environment = bring_level(
             self._ports.state_of(grant.task_name),
             topics=self._ports.topics,
+            bounds=host.own_bounds(grant),
+            topic_ids=host.topic_ids,
             grant=grant,
             starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
+            committed={start.ssp_kb: committed[start.ssp_kb] for start in grant.starts if start.ssp_kb in committed},
             config=self._config,
             boot_id=self._identity.boot_id,
             now_ms=self._ports.clock.wall_ms(),
+            write=lambda store, writes: self._write(
+                changelog_topic(self._config.job, store), grant.changelog_partition, writes
+            ),
         )
         environment.close()
         return [
@@ -378,9 +422,37 @@ class ContainerService:
                 changelog_partition=grant.changelog_partition,
                 environment_dir=environment.directory,
                 offset_end=self._end_of(start.ssp_kb.ssp),
+                floors=tuple(floor for floor in start.floors if floor.offset_next > starts[start.ssp_kb]),
             )
             for start in sorted(grant.starts, key=_in_a_batch)
         ]
+
+    def _remove(self, topic: str, partition: int, keys: Sequence[bytes]) -> None:
+        """Write tombstones of what counts for nothing, with or without them. Raises as `_write`."""
+        self._write(topic, partition, [(key, None) for key in keys])
+
+    def _write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Put a topic of the job in order: remove what counts for nothing, or take a copy of broadcast stores.
+
+        Raises:
+            TemporaryError: it failed, and is done again by the next start.
+        """
+        if not writes:
+            return
+        try:
+            self._own_driver_id()
+            self._ports.progress.write(topic, partition, writes)
+        except (ProducerError, FencedError) as error:
+            raise TemporaryError(f"wanted to put {len(writes)} records on {topic}, found {error}") from error
+        removed = sum(value is None for _, value in writes)
+        _LOG.info("%s-%d: removed %d records, wrote %d", topic, partition, removed, len(writes) - removed)
+
+    def _own_driver_id(self) -> None:
+        """Take the driver's id, unless it is taken, and go on only if this execution is not given up."""
+        if not self._ports.progress.is_owned():
+            self._ports.progress.own()
+            self._follow(self._ports.stream.to_the_end())
+            self._look_around()
 
     def _end_of(self, ssp: SystemStreamPartition) -> int | None:
         """Where this run stops to read a partition; None for one that is read for ever."""
@@ -405,11 +477,15 @@ class ContainerService:
             for ssp_kb, offset in sorted(self._starts.items())
             if ssp_kb.ssp not in ends or offset < ends[ssp_kb.ssp].offset_end
         ]
-        return _some(found)
+        return some(found)
 
     def _check_identity(self) -> None:
-        """Raise TopicIdentityError when an input is not the topic any more that the coordinator recorded."""
-        recorded = self._orders.input_topic_ids
+        """Raise TopicIdentityError when an input is not the topic any more that the coordinator recorded.
+
+        Of those that are granted here: others may be deleted, or read no more.
+        """
+        read = {start.ssp_kb.ssp.system_stream for grant in self._running for start in grant.starts}
+        recorded = {stream: found for stream, found in self._orders.input_topic_ids.items() if stream in read}
         check_identity(recorded, self._ports.topics.input_topic_ids(sorted(recorded)))
 
     # --- while the query runs ---
@@ -433,13 +509,17 @@ class ContainerService:
                 _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
                 self._ports.query.drain(self._config.drain_ms)
                 return
-            if self._orders.own_grants() != tuple(grants):
+            if self._orders.restart > self._restart:
+                _LOG.info("an operator asked for it: the query is started anew")
+                self._ports.query.drain(self._config.drain_ms)
+                return
+            if self._own != tuple(grants):
                 _LOG.info("the grants changed; the query is started anew")
                 self._ports.query.drain(self._config.drain_ms)
                 return
 
     def _batch_done(self, done: BatchDone) -> None:
-        self._figures.batches += 1
+        self._figures.add(done, self._routes)
         if self._first_batch_is_due:
             self._first_batch_is_due = False
             _LOG.info(
@@ -449,15 +529,13 @@ class ContainerService:
                 sum(report.records_in for report in done.reports),
                 sum(report.records_out for report in done.reports),
             )
-        for report in done.reports:
-            self._figures.add(report)
         if any(report.commits for report in done.reports):
             self._starts_without_commit = 0
         self._committed_at_ms = self._ports.clock.monotonic_ms()
         failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:
             raise TaskError("\n".join(failed))
-        committed = {report.route for report in done.reports if report.commits}
+        committed = {report.route: report.offset_next for report in done.reports if report.commits}
         for index, route in enumerate(self._routes):
             ssp_kb = route.ssp_kb
             end = done.offsets_end.get(ssp_kb.ssp)
@@ -466,9 +544,10 @@ class ContainerService:
             if end is None or end <= self._figures.positions[ssp_kb]:
                 continue
             self._figures.positions[ssp_kb] = end
-            if index in committed:
+            if committed.get(index) == end:
                 self._idle.pop(ssp_kb, None)
             else:
+                # Also behind its own last message: what follows there is of other buckets, or of nobody.
                 self._idle[ssp_kb] = end
 
     def _query_failed(self, reason: str) -> None:
@@ -500,12 +579,20 @@ class ContainerService:
         end = self._end_of(ssp)
         return bounds if end is None else replace(bounds, offset_end=min(end, bounds.offset_end))
 
-    def _write_progress(self, grants: Sequence[Grant]) -> None:
-        """Record how far idle buckets were read; never their checkpoints (design section 6, idle buckets)."""
+    def _write_progress(self, grants: Sequence[Grant], *, at_once: bool = False) -> None:
+        """Record how far idle buckets were read; never their checkpoints (design section 6, idle buckets).
+
+        And remove what another factor left: here, where no key waits for it.
+        """
         now_ms = self._ports.clock.monotonic_ms()
-        if not self._idle or now_ms - self._progress_at_ms < _PROGRESS_EVERY_MS:
+        is_due = at_once or now_ms - self._progress_at_ms >= _PROGRESS_EVERY_MS
+        if not (self._idle or self._superseded) or not is_due:
             return
         self._progress_at_ms = now_ms
+        if self._superseded:
+            self._remove_superseded()
+        if not self._idle:
+            return
         epochs = {start.ssp_kb: grant.epoch for grant in grants for start in grant.starts}
         records = [
             ProgressPut(
@@ -519,10 +606,7 @@ class ContainerService:
             for ssp_kb, offset in sorted(self._idle.items())
         ]
         try:
-            if not self._ports.progress.is_owned():
-                self._ports.progress.own()
-                self._follow(self._ports.stream.to_the_end())
-                self._look_around()
+            self._own_driver_id()
             self._ports.progress.append([encode(record) for record in records])
         except LostContainerError:
             raise
@@ -531,6 +615,14 @@ class ContainerService:
             _LOG.warning("progress of idle buckets was not recorded: %s", error)
             return
         self._idle.clear()
+
+    def _remove_superseded(self) -> None:
+        try:
+            self._remove(checkpoint_topic(self._config.job), 0, self._superseded)
+        except TemporaryError as error:
+            _LOG.warning("positions of another factor stay until the next look: %s", error)
+            return
+        self._superseded = ()
 
     def _check_hang(self) -> None:
         behind = any(
@@ -554,6 +646,7 @@ class ContainerService:
             ports.slots.kill_holders()
         while isinstance(event := ports.query.next_event(0), BatchDone):
             self._batch_done(event)
+        self._write_progress(self._running, at_once=True)
         if not self._shut_workers_out():
             # The coordinator fences this execution when it sees that the process is gone.
             return
@@ -601,9 +694,3 @@ def _in_a_batch(start: BucketStart) -> tuple[bool, SspKeyBucket]:
     by the partition's number: so the old partitions of a stream that grew come before the new ones (design section 8).
     """
     return not start.ssp_kb.reader, start.ssp_kb
-
-
-def _some(names: Sequence[str], count_max: int = 5) -> str:
-    """The first few of a list that may be long."""
-    more = f" and {len(names) - count_max} more" if len(names) > count_max else ""
-    return ", ".join(names[:count_max]) + more

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from samzapy.config import JobConfig, differences
 from samzapy.container.ports import TopicBounds
-from samzapy.errors import LostRangeError, TopicIdentityError
+from samzapy.errors import ConfigError, LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.stream.records import CheckpointPut, ProgressPut, Record
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.records import CheckpointPut, ProgressPut, Record, Removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,12 @@ def positions_of(records: Iterable[Record]) -> Positions:
                 checkpoints[record.checkpoint.ssp_kb] = record.checkpoint
             case ProgressPut():
                 progress[record.progress.ssp_kb] = record.progress
+            case Removed():
+                parsed = parse_key(record.key)
+                if parsed.namespace is Namespace.CHECKPOINT:
+                    checkpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
+                elif parsed.namespace is Namespace.PROGRESS:
+                    progress.pop(SspKeyBucket.parse(parsed.parts[0]), None)
             case _:
                 pass
     return Positions(checkpoints=checkpoints, progress=progress)
@@ -56,8 +65,95 @@ def starts_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBu
     return {start.ssp_kb: start_offset(start, grant.epoch, positions) for grant in grants for start in grant.starts}
 
 
-def check_bounds(starts: Mapping[SspKeyBucket, int], bounds: Mapping[SystemStreamPartition, TopicBounds]) -> None:
-    """Refuse starts outside what the topics hold (law L9).
+def committed_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBucket, int]:
+    """The checkpoints under the epochs of `grants`: what their executions themselves have committed so far."""
+    found = ((positions.checkpoints.get(start.ssp_kb), grant.epoch) for grant in grants for start in grant.starts)
+    return {
+        checkpoint.ssp_kb: checkpoint.offset_next
+        for checkpoint, epoch in found
+        if checkpoint is not None and checkpoint.epoch == epoch
+    }
+
+
+def stale_keys(grants: Iterable[Grant], positions: Positions) -> Sequence[bytes]:
+    """The keys of positions that earlier runs wrote for the buckets of `grants`, and that count for nothing now."""
+    found: list[Record] = []
+    for grant in (grant for grant in grants if grant.counts_after):
+        for ssp_kb in (start.ssp_kb for start in grant.starts):
+            checkpoint, progress = positions.checkpoints.get(ssp_kb), positions.progress.get(ssp_kb)
+            if checkpoint is not None and checkpoint.epoch <= grant.counts_after:
+                found.append(CheckpointPut(checkpoint=checkpoint))
+            if progress is not None and progress.epoch <= grant.counts_after:
+                found.append(ProgressPut(progress=progress))
+    return [key_of(record).encode() for record in found]
+
+
+def superseded_keys(grants: Iterable[Grant], positions: Positions, epochs: Collection[int]) -> Sequence[bytes]:
+    """The keys of positions that grants of another factor left in the buckets of `grants`, and that nobody asks for.
+
+    Under another factor, or another task's name, nobody writes over them. As long as the grant that one was written
+    under stands on the log, starts may still be computed from it. While an overlapping bucket is held, nobody can be
+    given the old one, so the key stays what it is.
+
+    Args:
+        epochs: of every grant on the log, as far as it was read; that is past all earlier than `grants`.
+    """
+    written: dict[tuple[SystemStreamPartition, str], list[tuple[SspKeyBucket, int, Record]]] = {}
+    for checkpoint in positions.checkpoints.values():
+        found = (checkpoint.ssp_kb, checkpoint.epoch, CheckpointPut(checkpoint=checkpoint))
+        written.setdefault(_place(checkpoint.ssp_kb), []).append(found)
+    for progress in positions.progress.values():
+        written.setdefault(_place(progress.ssp_kb), []).append(
+            (progress.ssp_kb, progress.epoch, ProgressPut(progress=progress))
+        )
+    keys = {
+        key_of(record)
+        for grant in grants
+        for start in grant.starts
+        for ssp_kb, epoch, record in written.get(_place(start.ssp_kb), ())
+        if ssp_kb != start.ssp_kb
+        and epoch < grant.epoch
+        and (epoch not in epochs or epoch <= grant.counts_after)
+        and _share_keys(ssp_kb, start.ssp_kb)
+    }
+    return [key.encode() for key in sorted(keys)]
+
+
+def _place(ssp_kb: SspKeyBucket) -> tuple[SystemStreamPartition, str]:
+    """What positions of one base task have in common: the SSP, and the reader's base where each task reads it."""
+    return ssp_kb.ssp, TaskNameParts.parse(ssp_kb.reader).base_name if ssp_kb.reader else ""
+
+
+def _share_keys(one: SspKeyBucket, other: SspKeyBucket) -> bool:
+    """Whether two positions of one place overlap; those of readers do as their tasks do."""
+    if not one.reader:
+        return one.overlaps(other)
+    return TaskNameParts.parse(one.reader).overlaps(TaskNameParts.parse(other.reader))
+
+
+def check_config(config: JobConfig, recorded: Mapping[str, str]) -> None:
+    """Raise ConfigError unless `config` is the one that the job runs under.
+
+    Two processors that start a new job at the same moment may both find it without one; then that of the first leader
+    counts, and the other one must not work by its own. Looked at with the first grant: as long as a leader has a
+    configuration that waits for others to be gone, it grants nothing. What belongs to one process, and a secret, may
+    differ (`config.recording`).
+    """
+    differing = differences(config, recorded)
+    if differing:
+        raise ConfigError(
+            f"wanted the configuration under which {config.job} runs, found {'; '.join(map(str, differing))}. Nothing "
+            "was processed here. Start this processor with the same settings, or stop all processors of the job "
+            "first: the next one that starts brings the new ones"
+        )
+
+
+def check_bounds(
+    starts: Mapping[SspKeyBucket, int],
+    bounds: Mapping[SystemStreamPartition, TopicBounds],
+    floors: Iterable[Floor] = (),
+) -> None:
+    """Refuse starts outside what the topics hold, and floors behind their ends (law L9).
 
     Raises:
         LostRangeError: names each range exactly, and the operator's words that give it up.
@@ -66,6 +162,11 @@ def check_bounds(starts: Mapping[SspKeyBucket, int], bounds: Mapping[SystemStrea
         complaint
         for ssp_kb, offset in sorted(starts.items())
         if (complaint := _complaint(ssp_kb, offset, bounds[ssp_kb.ssp])) is not None
+    ]
+    complaints += [
+        _cut(floor.ssp_kb, floor.offset_next, bounds[floor.ssp_kb.ssp])
+        for floor in floors
+        if floor.offset_next > bounds[floor.ssp_kb.ssp].offset_end
     ]
     words = [
         _words(ssp_kb, offset, bounds[ssp_kb.ssp])
@@ -102,13 +203,15 @@ def _complaint(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str | 
             "(retention, or deleted). Nothing was skipped. To give exactly this range up: "
             f"--set task.lost.range.accept={_words(ssp_kb, offset, bounds)}"
         )
-    if offset > bounds.offset_end:
-        return (
-            f"{ssp_kb}: wanted to read on from offset {offset}, but the topic ends at {bounds.offset_end}: "
-            "its log was cut (deleted and made again, or an unclean leader election), so offsets have changed their "
-            "meaning. Nothing was read. Restore the topic, or start the job anew under another job.id"
-        )
-    return None
+    return _cut(ssp_kb, offset, bounds) if offset > bounds.offset_end else None
+
+
+def _cut(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str:
+    return (
+        f"{ssp_kb}: wanted to read on from offset {offset}, but the topic ends at {bounds.offset_end}: "
+        "its log was cut (deleted and made again, or an unclean leader election), so offsets have changed their "
+        "meaning. Nothing was read. Restore the topic, or start the job anew under another job.id"
+    )
 
 
 def _words(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str:

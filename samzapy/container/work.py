@@ -8,6 +8,8 @@ from enum import IntEnum
 from itertools import groupby
 
 from samzapy.config import JobConfig
+from samzapy.model.figures import TaskFigures
+from samzapy.model.grant import Floor
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 
@@ -16,7 +18,8 @@ from samzapy.model.ssp import SspKeyBucket
 class Route:
     """Where the rows of one SSPKb go: the task, the rights under which it works, and its local state.
 
-    `offset_end`: rows from there on are not this run's to handle; None: the input has no end.
+    `offset_end`: rows from there on are not this run's to handle; None: the input has no end. `floors`: rows of these
+    buckets below their offsets are done already, though they lie behind the start (`model.grant`).
     """
 
     ssp_kb: SspKeyBucket
@@ -26,6 +29,7 @@ class Route:
     changelog_partition: int
     environment_dir: str
     offset_end: int | None = None
+    floors: tuple[Floor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class Report:
     """What became of a route's rows in one batch. Counts cover what was committed; `error` is for the operator.
 
     `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
+    `measured` is what the whole task cost; of a task's reports the first one has it.
     """
 
     kind: ReportKind
@@ -87,3 +92,4 @@ class Report:
     dead_letters: int
     commits: int
     error: str = ""
+    measured: TaskFigures | None = None

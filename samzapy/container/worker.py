@@ -23,6 +23,7 @@ from typing import Any
 
 from samzapy.config import FRAME_BYTES, JobConfig
 from samzapy.container.keyed_state import Store, TaskState
+from samzapy.container.measures import Meter, Stopwatch
 from samzapy.container.outputs import Collector
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.ports import TaskEnvironment as Environment
@@ -46,7 +47,8 @@ from samzapy.task import IncomingMessageEnvelope, LoadedTask, MessageCollector, 
 
 _LOG = logging.getLogger(__name__)
 TRACEBACK_CHARS_MAX = 16_000
-_NOT_THE_USERS = {__file__, *(ours.__code__.co_filename for ours in (serde_of, Store.put, Collector.send))}
+_OURS = (serde_of, Store.put, Collector.send, Stopwatch.timed)
+_NOT_THE_USERS = {__file__, *(ours.__code__.co_filename for ours in _OURS)}
 
 
 class MessageFailed(Exception):
@@ -89,7 +91,14 @@ class TaskRunner:
         self._crash_points = crash_points
         config = plan.config
         self._partition_counts: dict[str, int] = {}
-        self._state = TaskState(config.stores, config.record_bytes_max, undoes=config.error_policy != "fail")
+        self._meter = Meter(limits.now_s)
+        self._state = TaskState(
+            self._route.task_name,
+            config.stores,
+            config.record_bytes_max,
+            undoes=config.error_policy != "fail",
+            costs=self._meter.stores,
+        )
         self.collector = Collector(config)
         self.context = Context(route=self._route, properties=config.properties, state=self._state)
         self._failed_at_init = self._init()
@@ -137,10 +146,15 @@ class TaskRunner:
             LostContainerError: another execution or epoch works on this task, or the lease has run out.
             SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
         """
+        reports = self._run(self._meter.begin(chunks), slot)
+        return self._meter.told(reports, self._environment.bytes_on_disk())
+
+    def _run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
         tally = _Tally()
         transaction: _Transaction | None = None
         try:
             for rows in chunks:
+                self._state.time_next_calls()
                 if self._failed_at_init:
                     return tally.failed(rows.route, self._failed_at_init)
                 position = 0
@@ -148,17 +162,17 @@ class TaskRunner:
                 while position < len(rows.offsets):
                     transaction = transaction or self._begin(slot)
                     try:
-                        position = self._handle(rows, position, transaction)
+                        position = self._meter.process.timed(self._handle, rows, position, transaction)
                     except MessageFailed as failed:
                         transaction.abort()
                         slot.mark_clean()
                         self._forget()
                         return tally.failed(rows.route, str(failed))
                     if position < len(rows.offsets) or transaction.is_full(self._limits, self._bytes_held()):
-                        self._commit(transaction, slot, tally)
+                        self._meter.commit.timed(self._commit, transaction, slot, tally)
                         transaction = None
             if transaction is not None:
-                self._commit(transaction, slot, tally)
+                self._meter.commit.timed(self._commit, transaction, slot, tally)
         except BaseException:
             # Whatever it was, the local transaction must not keep the environment's lock; the slot stays open.
             if transaction is not None:
@@ -256,6 +270,7 @@ class TaskRunner:
                 break
         handled.offset_next = max(handled.offset_next, offsets[index] + 1)
         handled.records_in += records_in
+        self._meter.skipped += index + 1 - start - records_in
         return index + 1
 
     def _check_outputs(self, producer: Producer) -> None:

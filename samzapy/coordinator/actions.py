@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from samzapy.coordinator.expansion import ends_wanted
 from samzapy.coordinator.grants import wanted_grants
+from samzapy.coordinator.requests import in_order
+from samzapy.coordinator.rewinding import landmarks_wanted
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import ContainerPhase, transactional_ids
 from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.placement import StatusCode
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.stream.records import MemoryPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +40,55 @@ class ResolveStarts:
     attempt: int
 
 
-Action = FenceExecution | ResolveStarts
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadEnds:
+    """Ask where partitions end, for the expansion of their stream to `partition_count`; its answer is `EndsRead`."""
+
+    system_stream: SystemStream
+    partition_count: int
+    ssps: tuple[SystemStreamPartition, ...]
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLandmarks:
+    """Ask where partitions can be rewound to, for a request; its answer is `LandmarksRead`."""
+
+    uuid: str
+    ssps: tuple[SystemStreamPartition, ...]
+    timestamp_ms: int | None
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResponse:
+    """Put the response with the status of a request on the placement topic; its answer is `ResponsesWritten`."""
+
+    uuid: str
+    status_code: StatusCode
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveMessages:
+    """Take a request and its response off the placement topic; its answer is `MessagesRemoved`."""
+
+    uuid: str
+    attempt: int
+
+
+HandOver = FenceExecution | ResolveStarts | ReadEnds | ReadLandmarks
+Answer = WriteResponse | RemoveMessages
+Action = HandOver | Answer
 
 
 def actions(state: CoordinatorState) -> tuple[Action, ...]:
     """Everything that is to be done, in a fixed order."""
+    return (*hand_overs(state), *answers(state))
+
+
+def hand_overs(state: CoordinatorState) -> tuple[HandOver, ...]:
+    """What tasks wait for."""
     if state.term is None or state.job is None:
         return ()
     job = f"{state.job.job_name}-{state.job.job_id}"
@@ -60,4 +110,35 @@ def actions(state: CoordinatorState) -> tuple[Action, ...]:
         )
         for wanted in wanted_grants(state)
     ]
-    return (*fences, *resolves)
+    ends = [
+        ReadEnds(
+            system_stream=wanted.system_stream,
+            partition_count=wanted.partition_count,
+            ssps=wanted.ssps,
+            attempt=state.term.term,
+        )
+        for wanted in ends_wanted(state)
+    ]
+    landmarks = [
+        ReadLandmarks(uuid=wanted.uuid, ssps=wanted.ssps, timestamp_ms=wanted.timestamp_ms, attempt=state.term.term)
+        for wanted in landmarks_wanted(state)
+    ]
+    return (*fences, *resolves, *ends, *landmarks)
+
+
+def answers(state: CoordinatorState) -> tuple[Answer, ...]:
+    """What operators wait for."""
+    if state.term is None or state.job is None:
+        return ()
+    responses = [
+        WriteResponse(uuid=request.uuid, status_code=request.status_code, attempt=state.term.term)
+        for request in in_order(state.requests.values())
+        if not request.answered
+    ]
+    removals = [
+        RemoveMessages(uuid=memory.uuid, attempt=state.term.term)
+        for memory in in_order(
+            found for found in state.request_memory.values() if found.phase is MemoryPhase.COLLECTING
+        )
+    ]
+    return (*responses, *removals)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from samzapy.config import JobConfig
+from samzapy.config import AcceptedLoss, JobConfig
 from samzapy.model.container import ContainerPhase
+from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
+from samzapy.stream.placement import Requested, Unreadable
 from samzapy.stream.records import SchemaPut
 
 
@@ -88,22 +91,48 @@ class HeldGrant:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a container has read an SSPKb, and where the topic ended when it looked."""
+    """How far a container has read an SSPKb, and where the topic ended when it looked.
+
+    `records_in`: how many of its records it has handled; None where that is not known.
+    """
 
     offset_next: int
     offset_end: int
+    records_in: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Counters of one execution since it began, for people; no decision looks at them."""
+    """Counters of one execution since it began, for people; no decision looks at them but `coordinator.expansion` at
+    the positions.
 
+    Attributes:
+        at_ms: the container's monotonic time at which they were so; rates are differences over it.
+        recoveries: queries that failed and were started anew.
+        batch_ns: the time of its micro-batches.
+        input_ns: what its workers waited for rows, and took to unpack them.
+        keyhash_ns: what the key buckets of the records it read took to compute, as far as that was measured.
+        offsets_read: how far it went on in the partitions that it reads.
+        skipped: what it read there and did not handle: mostly the records of other containers' key buckets.
+        tasks: of the tasks that are told one by one; `other_tasks` is the sum of the `other_task_count` others.
+    """
+
+    at_ms: int = 0
     records_in: int = 0
     records_out: int = 0
     dead_letters: int = 0
     commits: int = 0
     batches: int = 0
+    recoveries: int = 0
+    batch_ns: int = 0
+    input_ns: int = 0
+    keyhash_ns: int = 0
+    offsets_read: int = 0
+    skipped: int = 0
     positions: Mapping[SspKeyBucket, Position] = field(default_factory=dict)
+    tasks: Mapping[TaskName, TaskFigures] = field(default_factory=dict)
+    other_tasks: TaskFigures = NOTHING_MEASURED
+    other_task_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +145,9 @@ class Heartbeat:
         stream_offset: the next offset of the coordinator stream that it will read. Of one moment with `held`.
         held: every grant it has read and not let go.
         finished: everything it holds has an end and was read to it, and is committed.
+        accepted_losses: ranges of inputs that an operator gave up when this execution was started.
+        comes_back: as of `model.container.Container`.
+        restart: the number of the newest order to restart that it had read when it started the query that runs.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -135,6 +167,9 @@ class Heartbeat:
     reason: str
     figures: Figures
     finished: bool = False
+    accepted_losses: tuple[AcceptedLoss, ...] = ()
+    comes_back: bool = True
+    restart: int = 0
     received_ms: int
 
 
@@ -159,11 +194,65 @@ class TopicsLooked:
     Attributes:
         found: by name, with their settings; None for one that is not there. One that is left out was not looked for.
         topics: the names of all topics of the cluster.
+        looked_at_ms: wall clock.
+        is_monitoring: whether partitions and topics that have come are to be taken in.
     """
 
     found: Mapping[str, TopicFound | None]
     cluster: Cluster
     topics: frozenset[str] = frozenset()
+    looked_at_ms: int = 0
+    is_monitoring: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewInputs:
+    """Look which expansions have settled, and which partitions may be read now.
+
+    Attributes:
+        settle_ms: so long after an expansion was seen nobody who keeps order writes by the count before it.
+        groupers: those of the last submission.
+    """
+
+    now_ms: int
+    settle_ms: int
+    groupers: Groupers = NO_GROUPERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsRead:
+    """Where the partitions ended that an input had before it grew to `partition_count`, by their number."""
+
+    system_stream: SystemStream
+    partition_count: int
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Landmarks:
+    """Where a partition can be rewound to.
+
+    Attributes:
+        offset_first, offset_end: what it holds, up to the end of what is committed.
+        offset_at: its first record of the asked time or later, or what comes next; None where no time was asked for.
+    """
+
+    offset_first: int
+    offset_end: int
+    offset_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandmarksRead:
+    """What the inputs hold that a request is to rewind.
+
+    Attributes:
+        now_ms: wall clock.
+    """
+
+    uuid: str
+    landmarks: Mapping[SystemStreamPartition, Landmarks]
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +271,64 @@ class ReviewMembers:
     grace_ms: int
     run_id_next: str
     groupers: Groupers = NO_GROUPERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsRead:
+    """What was read of the placement topic from `offset_from` up to, not including, `offset_next`.
+
+    Attributes:
+        now_ms: wall clock; expiry and age are counted by it, because they must outlive a coordinator.
+    """
+
+    offset_from: int
+    offset_next: int
+    requests: tuple[Requested, ...]
+    unreadable: tuple[Unreadable, ...]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRequests:
+    """Look which requests are over, and which are next.
+
+    Attributes:
+        expiry_ms: for requests that brought none; counted from when they were read.
+        groupers: those of the last submission.
+    """
+
+    now_ms: int
+    expiry_ms: int
+    groupers: Groupers = NO_GROUPERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectRequests:
+    """Look which messages are to be removed from the placement topic, and which uuids may be forgotten.
+
+    Attributes:
+        retention_ms: the messages of a request that is over stay so long.
+        memory_max: so many uuids are remembered, and those whose messages still stand.
+    """
+
+    now_ms: int
+    retention_ms: int
+    memory_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesWritten:
+    """Responses that stand on the placement topic now, by uuid, with the status that they tell."""
+
+    answered: tuple[tuple[str, StatusCode], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRemoved:
+    """Requests and responses that were removed from the placement topic, up to `offset_next`."""
+
+    uuids: tuple[str, ...]
+    offset_next: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,22 +357,37 @@ class LossUsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartsResolved:
+class TaskStarts:
     """Where a task is to begin in its next grant, computed after its earlier owners were done.
 
     Attributes:
-        epoch_before: the last epoch given out when the positions were read. A grant of this task or of its
-            buckets since then makes the answer stale.
         ends: where bounded inputs ended when they were read, for those whose end the run has not fixed yet.
+        changelog_ends: by store, where the task's changelogs ended then; of those of which it is to be fixed from
+            where on they count.
     """
 
     task_name: TaskName
-    generation: int
     execution_id: ExecutionId
-    epoch_before: int
     starts: tuple[BucketStart, ...]
     losses: tuple[LossUsed, ...]
+    epoch_rewound: int = 0
     ends: tuple[tuple[SystemStreamPartition, int], ...] = ()
+    changelog_ends: tuple[tuple[str, int], ...] = ()
+    broadcast_parent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartsResolved:
+    """Where tasks of a plan are to begin, all of them computed from one reading of the positions.
+
+    Attributes:
+        epoch_before: the last epoch given out when the positions were read. A grant of a task or of its buckets
+            since then makes the answer for it stale.
+    """
+
+    generation: int
+    epoch_before: int
+    tasks: tuple[TaskStarts, ...]
 
 
 Command = (
@@ -235,6 +397,14 @@ Command = (
     | Tick
     | ReviewMembers
     | TopicsLooked
+    | ReviewInputs
+    | EndsRead
+    | LandmarksRead
+    | RequestsRead
+    | ReviewRequests
+    | CollectRequests
+    | ResponsesWritten
+    | MessagesRemoved
     | ContainerGone
     | ExecutionFenced
     | StartsResolved

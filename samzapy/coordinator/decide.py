@@ -9,20 +9,31 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from samzapy.coordinator.commands import (
+    CollectRequests,
     Command,
     ContainerGone,
+    EndsRead,
     ExecutionFenced,
     Heartbeat,
+    LandmarksRead,
+    MessagesRemoved,
+    RequestsRead,
+    ResponsesWritten,
+    ReviewInputs,
     ReviewMembers,
+    ReviewRequests,
     StartsResolved,
     StartTerm,
     SubmitJob,
     Tick,
     TopicsLooked,
 )
-from samzapy.coordinator.grants import grant_task, noticed_taken_away, overdue, release
+from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
+from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
 from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced, sighted
 from samzapy.coordinator.membership import noticed, review_members
+from samzapy.coordinator.requests import answered, collect, collected, read_requests, review_requests
+from samzapy.coordinator.rewinding import landmarks_read
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.coordinator.topic_watch import refuse_made_again
@@ -70,7 +81,26 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=records, cause=cause, actor=COORDINATOR)
         case TopicsLooked():
             refuse_made_again(state, command)
-            return Decision(records=(), cause="topics", actor=COORDINATOR)
+            return Decision(records=topics_looked(command, state), cause="topics", actor=COORDINATOR)
+        case ReviewInputs():
+            records, cause = review_inputs(command, state, seen)
+            return Decision(records=records, cause=cause, actor=COORDINATOR)
+        case EndsRead():
+            cause = f"ends of {command.system_stream}"
+            return Decision(records=ends_read(command, state), cause=cause, actor=COORDINATOR)
+        case LandmarksRead():
+            return Decision(records=landmarks_read(command, state), cause=f"request {command.uuid}", actor="operator")
+        case RequestsRead():
+            cause = f"requests before offset {command.offset_next}"
+            return Decision(records=read_requests(command, state), cause=cause, actor="operator")
+        case ReviewRequests():
+            return Decision(records=review_requests(command, state, seen), cause="requests", actor=COORDINATOR)
+        case CollectRequests():
+            return Decision(records=collect(command, state), cause="retention", actor=COORDINATOR)
+        case ResponsesWritten():
+            return Decision(records=answered(command, state), cause="responses written", actor=COORDINATOR)
+        case MessagesRemoved():
+            return Decision(records=collected(command, state), cause="messages removed", actor=COORDINATOR)
         case ContainerGone():
             return Decision(records=give_up(command, state), cause=command.reason, actor=COORDINATOR)
         case ExecutionFenced():
@@ -81,7 +111,7 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             )
         case StartsResolved():
             return Decision(
-                records=grant_task(command, state),
+                records=grant_tasks(command, state),
                 cause=f"plan {command.generation}",
                 actor=COORDINATOR,
             )
@@ -98,5 +128,7 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
             return noticed_taken_away(command, state, seen)
         case ReviewMembers():
             return noticed(command, state, seen)
+        case ReviewInputs():
+            return noticed_unsettled(command, state, seen)
         case _:
             return seen

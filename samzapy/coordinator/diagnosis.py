@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from samzapy.coordinator.grants import owner_of
+from samzapy.coordinator.grants import owners
 from samzapy.coordinator.liveness import LIVING
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.finding import Finding
 from samzapy.model.job import ExecutionId
+from samzapy.model.text import some
 
 CLOCK_SKEW_MS = 60_000
 """Clocks decide nothing here, but they are read by people, and starts by time go by them."""
@@ -195,15 +196,15 @@ def container_findings(
 
 def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:
     """Tasks that nobody runs."""
-    without = [planned.task_name for planned in state.plan if owner_of(state, planned.task_name) is None]
+    owned = owners(state)
+    without = [planned.task_name for planned in state.plan if planned.task_name not in owned]
     if not without or is_stopped(state):
         return ()
-    more = f" and {len(without) - _NAMES_MAX} more" if len(without) > _NAMES_MAX else ""
     return (
         Finding(
             code="task-without-owner",
             subject="tasks",
-            found=f"{len(without)} of {len(state.plan)} tasks have no owner: {', '.join(without[:_NAMES_MAX])}{more}",
+            found=f"{len(without)} of {len(state.plan)} tasks have no owner: {some(without, _NAMES_MAX)}",
             remedy="Start the processors that are missing, or wait for a hand-over to end",
         ),
     )

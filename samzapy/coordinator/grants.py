@@ -4,15 +4,20 @@ Theory. A grant is the right of one execution to run one task. The plan says who
 when every earlier grant of the task, or of any overlapping key bucket, is free:
 
 - its execution is gone (STOPPED, or FENCED: nothing it still does can be committed), or
-- it was released: the plan took it away, and a heartbeat of its execution has read past that plan and does
-  not list it. Offset and list of a heartbeat are of one moment and a grant once read stands in the list
+- it was released: the plan, or a startpoint, took it away, and a heartbeat of its execution has read past that and
+  does not list it. Offset and list of a heartbeat are of one moment and a grant once read stands in the list
   until it is let go, so this can be read off any such heartbeat, early, late or repeated. It is recorded in
   the grant and final: should the next plan give the task back, its execution gets a new grant, and whoever
   takes over knows as much as who heard the heartbeat.
 
-Only then are the positions read, to the end, and the starts computed: nothing can move them any more. The
-start stands in the grant, so nothing written by an earlier owner can win later, whatever its offset. Positions
-of the checkpoint topic count only under the epoch of the grant they were written for.
+Only then are the positions read, to the end, and the starts computed (`coordinator.starts`): nothing can move them
+any more. The start stands in the grant, so nothing written by an earlier owner can win later, whatever its offset.
+Positions of the checkpoint topic count only under the epoch of the grant they were written for.
+
+Of a fresh run (`coordinator.membership`) the earlier runs' grants, and whatever was written under their epochs, do not
+count: its tasks begin as if they had never been granted, and the grant says so to its container. Entries of changelogs
+carry no epoch. So the first grant of a task in the run records where the task's changelogs end, at a moment when
+nobody can write to them any more, and the run's later grants repeat it: what counts stands behind that.
 
 An older grant's record stays until newer grants cover all its buckets, because their starts are computed
 from it. Epochs are one counter of the whole job, recorded in front of each grant; a number that was given
@@ -24,15 +29,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.config import AcceptedLoss
-from samzapy.coordinator.commands import ContainerGone, Heartbeat, HeldGrant, LossUsed, StartsResolved, Tick
+from samzapy.coordinator.commands import (
+    ContainerGone,
+    Heartbeat,
+    HeldGrant,
+    LossUsed,
+    StartsResolved,
+    TaskStarts,
+    Tick,
+)
 from samzapy.coordinator.liveness import LIVING, Sightings, give_up, is_expected
+from samzapy.coordinator.starts import GrantIndex
 from samzapy.coordinator.state import CoordinatorState, tombstone
-from samzapy.errors import DataError, MissingTopicError
-from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.grant import ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
+from samzapy.model.startpoint import StartpointIndex
 from samzapy.stream.records import (
     CoordinatorRecord,
     EpochPut,
@@ -45,23 +57,6 @@ from samzapy.stream.records import (
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a partition holds: from `offset_first` up to, not including, `offset_end`."""
-
-    offset_first: int
-    offset_end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionsRead:
-    """Everything of record about positions, read to the end after the earlier owners were done."""
-
-    checkpoints: Mapping[SspKeyBucket, Checkpoint]
-    progress: Mapping[SspKeyBucket, Progress]
-    bounds: Mapping[SystemStreamPartition, Bounds]
-
-
-@dataclass(frozen=True, slots=True)
 class WantedGrant:
     """A task that may be granted now, and to whom."""
 
@@ -70,18 +65,48 @@ class WantedGrant:
 
 
 def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
-    """The tasks of the plan in force that have no owner, or the wrong one, and may have the right one now."""
-    newest = newest_grants(state)
-    blocking = [grant for grant in state.grants_sorted if not is_free(grant, state)]
+    """The tasks of the plan in force that have no owner, or the wrong one, and may have the right one now.
+
+    Between two runs there is none: what a grant is worth depends on the run that it is of.
+    """
+    if state.run is not None and state.run.ended:
+        return ()
+    newest, startpoints = newest_grants(state), StartpointIndex(state.startpoints.values())
+    blocking = GrantIndex(grant for grant in state.grants.values() if not is_free(grant, state))
     owners = _executions_to_grant(state, newest)
+    to_begin = _changelogs_to_begin(state)
     found = []
     for planned in state.plan:
-        if _is_in_force(newest.get(planned.task_name), planned, state):
+        newest_of_task = newest.get(planned.task_name)
+        if _is_in_force(newest_of_task, planned, state, startpoints) or planned.changelog_partition in to_begin:
             continue
         execution_id = owners.get(planned.processor_id)
-        if execution_id is not None and not any(_clashes(grant, planned) for grant in blocking):
+        if execution_id is not None and not blocking.clashes_with(planned):
             found.append(WantedGrant(planned, execution_id))
     return tuple(found)
+
+
+def grants_in_force(state: CoordinatorState) -> Mapping[TaskName, Grant]:
+    """Of the tasks that somebody runs as the plan in force has them, the grants; without those that nobody does."""
+    newest, startpoints = newest_grants(state), StartpointIndex(state.startpoints.values())
+    return {
+        planned.task_name: newest[planned.task_name]
+        for planned in state.plan
+        if _is_in_force(newest.get(planned.task_name), planned, state, startpoints)
+    }
+
+
+def not_at_work(state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+    """The tasks of the plan that are not granted as they are to be, or whose owner has not read that; in the order of
+    their numbers."""
+    in_force = grants_in_force(state)
+
+    def is_at_work(task_name: TaskName) -> bool:
+        grant = in_force.get(task_name)
+        sighting = None if grant is None else seen.last.get(grant.execution_id)
+        return grant is not None and sighting is not None and HeldGrant(task_name, grant.epoch) in sighting.held
+
+    return tuple(planned.task_name for planned in state.plan if not is_at_work(planned.task_name))
 
 
 def newest_grants(state: CoordinatorState) -> Mapping[TaskName, Grant]:
@@ -89,10 +114,14 @@ def newest_grants(state: CoordinatorState) -> Mapping[TaskName, Grant]:
     return {grant.task_name: grant for grant in state.grants_sorted}
 
 
-def owner_of(state: CoordinatorState, task_name: TaskName) -> Grant | None:
-    """The grant under which a living execution runs the task; None while nobody does."""
-    grant = newest_grants(state).get(task_name)
-    return grant if grant is not None and _lives(grant, state) and not grant.released else None
+def owners(state: CoordinatorState) -> Mapping[TaskName, Grant]:
+    """Per task the grant under which a living execution runs it; without those that nobody runs."""
+    return {task_name: grant for task_name, grant in newest_grants(state).items() if is_run(grant, state)}
+
+
+def is_run(newest: Grant, state: CoordinatorState) -> bool:
+    """Whether an execution that lives has the task under its newest grant."""
+    return _lives(newest, state) and not newest.released
 
 
 def is_free(grant: Grant, state: CoordinatorState) -> bool:
@@ -102,31 +131,42 @@ def is_free(grant: Grant, state: CoordinatorState) -> bool:
 
 
 def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The grants that `heartbeat` shows to be let go: taken away by a plan that it has read, and not in its list."""
+    """The grants that `heartbeat` shows to be let go: taken away by what it has read, and not in its list."""
     if not is_expected(state, heartbeat) or heartbeat.stream_offset <= state.generation_offset:
         return ()
+    startpoints = StartpointIndex(state.startpoints.values())
+
+    def has_read(grant: Grant) -> bool:
+        words = startpoints.newer_than(grant)
+        return all(heartbeat.stream_offset > state.startpoint_offsets[word.ssp_kb] for word in words)
+
     return tuple(
         GrantPut(grant=replace(grant, released=True))
         for grant in taken_away(state)
         if grant.execution_id == heartbeat.execution_id
         and HeldGrant(grant.task_name, grant.epoch) not in heartbeat.held
+        and has_read(grant)
     )
 
 
 def taken_away(state: CoordinatorState) -> tuple[Grant, ...]:
     """The grants that living executions are to let go and have not, as far as is recorded."""
+    startpoints = StartpointIndex(state.startpoints.values())
     return tuple(
         grant
         for grant in state.grants_sorted
-        if not grant.released and _lives(grant, state) and _is_taken_away(grant, state)
+        if not grant.released
+        and _lives(grant, state)
+        and (_is_taken_away(grant, state) or startpoints.newer_than(grant))
     )
 
 
 def overdue(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
     """Give up whoever does not let go for too long, as a whole: fencing sets all its tasks free."""
     found: dict[ExecutionId, str] = {}
-    since_of = _since_taken_away(tick, state, seen)
-    for grant in taken_away(state):
+    away = taken_away(state)
+    since_of = _since(away, tick, seen)
+    for grant in away:
         waited_ms = tick.now_ms - since_of[HeldGrant(grant.task_name, grant.epoch)]
         if waited_ms >= tick.release_ms:
             found.setdefault(
@@ -138,47 +178,95 @@ def overdue(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[Coord
 
 def noticed_taken_away(tick: Tick, state: CoordinatorState, seen: Sightings) -> Sightings:
     """`seen`, with what is to be let go and since when."""
-    since_of = _since_taken_away(tick, state, seen)
+    since_of = _since(taken_away(state), tick, seen)
     return seen if since_of == seen.taken_away else replace(seen, taken_away=since_of)
 
 
-def _since_taken_away(tick: Tick, state: CoordinatorState, seen: Sightings) -> Mapping[HeldGrant, int]:
-    held = [HeldGrant(grant.task_name, grant.epoch) for grant in taken_away(state)]
+def _since(away: Iterable[Grant], tick: Tick, seen: Sightings) -> Mapping[HeldGrant, int]:
+    held = [HeldGrant(grant.task_name, grant.epoch) for grant in away]
     return {found: seen.taken_away.get(found, tick.now_ms) for found in held}
 
 
-def grant_task(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Grant a task from the starts that were computed for it, if all is as it was when they were asked for."""
-    wanted = {(found.planned.task_name, found.execution_id): found.planned for found in wanted_grants(state)}
-    planned = wanted.get((command.task_name, command.execution_id))
-    if planned is None or state.generation is None or state.generation.generation != command.generation:
+def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Grant tasks from the starts that were computed for them, where all is as it was when they were asked for."""
+    if state.generation is None or state.generation.generation != command.generation:
         return ()
-    if any(grant.epoch > command.epoch_before and _clashes(grant, planned) for grant in state.grants.values()):
-        return ()  # Somebody had it since the positions were read.
-    assert tuple(start.ssp_kb for start in command.starts) == planned.positions, "starts of another plan"
-    grant = Grant(
-        task_name=planned.task_name,
-        epoch=state.epoch + 1,
-        execution_id=command.execution_id,
-        generation=command.generation,
-        partition_id=planned.partition_id,
-        changelog_partition=planned.changelog_partition,
-        starts=command.starts,
-    )
-    return (
-        EpochPut(epoch=grant.epoch),
-        *_ends_fixed(command, state),
-        *(_loss_accepted(loss) for loss in command.losses),
-        GrantPut(grant=grant),
-        *_superseded(grant, state),
+    wanted = {(found.planned.task_name, found.execution_id): found.planned for found in wanted_grants(state)}
+    # Who had a task, or part of it, since the positions were read; also by one of these grants.
+    since = GrantIndex(grant for grant in state.grants.values() if grant.epoch > command.epoch_before)
+    rewound = StartpointIndex(word for word in state.startpoints.values() if word.epoch > command.epoch_before)
+    standing = _Standing(state)
+    begun, ends_fixed = changelogs_begun(state), set[SystemStreamPartition]()
+    records: list[CoordinatorRecord] = []
+    epoch = state.epoch
+    for found in command.tasks:
+        planned = wanted.get((found.task_name, found.execution_id))
+        if planned is None or since.clashes_with(planned) or any(map(rewound.overlapping, planned.positions)):
+            continue
+        assert tuple(start.ssp_kb for start in found.starts) == planned.positions, "starts of another plan"
+        epoch += 1
+        grant = Grant(
+            task_name=planned.task_name,
+            epoch=epoch,
+            execution_id=found.execution_id,
+            generation=command.generation,
+            partition_id=planned.partition_id,
+            changelog_partition=planned.changelog_partition,
+            starts=found.starts,
+            counts_after=counts_after(state),
+            changelog_starts=_changelog_starts(found, planned, begun),
+            broadcast_parent=found.broadcast_parent,
+            epoch_rewound=found.epoch_rewound,
+        )
+        since.add(grant)
+        ends = [put for put in _ends_fixed(found, state) if put.ssp not in ends_fixed]
+        ends_fixed |= {put.ssp for put in ends}
+        records += [EpochPut(epoch=epoch), *ends, *map(_loss_accepted, found.losses), GrantPut(grant=grant)]
+        records += standing.superseded_by(grant)
+    return tuple(records)
+
+
+def counts_after(state: CoordinatorState) -> int:
+    """The last epoch under which nothing was written that counts; 0 where everything does."""
+    return 0 if state.run is None else state.run.counts_after
+
+
+def changelogs_begun(state: CoordinatorState) -> Mapping[int, Mapping[str, int]]:
+    """By partition and store, from where on changelogs count, as far as that is fixed; none where they count whole."""
+    found: dict[int, dict[str, int]] = {}
+    after = counts_after(state)
+    for grant in state.grants_sorted if after else ():
+        if grant.epoch > after:
+            of_partition = found.setdefault(grant.changelog_partition, {})
+            of_partition.update({start.store: start.offset for start in grant.changelog_starts})
+    return found
+
+
+def _changelogs_to_begin(state: CoordinatorState) -> frozenset[int]:
+    """Partitions of changelogs of which it is not fixed yet where this run's state begins, and cannot be: a virtual
+    task of an earlier run, lost and not fenced, may still write to what its siblings share with it."""
+    after = counts_after(state)
+    begun = changelogs_begun(state) if after else {}
+    return frozenset(
+        grant.changelog_partition
+        for grant in (state.grants.values() if after else ())
+        if grant.epoch <= after and grant.changelog_partition not in begun and not is_free(grant, state)
     )
 
 
-def _ends_fixed(command: StartsResolved, state: CoordinatorState) -> Iterable[InputEndPut]:
+def _changelog_starts(
+    found: TaskStarts, planned: PlannedTaskPut, begun: Mapping[int, Mapping[str, int]]
+) -> tuple[ChangelogStart, ...]:
+    """The first word counts: what stands behind it may be the state of this run."""
+    offsets = dict(found.changelog_ends) | dict(begun.get(planned.changelog_partition, {}))
+    return tuple(ChangelogStart(store=store, offset=offsets[store]) for store in sorted(offsets))
+
+
+def _ends_fixed(found: TaskStarts, state: CoordinatorState) -> Iterable[InputEndPut]:
     """The ends that this run has not fixed yet: the first word counts, for all tasks and whoever is granted them."""
     if state.run is None:
         return
-    for ssp, offset_end in command.ends:
+    for ssp, offset_end in found.ends:
         if input_end(state, ssp) is None:
             yield InputEndPut(ssp=ssp, run_id=state.run.run_id, offset_end=offset_end)
 
@@ -188,87 +276,6 @@ def input_end(state: CoordinatorState, ssp: SystemStreamPartition) -> int | None
     found = state.input_ends.get(ssp)
     return (
         found.offset_end if found is not None and state.run is not None and found.run_id == state.run.run_id else None
-    )
-
-
-def starts_of(
-    planned: PlannedTaskPut,
-    grants: Iterable[Grant],
-    read: PositionsRead,
-    *,
-    offset_default_of: Mapping[SystemStreamPartition, str],
-    accepted_losses: Sequence[AcceptedLoss],
-    epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
-) -> tuple[tuple[BucketStart, ...], tuple[LossUsed, ...]]:
-    """Where each bucket of a task is to begin (the start rule of design section 6, for all earlier owners).
-
-    Args:
-        grants: every grant on the log.
-        offset_default_of: `oldest` or `upcoming` for each SSP of the task, used where it was never granted.
-        accepted_losses: the operator's word for ranges that retention took. One counts only when it begins
-            exactly where the bucket stands and reaches to what the topic still holds: a word given for an
-            earlier loss does not cover a later one.
-        epoch_before_of: for SSPs that each run begins anew: grants up to this epoch are of earlier runs.
-
-    Returns:
-        A start for each SSPKb, and the losses that were used. A start outside what the topic holds, and not
-        accepted, is returned as it is: the container stops that bucket by name.
-    """
-    by_epoch = sorted(grants, key=lambda grant: grant.epoch)
-    starts: list[BucketStart] = []
-    losses: list[LossUsed] = []
-    for ssp_kb in planned.positions:
-        bounds = read.bounds.get(ssp_kb.ssp)
-        if bounds is None:
-            raise MissingTopicError(
-                f"wanted the bounds of input {ssp_kb.ssp} for task {planned.task_name}, found no such partition; "
-                "was its topic deleted?"
-            )
-        counted_after = (epoch_before_of or {}).get(ssp_kb.ssp, 0)
-        offset = _position(ssp_kb, [grant for grant in by_epoch if grant.epoch > counted_after], read)
-        if offset is None:
-            default = offset_default_of[ssp_kb.ssp]
-            offset = bounds.offset_first if default == "oldest" else bounds.offset_end
-        elif offset < bounds.offset_first and _is_accepted(ssp_kb, offset, bounds, accepted_losses):
-            losses.append(LossUsed(ssp_kb, offset, bounds.offset_first))
-            offset = bounds.offset_first
-        starts.append(BucketStart(ssp_kb=ssp_kb, offset_next=offset))
-    return tuple(starts), tuple(losses)
-
-
-def _position(ssp_kb: SspKeyBucket, by_epoch: Sequence[Grant], read: PositionsRead) -> int | None:
-    """How far the bucket was processed; None if it was never granted."""
-    found: int | None = None
-    for grant in by_epoch:
-        for start in grant.starts:
-            if not start.ssp_kb.overlaps(ssp_kb):
-                continue
-            if start.ssp_kb.factor > ssp_kb.factor or start.floors:
-                raise DataError(
-                    f"wanted grants of factor {ssp_kb.factor} or less for {ssp_kb}, found {start.ssp_kb} (epoch "
-                    f"{grant.epoch}); this release cannot join key buckets: upgrade this process"
-                )
-            # A later grant began where the earlier ones had come to, so the newest one decides.
-            found = reached(grant, start, read)
-    return found
-
-
-def reached(grant: Grant, start: BucketStart, read: PositionsRead) -> int:
-    """How far a bucket came under `grant`; what was written under other epochs does not count."""
-    written = (read.checkpoints.get(start.ssp_kb), read.progress.get(start.ssp_kb))
-    return max(
-        start.offset_next,
-        *(found.offset_next for found in written if found is not None and found.epoch == grant.epoch),
-        0,
-    )
-
-
-def _is_accepted(ssp_kb: SspKeyBucket, offset: int, bounds: Bounds, accepted_losses: Sequence[AcceptedLoss]) -> bool:
-    return any(
-        SspKeyBucket.parse(loss.ssp_kb) == ssp_kb
-        and loss.offset_from == offset
-        and loss.offset_to >= bounds.offset_first
-        for loss in accepted_losses
     )
 
 
@@ -285,13 +292,16 @@ def _executions_to_grant(
     return {container.processor_id: container.execution_id for container in reversed(ordered)}
 
 
-def _is_in_force(grant: Grant | None, planned: PlannedTaskPut, state: CoordinatorState) -> bool:
+def _is_in_force(
+    grant: Grant | None, planned: PlannedTaskPut, state: CoordinatorState, startpoints: StartpointIndex
+) -> bool:
     return (
         grant is not None
         and not grant.released
         and _lives(grant, state)
         and state.containers[grant.execution_id].processor_id == planned.processor_id
         and _buckets(grant) == frozenset(planned.positions)
+        and not startpoints.newer_than(grant)
     )
 
 
@@ -314,31 +324,50 @@ def _lives(grant: Grant, state: CoordinatorState) -> bool:
     return container is not None and container.phase in LIVING
 
 
-def _clashes(grant: Grant, planned: PlannedTaskPut) -> bool:
-    return grant.task_name == planned.task_name or any(
-        start.ssp_kb.overlaps(ssp_kb) for start in grant.starts for ssp_kb in planned.ssp_kbs
-    )
+class _Standing:
+    """The grants that stand on the log while new ones are added, and which of them these make superfluous."""
+
+    def __init__(self, state: CoordinatorState) -> None:
+        self._grants = GrantIndex(state.grants.values())
+        self._removed: set[int] = set()
+
+    def superseded_by(self, newer: Grant) -> Sequence[Removed]:
+        """Tombstones of the grants that are covered by newer ones, now that `newer` is among them."""
+        older = {grant.epoch: grant for start in newer.starts for _, grant in self._grants.overlapping(start.ssp_kb)}
+        self._grants.add(newer)
+        covered = [older[epoch] for epoch in sorted(older.keys() - self._removed) if self._is_covered(older[epoch])]
+        self._removed |= {grant.epoch for grant in covered}
+        return [tombstone(GrantPut(grant=grant)) for grant in covered]
+
+    def _is_covered(self, grant: Grant) -> bool:
+        """Whether grants behind `grant` give all that it gave. One that was removed is itself covered by later ones."""
+        own = [start.ssp_kb for start in grant.starts if not start.ssp_kb.reader]
+        if not all(self._is_given_anew(ssp_kb, grant.epoch) for ssp_kb in own):
+            return False
+        # Whoever has its buckets now took over its positions in broadcast inputs too, if it still reads those.
+        return all(
+            self._is_given_anew(start.ssp_kb, grant.epoch)
+            or (own and all(self._is_given_anew(ssp_kb, grant.epoch, start.ssp_kb.ssp) for ssp_kb in own))
+            for start in grant.starts
+            if start.ssp_kb.reader
+        )
+
+    def _is_given_anew(
+        self, wanted: SspKeyBucket, epoch: int, with_broadcast: SystemStreamPartition | None = None
+    ) -> bool:
+        """Whether grants behind `epoch` give all of `wanted`, to tasks that read `with_broadcast`."""
+        return is_covered(
+            (wanted.bucket, wanted.factor),
+            (
+                (start.ssp_kb.bucket, start.ssp_kb.factor)
+                for start, grant in self._grants.overlapping(wanted)
+                if grant.epoch > epoch and (with_broadcast is None or _reads(grant, with_broadcast))
+            ),
+        )
 
 
-def _superseded(newer: Grant, state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of the grants that are covered by newer ones, now that `newer` is among them."""
-    grants = [*state.grants_sorted, newer]
-    found = []
-    for index, grant in enumerate(grants[:-1]):
-        overlapping = any(start.ssp_kb.overlaps(ssp_kb) for start in grant.starts for ssp_kb in _buckets(newer))
-        having = [start.ssp_kb for later in grants[index + 1 :] for start in later.starts]
-        if overlapping and all(_is_covered(start.ssp_kb, having) for start in grant.starts):
-            found.append(tombstone(GrantPut(grant=grant)))
-    return tuple(found)
-
-
-def _is_covered(wanted: SspKeyBucket, having: Sequence[SspKeyBucket]) -> bool:
-    same = [ssp_kb for ssp_kb in having if (ssp_kb.ssp, ssp_kb.reader) == (wanted.ssp, wanted.reader)]
-    finest = max((wanted.factor, *(ssp_kb.factor for ssp_kb in same)))
-    return all(
-        any(bucket % ssp_kb.factor == ssp_kb.bucket for ssp_kb in same)
-        for bucket in range(wanted.bucket, finest, wanted.factor)
-    )
+def _reads(grant: Grant, broadcast: SystemStreamPartition) -> bool:
+    return any(start.ssp_kb.ssp == broadcast and start.ssp_kb.reader for start in grant.starts)
 
 
 def _buckets(grant: Grant) -> frozenset[SspKeyBucket]:

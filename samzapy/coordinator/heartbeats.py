@@ -8,25 +8,35 @@ say more than this release understands):
  "bootId": "…", "pid": 4711,
  "processStartedMs": 123456, "slotCount": 2, "formatLevel": 1, "state": "RUNNING", "streamOffset": 42,
  "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}], "reason": "",
- "figures": {"recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
-             "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}}}
+ "restart": 2,
+ "figures": {"atMs": 1234, "recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
+             "recoveries": 0, "batchNs": 1, "inputNs": 1, "keyhashNs": 0, "offsetsRead": 1, "skipped": 0,
+             "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 1}},
+             "tasks": {"SystemStreamPartition_kafka.orders.3": {"recordsIn": 1, "busyNs": 1}},
+             "otherTasks": {"count": 0}}}
 ```
 
-`state` is STARTED, RUNNING or STOPPED; `faultDomain`, `reason` and `figures`, and everything in `figures`, may be
-left out.
+`state` is STARTED, RUNNING or STOPPED; `faultDomain`, `reason`, `restart` (the newest order to restart that the query
+which runs knows) and `figures`, and everything in `figures`, may be left out (what is told of a task is in
+`model.figures`). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this
+execution was started; `finished` (default false); and `comesBack` (default true: the processor's id is configured, or
+kept).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Final
 
+from samzapy.config import AcceptedLoss, accepted_loss
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position
+from samzapy.errors import ConfigError
 from samzapy.model.container import ContainerPhase
+from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.strict_json import parse_json
 
 # Part of transactional ids and keys, so no slash and nothing that needs escaping.
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -62,30 +72,18 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         reason=_reason(found),
         figures=_figures(_object(found.get("figures", {}), "figures")),
         finished=found.get("finished") is True,
+        accepted_losses=_accepted_losses(found),
+        comes_back=found.get("comesBack") is not False,
+        restart=_count(found, "restart"),
         received_ms=received_ms,
     )
 
 
 def _json(body: bytes) -> object:
     try:
-        found: object = json.loads(
-            body.decode(), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant
-        )
-    except (ValueError, RecursionError) as error:
-        # RecursionError: brackets nested thousands deep. ValueError includes bad UTF-8 and numbers too long.
+        return parse_json(body)
+    except ValueError as error:
         raise ValueError(f"wanted a heartbeat as JSON, found {str(error) or 'something else'}") from None
-    return found
-
-
-def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key that stands twice in one object")
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"the number {name}")
 
 
 def _object(value: object, what: str) -> Mapping[str, object]:
@@ -134,6 +132,18 @@ def _reason(found: Mapping[str, object]) -> str:
     return value[:REASON_LENGTH_MAX].encode(errors="replace").decode()
 
 
+def _accepted_losses(found: Mapping[str, object]) -> tuple[AcceptedLoss, ...]:
+    items = _list(found, "acceptedLosses") if "acceptedLosses" in found else []
+    texts = [_text({"each of acceptedLosses": item}, "each of acceptedLosses", _NAME) for item in items]
+    try:
+        losses = tuple(accepted_loss(text) for text in texts)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    for loss in losses:
+        _ssp_kb(loss.ssp_kb)
+    return losses
+
+
 def _held(item: object) -> HeldGrant:
     found = _object(item, "each of held")
     return HeldGrant(TaskName(_text(found, "task", _NAME)), _number(found, "epoch"))
@@ -141,19 +151,44 @@ def _held(item: object) -> HeldGrant:
 
 def _figures(found: Mapping[str, object]) -> Figures:
     positions = _object(found.get("positions", {}), "figures.positions")
+    tasks = _object(found.get("tasks", {}), "figures.tasks")
+    others = _object(found.get("otherTasks", {}), "figures.otherTasks")
     return Figures(
+        at_ms=_count(found, "atMs"),
         records_in=_count(found, "recordsIn"),
         records_out=_count(found, "recordsOut"),
         dead_letters=_count(found, "deadLetters"),
         commits=_count(found, "commits"),
         batches=_count(found, "batches"),
-        positions={SspKeyBucket.parse(name): _position(value) for name, value in positions.items()},
+        recoveries=_count(found, "recoveries"),
+        batch_ns=_count(found, "batchNs"),
+        input_ns=_count(found, "inputNs"),
+        keyhash_ns=_count(found, "keyhashNs"),
+        offsets_read=_count(found, "offsetsRead"),
+        skipped=_count(found, "skipped"),
+        positions={_ssp_kb(name): _position(value) for name, value in positions.items()},
+        tasks={
+            TaskName(_text({"each of figures.tasks": name}, "each of figures.tasks", _NAME)): TaskFigures.from_json(
+                _object(value, "each of figures.tasks")
+            )
+            for name, value in tasks.items()
+        },
+        other_tasks=TaskFigures.from_json(others),
+        other_task_count=_count(others, "count"),
     )
+
+
+def _ssp_kb(text: str) -> SspKeyBucket:
+    try:
+        return SspKeyBucket.parse(text)
+    except ValueError:
+        # Its message has the whole text, and that may be as long as a body.
+        raise _wrong("an SSP", "the text of one (kafka.orders.3:0/1)", text) from None
 
 
 def _position(value: object) -> Position:
     found = _object(value, "each of figures.positions")
-    return Position(_number(found, "offsetNext"), _number(found, "offsetEnd"))
+    return Position(_number(found, "offsetNext"), _number(found, "offsetEnd"), _count(found, "recordsIn"))
 
 
 def _wrong(what: str, wanted: str, value: object) -> ValueError:

@@ -20,10 +20,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from samzapy.config import AcceptedLoss
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Figures, Heartbeat, HeldGrant, Tick
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.ssp import SystemStream
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
 
 
@@ -58,6 +60,8 @@ class Sighting:
     held: frozenset[HeldGrant]
     figures: Figures
     finished: bool = False
+    accepted_losses: tuple[AcceptedLoss, ...] = ()
+    restart: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +73,14 @@ class Sightings:
         last: of each living execution that was heard of in this term.
         at_odds: since when a processor is there and not planned for, or planned for and not there.
         taken_away: since when a grant is to be let go that is not.
+        unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
     """
 
     term_began_ms: int = 0
     last: Mapping[ExecutionId, Sighting] = field(default_factory=dict)
     at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
     taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
+    unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
 
 
 def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:
@@ -87,6 +93,8 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         held=heartbeat.held,
         figures=heartbeat.figures,
         finished=heartbeat.finished,
+        accepted_losses=heartbeat.accepted_losses,
+        restart=heartbeat.restart,
     )
     living = {found: seen.last[found] for found in seen.last if is_alive(state, found)}
     return replace(seen, last=living | {heartbeat.execution_id: sighting})
@@ -107,7 +115,7 @@ def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
     return (
         container is not None
         and container.phase in LIVING
-        and replace(_container(heartbeat), phase=container.phase, reason=container.reason) == container
+        and _container(heartbeat, phase=container.phase, reason=container.reason) == container
     )
 
 
@@ -130,7 +138,7 @@ def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
 def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """What a heartbeat tells the log that it does not say yet."""
     if may_register(state, heartbeat):
-        registered = _container(heartbeat)
+        registered = _container(heartbeat, phase=heartbeat.state)
         return (ContainerPut(container=registered), *_locality(registered, heartbeat, state))
     if not is_expected(state, heartbeat):
         return ()
@@ -216,7 +224,7 @@ def _task_localities(
     return tuple(found)
 
 
-def _container(heartbeat: Heartbeat) -> Container:
+def _container(heartbeat: Heartbeat, *, phase: ContainerPhase, reason: str = "") -> Container:
     return Container(
         execution_id=heartbeat.execution_id,
         processor_id=heartbeat.processor_id,
@@ -225,6 +233,8 @@ def _container(heartbeat: Heartbeat) -> Container:
         pid=heartbeat.pid,
         process_started_ms=heartbeat.process_started_ms,
         slot_count=heartbeat.slot_count,
-        phase=heartbeat.state,
+        phase=phase,
+        reason=reason,
         format_level=heartbeat.format_level,
+        comes_back=heartbeat.comes_back,
     )

@@ -7,8 +7,8 @@ differ, somebody joined or left:
   one after the other are planned for together and those that work pause once. The window does not move with
   each new arrival: a processor that comes and goes for ever cannot keep the others waiting for ever.
 - Who is gone, drained or lost, keeps its tasks for `job.processor.grace.ms`, because what comes back under its
-  id has its state at hand. Then the others take over. Nothing is planned while nobody is there: the last plan stays
-  as it is, and who comes back first finds its tasks.
+  id has its state at hand. Then the others take over; at once, if the id was made for that one process. Nothing is
+  planned while nobody is there: the last plan stays as it is, and who comes back first finds its tasks.
 - While no member is there, a plan is made at once for those who are: nobody works whom it could disturb, and who
   is the only one should not wait for others that may never come.
 
@@ -21,7 +21,10 @@ so a failover, a container that restarts, a change of the plan and a power cut a
 checkpoints and locality of a streaming job know nothing of runs and go on.
 
 A job all of whose inputs have an end (`samza.offset.end`) finishes: when every task is held by a container that has
-read what it holds to its end, the run is *finished*, and containers that read that stop by themselves.
+read what it holds to its end, the run is *finished*, and containers that read that stop by themselves. Its next run is
+*fresh*: it begins with nothing that earlier ones left (ADR 0009). What they recorded of places goes with the record
+of the run, and their plan keeps nobody's tasks waiting; positions and state are left out by each grant
+(`coordinator.grants`).
 """
 
 from __future__ import annotations
@@ -29,13 +32,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import HeldGrant, ReviewMembers
 from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
 from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.model.job import ProcessorId
-from samzapy.stream.records import ContainerPut, CoordinatorRecord, Removed, RunPut
+from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, Removed, RunPut, TaskLocalityPut
 
 
 def review_members(
@@ -44,18 +48,19 @@ def review_members(
     """The run that begins and the plan that is due; and what led to them, for the audit."""
     if _is_finished(state, seen):
         assert state.run is not None, "only a run can be finished"
-        return (replace(state.run, finished=True),), "all inputs were read to their ends"
-    run = _begin_run(command, state)
+        return (replace(state.run, finished=True), *_forgotten(state)), "all inputs were read to their ends"
+    begins_afresh = _begins_run(state) and parse_recorded(state.config).is_bounded_job
+    run = _run_begun(command, state, is_fresh=begins_afresh) if _begins_run(state) else ()
     state = evolve(state, uncommitted(run))
-    members = _members_due(command, state, seen)
+    members = _members_due(command, state, seen, is_anybody_missed=not begins_afresh)
     if members is None:
         forgotten = _forgotten(state)
         return (*run, *forgotten), f"run {command.run_id_next}" if run else "succeeded by others"
-    before = () if state.generation is None else state.generation.processor_ids
+    planned_for = () if state.generation is None else state.generation.processor_ids
     plan = replan(state, members, command.groupers)
     # On what the plan leaves: said again, the same review must find nothing to do (law L2).
     forgotten = _forgotten(evolve(state, uncommitted(plan)))
-    return (*run, *plan, *forgotten), _change_text(before, members)
+    return (*run, *plan, *forgotten), _change_text(planned_for, members)
 
 
 def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Sightings:
@@ -90,17 +95,41 @@ def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:
     return True
 
 
-def _begin_run(command: ReviewMembers, state: CoordinatorState) -> tuple[RunPut, ...]:
-    begins = bool(state.config) if state.run is None else state.run.ended and bool(living_processors(state))
-    return (RunPut(run_id=command.run_id_next, ended=False, epoch_before=state.epoch),) if begins else ()
+def _begins_run(state: CoordinatorState) -> bool:
+    return bool(state.config) if state.run is None else state.run.ended and bool(living_processors(state))
+
+
+def _run_begun(command: ReviewMembers, state: CoordinatorState, *, is_fresh: bool) -> tuple[RunPut | Removed, ...]:
+    inherited = 0 if state.run is None else state.run.counts_after
+    run = RunPut(
+        run_id=command.run_id_next,
+        ended=False,
+        epoch_before=state.epoch,
+        counts_after=state.epoch if is_fresh else inherited,
+    )
+    # The places go first: torn behind them it is all done again, but a run that has begun does not begin once more.
+    return (*_places(state), run) if is_fresh else (run,)
+
+
+def _places(state: CoordinatorState) -> tuple[Removed, ...]:
+    """Tombstones of all that is recorded of where processors and tasks were."""
+    return (
+        *(tombstone(LocalityPut(locality=state.localities[found])) for found in sorted(state.localities)),
+        *(
+            tombstone(TaskLocalityPut(locality=state.task_localities[found]))
+            for found in sorted(state.task_localities)
+        ),
+    )
 
 
 def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of executions that nothing is known for any more, so that their number does not grow for ever.
+    """Tombstones of executions, and of the places of tasks, that nothing is known for any more, so that their number
+    does not grow for ever.
 
-    One is kept while it lives or is to be fenced, while a grant names it (starts are computed from that), and while
-    it is the last word on a member of the plan, or on the job. Should a forgotten one be heard of after all, it is
-    refused for what it holds, or is a new execution like any other.
+    An execution is kept while it lives or is to be fenced, while a grant names it (starts are computed from that), and
+    while it is the last word on a member of the plan, or on the job. Should a forgotten one be heard of after all, it
+    is refused for what it holds, or is a new execution like any other. A task that was divided, or became part of
+    another one, is remembered by its grant until those that have its keys are granted.
     """
     living = living_processors(state)
     if not living:
@@ -108,30 +137,54 @@ def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
     granted = {grant.execution_id for grant in state.grants.values()}
     members = frozenset(() if state.generation is None else state.generation.processor_ids)
     needed = members - living
-    return tuple(
-        tombstone(ContainerPut(container=found))
-        for found in state.containers_sorted
-        if found.is_gone and found.execution_id not in granted and found.processor_id not in needed
+    known = {grant.task_name for grant in state.grants.values()}
+    in_force = 0 if state.generation is None else state.generation.generation
+    return (
+        *(
+            tombstone(ContainerPut(container=found))
+            for found in state.containers_sorted
+            if found.is_gone and found.execution_id not in granted and found.processor_id not in needed
+        ),
+        *(
+            tombstone(TaskLocalityPut(locality=state.task_localities[name]))
+            for name in sorted(state.task_localities.keys() - known)
+            if (in_force, name) not in state.planned_tasks
+        ),
     )
 
 
-def _members_due(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> tuple[ProcessorId, ...] | None:
-    """For whom to plan now; None while the plan in force stays."""
+def _members_due(
+    command: ReviewMembers, state: CoordinatorState, seen: Sightings, *, is_anybody_missed: bool
+) -> tuple[ProcessorId, ...] | None:
+    """For whom to plan now; None while the plan in force stays.
+
+    Args:
+        is_anybody_missed: whether the members of the plan have something to come back for.
+    """
     living = living_processors(state)
-    if state.run is None or not living:
+    # In a run that is finished there is nothing left to do for who joins; it stops, as the others do.
+    if state.run is None or state.run.finished or not living:
         return None
     planned = frozenset(() if state.generation is None else state.generation.processor_ids)
-    if not planned & living:
+    if not planned & living or (planned != living and not is_anybody_missed):
         return sorted_processors(living)
     at_odds = _at_odds(command, state, seen)
 
     def are_due(processors: Iterable[ProcessorId], wait_ms: int) -> frozenset[ProcessorId]:
         return frozenset(found for found in processors if command.now_ms - at_odds[found] >= wait_ms)
 
-    left = are_due(planned - living, command.grace_ms)
+    left = are_due(planned - living, command.grace_ms) | (planned - living - _who_may_come_back(state))
     if not left and not are_due(living - planned, command.debounce_ms):
         return None
     return sorted_processors((planned - left) | living)
+
+
+def _who_may_come_back(state: CoordinatorState) -> frozenset[ProcessorId]:
+    """All but those of whom the last execution said that no other has its processor's id. That is remembered of a
+    member of the plan while it is gone (`_forgotten`)."""
+    planned = () if state.generation is None else state.generation.processor_ids
+    never = {container.processor_id for container in state.containers.values() if not container.comes_back}
+    return frozenset(planned) - never
 
 
 def _at_odds(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Mapping[ProcessorId, int]:

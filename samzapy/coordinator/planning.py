@@ -61,6 +61,7 @@ def plan_of(
         locality=locality_of(state),
         groupers=groupers,
         keeps_state=keeps_state(before or state),
+        factor=factor_of(state),
     )
     _refuse_small_changelogs(plan, config, state)
     return plan
@@ -93,6 +94,11 @@ def _refuse_small_changelogs(plan: JobModel, config: JobConfig, state: Coordinat
             )
 
 
+def factor_of(state: CoordinatorState) -> int:
+    """Key buckets per input partition that the job is to have; a plan of before may still be in force."""
+    return 1 if state.factor is None else state.factor.factor
+
+
 def keeps_state(state: CoordinatorState) -> bool:
     """Whether there was ever a store. One that was taken out of the configuration has its changelog still, and
     might come back: its entries must not be in another task by then."""
@@ -106,10 +112,10 @@ def _records(
     plan: JobModel, processor_ids: tuple[ProcessorId, ...], state: CoordinatorState
 ) -> Iterable[CoordinatorRecord]:
     in_force, scheme = state.generation, parse_recorded(state.config).grouping
-    wanted = planned_tasks(plan)
+    wanted, factor = planned_tasks(plan), factor_of(state)
     if (
         in_force is not None
-        and (in_force.scheme, in_force.processor_ids) == (scheme, processor_ids)
+        and (in_force.scheme, in_force.factor, in_force.processor_ids) == (scheme, factor, processor_ids)
         and wanted == tuple(replace(planned, generation=plan.generation) for planned in state.plan)
     ):
         return
@@ -120,7 +126,7 @@ def _records(
     yield from wanted
     yield GenerationPut(
         generation=plan.generation,
-        factor=1,
+        factor=factor,
         task_count=len(plan.tasks),
         scheme=scheme,
         processor_ids=processor_ids,

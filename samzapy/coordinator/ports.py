@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from samzapy.coordinator.commands import Command
-from samzapy.coordinator.grants import PositionsRead
+from samzapy.coordinator.commands import Command, Landmarks
+from samzapy.coordinator.starts import ChangelogPlace, PositionsRead
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.stream.log import Write
 
 
 class Clock(Protocol):
-    """Monotonic time decides; wall time is only shown."""
+    """Monotonic time decides; wall time, and how many nanoseconds something took, are only shown."""
 
     def monotonic_ms(self) -> int: ...
+
+    def monotonic_ns(self) -> int: ...
 
     def wall_ms(self) -> int: ...
 
@@ -41,14 +44,54 @@ class Fencing(Protocol):
 class Positions(Protocol):
     """What is of record about positions."""
 
-    def read(self, ssps: Sequence[SystemStreamPartition]) -> PositionsRead:
+    def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
         """Checkpoints and progress, the checkpoint topic read to the end (design section 2); bounds of `ssps`.
 
-        An SSP that does not exist is left out of `bounds`.
+        An SSP that does not exist is left out of `bounds`. `changelogs`: of which partitions the ends are wanted.
 
         Raises:
             TemporaryError, DeadlineError: not now; it is asked for again.
             CorruptRecordError: a position of record cannot be read.
+        """
+        ...
+
+    def landmarks(
+        self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
+    ) -> Mapping[SystemStreamPartition, Landmarks]:
+        """Where each of `ssps` begins and ends, and where its records of `timestamp_ms` and later do.
+
+        Raises:
+            TemporaryError, DeadlineError: not now; it is asked for again.
+        """
+        ...
+
+    def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:
+        """The ends of `ssps`, with what is not committed yet.
+
+        Raises:
+            TemporaryError, DeadlineError: not now; it is asked for again.
+        """
+        ...
+
+
+class PlacementWriter(Protocol):
+    """Writes responses and tombstones to the placement topic, in transactions of their own."""
+
+    def own(self) -> bool:
+        """Take the right to write there, which fences whoever had it; False when it is held already.
+
+        Who took it looks at its own stream before it writes, as whoever initialises an id does.
+
+        Raises:
+            TemporaryError, ConfigError: not now.
+        """
+        ...
+
+    def write(self, writes: Sequence[Write]) -> int:
+        """Append all of `writes`; returns the offset after the last of them.
+
+        Raises:
+            FencedError, ProducerError: some may stand there, or none. The right is lost: `own` comes first again.
         """
         ...
 

@@ -27,6 +27,9 @@ class Replayed:
 
 NOTHING: Final = Replayed(state=INITIAL)
 
+BATCH_RECORDS = 20_000
+"""Folded at once: large, because each batch copies the tables; bounded, so that a long stream is not held in memory."""
+
 
 def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHING) -> Replayed:
     """`before` with `records` folded in.
@@ -35,7 +38,7 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
         UnknownSchemaError: a newer release wrote one of them.
         CorruptRecordError: one of them is no record of a coordinator.
     """
-    seq_next = before.seq_next
+    state, seq_next = before.state, before.seq_next
     batch: list[Committed] = []
     for found in records:
         record = decode(found, topic=topic)
@@ -49,7 +52,10 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
         headers = parse_headers(found.headers)
         if headers is not None:
             seq_next = max(seq_next, headers.seq + 1)
-    return Replayed(state=evolve(before.state, batch), seq_next=seq_next)
+        if len(batch) == BATCH_RECORDS:
+            state = evolve(state, batch)
+            batch.clear()
+    return Replayed(state=evolve(state, batch), seq_next=seq_next)
 
 
 def check_whole(state: CoordinatorState, topic: str) -> None:

@@ -19,29 +19,49 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.config import JobConfig
-from samzapy.coordinator.actions import Action, FenceExecution, ResolveStarts, actions
+from samzapy.config import AcceptedLoss, JobConfig, differences
+from samzapy.coordinator.actions import (
+    Answer,
+    FenceExecution,
+    HandOver,
+    ReadEnds,
+    ReadLandmarks,
+    ResolveStarts,
+    WriteResponse,
+    answers,
+    hand_overs,
+)
 from samzapy.coordinator.commands import (
+    CollectRequests,
     Command,
     ContainerGone,
+    EndsRead,
     ExecutionFenced,
+    LandmarksRead,
+    MessagesRemoved,
+    RequestsRead,
+    ResponsesWritten,
+    ReviewInputs,
     ReviewMembers,
+    ReviewRequests,
     StartsResolved,
     StartTerm,
     SubmitJob,
+    TaskStarts,
     Tick,
     TopicsLooked,
 )
 from samzapy.coordinator.decide import Decision, decide, observe
-from samzapy.coordinator.grants import PositionsRead, input_end, starts_of
+from samzapy.coordinator.grants import changelogs_begun, counts_after, input_end
 from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.ports import Clock, CommandSource, Fencing, Positions, Processes
+from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes
 from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
+from samzapy.coordinator.requests import removal_of, response_of
+from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
-from samzapy.coordinator.submission import differing_keys
 from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
     ConfigError,
@@ -53,20 +73,28 @@ from samzapy.errors import (
     SamzapyError,
     TemporaryError,
 )
-from samzapy.model.finding import Finding
+from samzapy.model.finding import Finding, unreadable_request
 from samzapy.model.ssp import SystemStreamPartition
-from samzapy.model.topics import coordinator_topic
+from samzapy.model.startpoint import StartpointIndex
+from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.stream.audit import event_name
 from samzapy.stream.codec import encode, headers, schema_records
 from samzapy.stream.log import CompactedLog, Write
-from samzapy.stream.records import CoordinatorRecord, PlannedTaskPut, TermPut
+from samzapy.stream.records import CoordinatorRecord, GenerationPut, PlannedTaskPut, TermPut
 
 _LOG = logging.getLogger(__name__)
 
 LOOK_ROUND_MS = 1000
 """Longest time between two looks at the log's tail and at this host's processes (a quarter of a lease where that
 is shorter, so that answers do not stop), and the time before a failed action is repeated."""
+
+ANSWERS_MAX = 500
+"""Requests answered, or removed, in one transaction on the placement topic."""
+
+UNREADABLE_SHOWN_MAX = 20
+UNREADABLE_SHOWN_MS = 60 * 60 * 1000
+"""So many messages that could not be read are shown, for so long; all are still to be found on the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +110,14 @@ class CoordinatorIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """What the last work of a kind took; None: there was none in this process."""
+
+    job_model_generation_ns: int | None = None
+    checkpoint_compute_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """What a coordinator can be asked about, as of one moment.
 
@@ -92,6 +128,7 @@ class Snapshot:
             stopped for a minute does not know what it missed.
         trouble: what the last attempt at an action failed with, empty when all is well.
         findings: about the job's topics, as they were looked at last in this term.
+        timings: for metrics.
     """
 
     job: str
@@ -100,6 +137,7 @@ class Snapshot:
     verified_ms: int | None
     trouble: str
     findings: tuple[Finding, ...] = ()
+    timings: Timings = Timings()
 
     def may_answer(self, now_ms: int, limit_ms: int) -> bool:
         """Whether this is the leader's answer, and fresh enough to be given."""
@@ -130,6 +168,7 @@ class CoordinatorService:
         fencing: Fencing,
         positions: Positions,
         processes: Processes,
+        placement: PlacementWriter,
     ) -> None:
         self._log = log
         self._config = config
@@ -139,6 +178,7 @@ class CoordinatorService:
         self._fencing = fencing
         self._positions = positions
         self._processes = processes
+        self._placement = placement
         self._topic = coordinator_topic(config.job)
         self._known = NOTHING
         self._seen = Sightings()
@@ -147,10 +187,17 @@ class CoordinatorService:
         self._verified_ms: int | None = None
         self._look_next_ms = 0
         self._act_next_ms = 0
+        self._collect_next_ms = 0
+        self._review_inputs_next_ms = 0
+        self._answer_next_ms = 0
+        self._must_look_before_answering = False
         self._trouble = ""
+        self._answer_trouble = ""
         self._findings: tuple[Finding, ...] = ()
+        self._unreadable: tuple[tuple[int, Finding], ...] = ()
         self._groupers = NO_GROUPERS
         self._waiting: tuple[SubmitJob, ...] = ()
+        self._timings = Timings()
         self._snapshot = self._publish()
 
     @property
@@ -183,7 +230,8 @@ class CoordinatorService:
         self._verified_ms = began_ms
         # Silence counts from here: before its own term record it could not have heard anybody.
         self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
-        self._look_next_ms = self._act_next_ms = 0
+        self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
+        self._review_inputs_next_ms = 0
         self._snapshot = self._publish()
 
     def submit(self, command: SubmitJob) -> None:
@@ -226,7 +274,7 @@ class CoordinatorService:
         taken = self._commands.take(timeout_ms)
         tick, review = self._time_went_by()
         # Who has just been given up no longer stands in the way of what was handed in.
-        self._settle((*taken, *gone, tick, *self._waiting, review))
+        self._settle((*taken, *gone, tick, *self._waiting, review, *self._inputs_go_on(), *self._requests_go_on()))
         self._waiting = tuple(found for command in self._waiting for found in self._waiting_still(command))
 
     def _time_went_by(self) -> tuple[Tick, ReviewMembers]:
@@ -242,8 +290,30 @@ class CoordinatorService:
             ),
         )
 
+    def _inputs_go_on(self) -> tuple[ReviewInputs, ...]:
+        now_ms, config = self._clock.monotonic_ms(), self._config
+        if now_ms < self._review_inputs_next_ms or self._waiting:
+            return ()
+        self._review_inputs_next_ms = now_ms + LOOK_ROUND_MS
+        return (ReviewInputs(now_ms=now_ms, settle_ms=config.expansion_settle_ms, groupers=self._groupers),)
+
+    def _requests_go_on(self) -> tuple[Command, ...]:
+        now_ms, config = self._clock.monotonic_ms(), self._config
+        review = ReviewRequests(
+            now_ms=self._clock.wall_ms(), expiry_ms=config.placement_expiry_ms, groupers=self._groupers
+        )
+        if now_ms < self._collect_next_ms:
+            return (review,)
+        self._collect_next_ms = now_ms + LOOK_ROUND_MS
+        collect = CollectRequests(
+            now_ms=self._clock.wall_ms(),
+            retention_ms=config.placement_retention_ms,
+            memory_max=config.placement_uuids_max,
+        )
+        return review, collect
+
     def _waiting_still(self, command: SubmitJob) -> tuple[SubmitJob, ...]:
-        return (command,) if differing_keys(self._known.state, command.config) else ()
+        return (command,) if differences(command.config, self._known.state.config) else ()
 
     def _settle(self, commands: Sequence[Command]) -> None:
         try:
@@ -260,7 +330,13 @@ class CoordinatorService:
         records: list[CoordinatorRecord] = []
         writes: list[Write] = []
         for command in commands:
+            begun_ns = self._clock.monotonic_ns()
             decision = decide(command, state, seen)
+            if any(isinstance(record, GenerationPut) for record in decision.records):
+                took_ns = self._clock.monotonic_ns() - begun_ns
+                self._timings = replace(self._timings, job_model_generation_ns=took_ns)
+            if isinstance(command, RequestsRead):
+                self._note_unreadable(command, state)
             records.extend(decision.records)
             writes.extend(self._writes(decision, state, self._term, self._known.seq_next + len(writes)))
             # Later commands of the batch are decided on what the earlier ones will have changed.
@@ -323,6 +399,7 @@ class CoordinatorService:
         self._verified_ms = None
         self._seen = Sightings()
         self._findings = ()
+        self._unreadable = ()
         self._snapshot = self._publish()
 
     def _refuse_if_another_leads(self) -> None:
@@ -385,19 +462,73 @@ class CoordinatorService:
 
     def _act(self) -> None:
         """Perform what the state asks for until it asks for nothing new; what fails is asked for again later."""
+        self._fence_and_resolve()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Write responses and tombstones; nobody's tasks wait for them."""
+        if self._clock.monotonic_ms() < self._answer_next_ms:
+            return
+        self._answer_trouble = ""
+        asked: set[Answer] = set()
+        while wanted := [found for found in answers(self._known.state) if found not in asked]:
+            batch = wanted[:ANSWERS_MAX]
+            asked.update(batch)
+            try:
+                written = self._written(batch)
+            except (TemporaryError, DeadlineError, ConfigError) as error:
+                self._answer_trouble = f"requests are not answered: {error}"
+                self._answer_next_ms = self._clock.monotonic_ms() + LOOK_ROUND_MS
+                self._snapshot = self._publish()
+                return
+            self._append_decisions(written)
+
+    def _written(self, wanted: Sequence[Answer]) -> Sequence[Command]:
+        state = self._known.state
+        if self._placement.own():
+            self._must_look_before_answering = True
+        if self._must_look_before_answering:
+            # Who took the right from a newer leader must not use it.
+            self._look_at_tail()
+            self._must_look_before_answering = False
+        answered, removed = [], []
+        writes: list[Write] = []
+        for action in wanted:
+            if isinstance(action, WriteResponse):
+                writes.append(response_of(state.requests[action.uuid]))
+                answered.append((action.uuid, action.status_code))
+            else:
+                writes.extend(removal_of(state.request_memory[action.uuid]))
+                removed.append(action.uuid)
+        try:
+            offset_next = self._placement.write(writes)
+        except (FencedError, ProducerError) as error:
+            # Not the coordinator stream's: the term goes on, and it is written once more.
+            raise TemporaryError(str(error)) from error
+        return ResponsesWritten(tuple(answered)), MessagesRemoved(tuple(removed), offset_next)
+
+    def _fence_and_resolve(self) -> None:
         if self._clock.monotonic_ms() < self._act_next_ms:
             return
         self._trouble = ""
-        asked: set[Action] = set()
-        while wanted := [found for found in actions(self._known.state) if found not in asked]:
+        asked: set[HandOver] = set()
+        while wanted := [found for found in hand_overs(self._known.state) if found not in asked]:
             # Fences alone: the tasks of the fenced are not free before the log says so.
             fences = [action for action in wanted if isinstance(action, FenceExecution)]
             # While a changed configuration waits, nothing is begun that it would be wrong for.
             resolves = [] if self._waiting else [action for action in wanted if isinstance(action, ResolveStarts)]
-            if not fences and not resolves:
+            reads = [action for action in wanted if isinstance(action, ReadEnds | ReadLandmarks)]
+            if not fences and not resolves and not reads:
                 return
-            asked.update(fences or resolves)
-            self._append_decisions(self._fenced(fences) if fences else self._resolved(resolves))
+            asked.update(fences or resolves or reads)
+            begun_ns = self._clock.monotonic_ns()
+            learned = (
+                self._fenced(fences) if fences else self._resolved(resolves) if resolves else self._places_read(reads)
+            )
+            if resolves and not fences:
+                took_ns = self._clock.monotonic_ns() - begun_ns
+                self._timings = replace(self._timings, checkpoint_compute_ns=took_ns)
+            self._append_decisions(learned)
 
     def _fenced(self, wanted: Sequence[FenceExecution]) -> Sequence[Command]:
         found = []
@@ -411,37 +542,80 @@ class CoordinatorService:
             found.append(ExecutionFenced(action.execution_id, action.attempt))
         return found
 
+    def _places_read(self, wanted: Sequence[ReadEnds | ReadLandmarks]) -> Sequence[Command]:
+        expansions = [action for action in wanted if isinstance(action, ReadEnds)]
+        rewinds = [action for action in wanted if isinstance(action, ReadLandmarks)]
+        try:
+            return (*self._ends_read(expansions), *map(self._landmarks_read, rewinds))
+        except (TemporaryError, DeadlineError) as error:
+            self._put_off(error)
+            return ()
+
+    def _ends_read(self, wanted: Sequence[ReadEnds]) -> Sequence[EndsRead]:
+        if not wanted:
+            return ()
+        ends = self._positions.high_watermarks(sorted({ssp for action in wanted for ssp in action.ssps}))
+        return [
+            EndsRead(
+                system_stream=action.system_stream,
+                partition_count=action.partition_count,
+                ends=tuple(ends[ssp] for ssp in action.ssps),
+            )
+            for action in wanted
+        ]
+
+    def _landmarks_read(self, wanted: ReadLandmarks) -> LandmarksRead:
+        found = self._positions.landmarks(wanted.ssps, wanted.timestamp_ms)
+        return LandmarksRead(uuid=wanted.uuid, landmarks=found, now_ms=self._clock.wall_ms())
+
     def _resolved(self, wanted: Sequence[ResolveStarts]) -> Sequence[Command]:
         state = self._known.state
         planned_of = {planned.task_name: planned for planned in state.plan}
         tasks = [planned_of[action.task_name] for action in wanted]
+        ssps = {ssp_kb.ssp for planned in tasks for ssp_kb in planned.positions}
+        changelogs = self._changelogs_to_begin(tasks)
         try:
-            read = self._positions.read(sorted({ssp_kb.ssp for planned in tasks for ssp_kb in planned.positions}))
+            read = self._positions.read(
+                sorted(ssps),
+                [(store, partition) for partition in sorted(changelogs) for store in changelogs[partition]],
+            )
         except (TemporaryError, DeadlineError) as error:
             self._put_off(error)
             return ()
         found = []
+        grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
         for action, planned in zip(wanted, tasks, strict=True):
-            starts, losses = starts_of(
+            starts = starts_of(
                 planned,
-                state.grants_sorted,
+                grants,
                 read,
                 offset_default_of=self._offset_defaults(planned),
-                accepted_losses=self._config.accepted_losses,
+                accepted_losses=self._accepted_losses(),
                 epoch_before_of=self._begun_anew(planned),
+                startpoints=startpoints,
             )
             found.append(
-                StartsResolved(
+                TaskStarts(
                     task_name=action.task_name,
-                    generation=action.generation,
                     execution_id=action.execution_id,
-                    epoch_before=state.epoch,
-                    starts=starts,
-                    losses=losses,
+                    starts=starts.of_buckets,
+                    losses=starts.losses,
+                    broadcast_parent=starts.broadcast_parent,
+                    epoch_rewound=starts.epoch_rewound,
                     ends=self._ends_to_fix(planned, read),
+                    changelog_ends=tuple(
+                        (store, read.changelog_ends[store, planned.changelog_partition])
+                        for store in changelogs.get(planned.changelog_partition, ())
+                    ),
                 )
             )
-        return found
+        generation = wanted[0].generation
+        return (StartsResolved(generation=generation, epoch_before=state.epoch, tasks=tuple(found)),)
+
+    def _accepted_losses(self) -> tuple[AcceptedLoss, ...]:
+        """What operators gave up: who leads may have been started before anything was lost."""
+        said = [self._seen.last[execution_id].accepted_losses for execution_id in sorted(self._seen.last)]
+        return (*self._config.accepted_losses, *(loss for losses in said for loss in losses))
 
     def _put_off(self, error: SamzapyError) -> None:
         self._trouble = str(error)
@@ -459,13 +633,31 @@ class CoordinatorService:
             (ssp, read.bounds[ssp].offset_end) for ssp in sorted(ssps) if input_end(self._known.state, ssp) is None
         )
 
+    def _changelogs_to_begin(self, tasks: Sequence[PlannedTaskPut]) -> Mapping[int, Sequence[str]]:
+        """By partition, the stores of these tasks of which it is to be fixed from where on their changelogs count."""
+        state = self._known.state
+        if not counts_after(state):
+            return {}
+        begun = changelogs_begun(state)
+        names = sorted(store.name for store in self._config.stores)
+        return {
+            planned.changelog_partition: [
+                name for name in names if name not in begun.get(planned.changelog_partition, ())
+            ]
+            for planned in tasks
+        }
+
     def _begun_anew(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, int]:
         """The SSPs of which what earlier runs read does not count, and where those runs' epochs end."""
         run = self._known.state.run
-        ssps = {
-            ssp_kb.ssp for ssp_kb in planned.positions if self._config.resets_offset(str(ssp_kb.ssp.system_stream))
+        if run is None:
+            return {}
+        return {
+            ssp_kb.ssp: run.epoch_before
+            if self._config.resets_offset(str(ssp_kb.ssp.system_stream))
+            else run.counts_after
+            for ssp_kb in planned.positions
         }
-        return {} if run is None else dict.fromkeys(ssps, run.epoch_before)
 
     def _offset_default(self, ssp: SystemStreamPartition) -> str:
         """A partition that was added while the job ran is read from its beginning, whatever the default."""
@@ -484,12 +676,32 @@ class CoordinatorService:
             if finding not in findings:
                 _LOG.info("no more: %s: %s", finding.code, finding.found)
 
+    def _note_unreadable(self, command: RequestsRead, state: CoordinatorState) -> None:
+        """List what could not be read, with its offset: the latest here and in the process's log, all in the topic."""
+        topic, offset_next = placement_topic(self._config.job), state.inbox.offset_next
+        bad = sorted(
+            [(found.offset, found.reason) for found in command.requests if found.message is None]
+            + [(found.offset, found.reason) for found in command.unreadable]
+        )
+        now_ms = self._clock.monotonic_ms()
+        found = [
+            (now_ms, unreadable_request(topic, offset, reason)) for offset, reason in bad if offset >= offset_next
+        ]
+        known = {finding for _, finding in self._unreadable}
+        new = [(at_ms, finding) for at_ms, finding in found if finding not in known]
+        if new:
+            _LOG.warning("%s%s", new[0][1], f" (the first of {len(new)})" if len(new) > 1 else "")
+        self._unreadable = (*self._unreadable, *new)[-UNREADABLE_SHOWN_MAX:]
+
     def _publish(self) -> Snapshot:
+        now_ms = self._clock.monotonic_ms()
+        unreadable = [found for at_ms, found in self._unreadable if now_ms - at_ms < UNREADABLE_SHOWN_MS]
         return Snapshot(
             job=self._config.job,
             state=self._known.state,
             seen=self._seen,
             verified_ms=self._verified_ms if self.leads else None,
-            trouble=self._trouble,
-            findings=self._findings,
+            trouble="; ".join(found for found in (self._trouble, self._answer_trouble) if found),
+            findings=(*self._findings, *unreadable),
+            timings=self._timings,
         )

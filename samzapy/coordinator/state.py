@@ -11,9 +11,9 @@ history and one that replayed what compaction left of it (law L7); whoever walks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
@@ -27,6 +27,7 @@ from samzapy.model.job import (
     TaskName,
 )
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.startpoint import Startpoint
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.records import (
     ChangelogPartitionPut,
@@ -34,9 +35,11 @@ from samzapy.stream.records import (
     ContainerPut,
     CoordinatorRecord,
     EpochPut,
+    FactorPut,
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InboxPut,
     InputEndPut,
     InputPut,
     JobIdentityPut,
@@ -45,8 +48,12 @@ from samzapy.stream.records import (
     OwnTopicPut,
     PlannedTaskPut,
     Removed,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
     RunPut,
     SchemaPut,
+    StartpointPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -55,8 +62,11 @@ OFFSET_UNKNOWN: Final = 2**63 - 1
 """Stands for the offset of a record that is not appended yet: nobody can have read past it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+NOTHING_READ: Final = InboxPut(offset_next=0)
+"""The inbox before anything was read."""
+
+
+class Committed(NamedTuple):
     """A record with the offset at which it stands on the coordinator stream."""
 
     offset: int
@@ -73,6 +83,8 @@ class CoordinatorState:
         planned_tasks: of every generation that has records, by (generation, task).
         generation_offset: where the `generation` record in force stands; who has read past it knows the plan.
         grants: by (task, epoch).
+        startpoint_offsets: where the records of `startpoints` stand; who has read past one knows it.
+        requests, request_memory: by uuid; those that are served, and those that were (`coordinator.requests`).
     """
 
     offset_next: int = field(default=0, compare=False)
@@ -94,7 +106,14 @@ class CoordinatorState:
     task_localities: Mapping[TaskName, TaskLocality] = field(default_factory=dict)
     epoch: int = 0
     grants: Mapping[tuple[TaskName, int], Grant] = field(default_factory=dict)
+    startpoints: Mapping[SspKeyBucket, Startpoint] = field(default_factory=dict)
+    startpoint_offsets: Mapping[SspKeyBucket, int] = field(default_factory=dict)
     accepted_losses: Mapping[SspKeyBucket, LossAcceptedPut] = field(default_factory=dict)
+    requests: Mapping[str, RequestPut] = field(default_factory=dict)
+    request_memory: Mapping[str, RequestMemoryPut] = field(default_factory=dict)
+    inbox: InboxPut = NOTHING_READ
+    restarts: Mapping[ProcessorId, RestartPut] = field(default_factory=dict)
+    factor: FactorPut | None = None
 
     @property
     def plan(self) -> tuple[PlannedTaskPut, ...]:
@@ -140,9 +159,40 @@ def evolve(state: CoordinatorState, batch: Iterable[Committed]) -> CoordinatorSt
     return replace(state, **changed) if changed else state
 
 
+_TABLES: Final = tuple(name for name in CoordinatorState.__slots__ if isinstance(getattr(INITIAL, name), Mapping))
+
+
+class Folding:
+    """A fold that goes on record by record and copies no table: for who judges each step.
+
+    `state` is a view of it, which the next record changes, and it does not tell `offset_next`.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Any] = {name: {} for name in _TABLES}
+        self.state = replace(INITIAL, **self._tables)
+
+    def add(self, item: Committed) -> None:
+        changed = dict(self._tables)
+        _fold(self.state, changed, item)
+        if len(changed) > len(self._tables):
+            self.state = replace(self.state, **changed)
+
+
 def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> None:
     record = item.record
+    # They are tried one after the other, so those of which there are most come first; below too.
     match record:
+        case GrantPut():
+            _table(state, changed, "grants")[record.grant.task_name, record.grant.epoch] = record.grant
+        case Removed():
+            _remove(state, changed, record.key)
+        case EpochPut():
+            changed["epoch"] = record.epoch
+        case TaskLocalityPut():
+            _table(state, changed, "task_localities")[record.locality.task_name] = record.locality
+        case ContainerPut():
+            _table(state, changed, "containers")[record.container.execution_id] = record.container
         case TermPut():
             changed["term"] = record
         case JobIdentityPut():
@@ -155,8 +205,6 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             changed["run"] = record
         case InputEndPut():
             _table(state, changed, "input_ends")[record.ssp] = record
-        case EpochPut():
-            changed["epoch"] = record.epoch
         case SchemaPut():
             _table(state, changed, "schemas")[record.fingerprint] = record
         case ConfigPut():
@@ -169,18 +217,23 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             _table(state, changed, "changelog_partitions")[record.task_name] = record.partition
         case PlannedTaskPut():
             _table(state, changed, "planned_tasks")[record.generation, record.task_name] = record
-        case ContainerPut():
-            _table(state, changed, "containers")[record.container.execution_id] = record.container
         case LocalityPut():
             _table(state, changed, "localities")[record.locality.processor_id] = record.locality
-        case TaskLocalityPut():
-            _table(state, changed, "task_localities")[record.locality.task_name] = record.locality
-        case GrantPut():
-            _table(state, changed, "grants")[record.grant.task_name, record.grant.epoch] = record.grant
+        case StartpointPut(startpoint=startpoint):
+            _table(state, changed, "startpoints")[startpoint.ssp_kb] = startpoint
+            _table(state, changed, "startpoint_offsets")[startpoint.ssp_kb] = item.offset
         case LossAcceptedPut():
             _table(state, changed, "accepted_losses")[record.ssp_kb] = record
-        case Removed():
-            _remove(state, changed, record.key)
+        case RequestPut():
+            _table(state, changed, "requests")[record.uuid] = record
+        case RequestMemoryPut():
+            _table(state, changed, "request_memory")[record.uuid] = record
+        case InboxPut():
+            changed["inbox"] = record
+        case RestartPut():
+            _table(state, changed, "restarts")[record.processor_id] = record
+        case FactorPut():
+            changed["factor"] = record
         case _:
             assert_never(record)
 
@@ -196,6 +249,8 @@ def _table(state: CoordinatorState, changed: dict[str, Any], name: str) -> dict[
 def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
     parsed = parse_key(key)
     match parsed.namespace:
+        case Namespace.GRANT:
+            _table(state, changed, "grants").pop((parsed.parts[0], int(parsed.parts[1])), None)
         case Namespace.TERM:
             changed["term"] = None
         case Namespace.JOB:
@@ -228,10 +283,22 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             _table(state, changed, "localities").pop(parsed.parts[0], None)
         case Namespace.TASK_LOCALITY:
             _table(state, changed, "task_localities").pop(parsed.parts[0], None)
-        case Namespace.GRANT:
-            _table(state, changed, "grants").pop((parsed.parts[0], int(parsed.parts[1])), None)
+        case Namespace.STARTPOINT:
+            ssp_kb = SspKeyBucket.parse(parsed.parts[0])
+            _table(state, changed, "startpoints").pop(ssp_kb, None)
+            _table(state, changed, "startpoint_offsets").pop(ssp_kb, None)
         case Namespace.ACCEPTED_LOSS:
             _table(state, changed, "accepted_losses").pop(SspKeyBucket.parse(parsed.parts[0]), None)
+        case Namespace.REQUEST:
+            _table(state, changed, "requests").pop(parsed.parts[0], None)
+        case Namespace.REQUEST_MEMORY:
+            _table(state, changed, "request_memory").pop(parsed.parts[0], None)
+        case Namespace.INBOX:
+            changed["inbox"] = NOTHING_READ
+        case Namespace.RESTART:
+            _table(state, changed, "restarts").pop(parsed.parts[0], None)
+        case Namespace.FACTOR:
+            changed["factor"] = None
         case Namespace.CHECKPOINT | Namespace.PROGRESS:
             # Keys of the checkpoint topic: nothing under them is ever folded here.
             pass
@@ -248,6 +315,8 @@ def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRec
             return ConfigPut(config_key=key, value=state.config[key]) if key in state.config else None
         case InputPut():
             return state.inputs.get(record.system_stream)
+        case FactorPut():
+            return state.factor
         case OwnTopicPut():
             return state.own_topics.get(record.name)
         case ContainerPut():
@@ -261,6 +330,35 @@ def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRec
             return None if of_task is None else TaskLocalityPut(locality=of_task)
         case _:
             return None
+
+
+def records_of(state: CoordinatorState) -> Iterator[CoordinatorRecord]:
+    """The records that `state` is the fold of: one for each fact in it, none for what was removed."""
+    single = (state.job, state.term, state.generation, state.run, state.factor)
+    yield from (record for record in single if record is not None)
+    if state.format_level is not None:
+        yield FormatLevelPut(level=state.format_level)
+    if state.epoch:
+        yield EpochPut(epoch=state.epoch)
+    yield from state.schemas.values()
+    yield from (ConfigPut(config_key=key, value=value) for key, value in state.config.items())
+    yield from state.inputs.values()
+    yield from state.own_topics.values()
+    for task_name, partition in state.changelog_partitions.items():
+        yield ChangelogPartitionPut(task_name=task_name, partition=partition)
+    yield from state.planned_tasks.values()
+    yield from state.input_ends.values()
+    yield from (ContainerPut(container=container) for container in state.containers.values())
+    yield from (LocalityPut(locality=locality) for locality in state.localities.values())
+    yield from (TaskLocalityPut(locality=locality) for locality in state.task_localities.values())
+    yield from (GrantPut(grant=grant) for grant in state.grants.values())
+    yield from (StartpointPut(startpoint=startpoint) for startpoint in state.startpoints.values())
+    yield from state.accepted_losses.values()
+    yield from state.requests.values()
+    yield from state.request_memory.values()
+    if state.inbox != NOTHING_READ:
+        yield state.inbox
+    yield from state.restarts.values()
 
 
 def job_model(state: CoordinatorState) -> JobModel | None:

@@ -1,30 +1,47 @@
 """A job as people look at it: who runs, who owns what, how far they are. For `GET /status` and `job status`.
 
 ```json
-{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3,
- "runId": "1767225600000-8f3a1b2c", "trouble": "",
+{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3, "factor": 1, "factorFinest": 1,
+ "taskCount": 3, "runId": "1767225600000-8f3a1b2c", "trouble": "",
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
-                 "heartbeatAgeMs": 312, "reason": "", "figures": {"recordsIn": 10, …}}],
+                 "slotCount": 2, "heartbeatAgeMs": 312, "reason": "",
+                 "figures": {"atMs": 5000, "batchNs": 4000000000, "inputNs": 200000000, "recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
-            "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20}]}],
+            "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
+            "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20,
+                           "recordsIn": 10}]}],
+ "expansions": [{"stream": "kafka.orders", "partitionCount": 3, "partitionCountNew": 6, "seenAtMs": 1767225600000,
+                 "phase": "passing", "reason": "",
+                 "waitsFor": [{"ssp": "kafka.orders.0:0/1", "offsetNext": 100, "offsetEnd": 120}]}],
  "totals": {"recordsIn": 10, "recordsOut": 10, "deadLetters": 0, "commits": 2, "batches": 2, "lag": 20}}
 ```
 
 Positions and counters are what containers said last, in this term; where nothing was said, `offsetNext` is the
-grant's start and `offsetEnd` and lag are null. Rates are left to who asks twice. Containers that are gone are
-listed only while a task still waits for their successor.
+grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; what is zero is left
+out) are null where they are not told one by one, which is where a container has very many tasks.
+
+`factorFinest` is the largest factor that a grant still needs: after a merge that of the floors which are not passed.
+
+Rates are left to who asks twice: counters are those of the moment `atMs` of their container's own clock, and begin anew
+with each execution. Containers that are gone are listed only while a task still waits for their successor. `expansions`
+are partitions that inputs have got and that are not read yet (`coordinator.expansion`); their phase is settling,
+reading ends, passing or refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.grants import PositionsRead, newest_grants, owner_of, reached
+from samzapy.coordinator.expansion import expansions_json
+from samzapy.coordinator.grants import is_run, newest_grants
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.starts import PositionsRead, reached
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
+from samzapy.model.figures import TaskFigures
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.stream.records import PlannedTaskPut
@@ -48,9 +65,15 @@ def status_json(
         sighting = seen.last.get(grant.execution_id)
         return None if sighting is None else sighting.figures.positions.get(start.ssp_kb)
 
+    def measured(grant: Grant) -> TaskFigures | None:
+        sighting = seen.last.get(grant.execution_id)
+        return None if sighting is None else sighting.figures.tasks.get(grant.task_name)
+
     counters = _counters(sighting.figures for sighting in seen.last.values())
-    return _status(job, state, said, lambda container: _heard(container, seen, now_ms), counters, trouble) | {
-        "findings": [finding_json(finding) for finding in findings]
+    heard = partial(_heard, seen=seen, now_ms=now_ms)
+    return _status(job, state, said, heard, counters, trouble, measured) | {
+        "findings": [finding_json(finding) for finding in findings],
+        "expansions": expansions_json(state, seen),
     }
 
 
@@ -63,10 +86,14 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
 
     def recorded(grant: Grant, start: BucketStart) -> Position | None:
         bounds = None if read is None else read.bounds.get(start.ssp_kb.ssp)
-        return None if read is None or bounds is None else Position(reached(grant, start, read), bounds.offset_end)
+        return (
+            None if read is None or bounds is None else Position(reached(grant, start, read), bounds.offset_end, None)
+        )
 
-    unknown = dict.fromkeys(_counters([]))
-    return _status(job, state, recorded, lambda _: {"heartbeatAgeMs": None, "figures": None}, unknown, "")
+    def unheard(container: Container) -> Json:
+        return {"heartbeatAgeMs": None, "figures": None}
+
+    return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None)
 
 
 def is_stopped(state: CoordinatorState) -> bool:
@@ -81,25 +108,45 @@ def _status(
     heard: Callable[[Container], Json],
     counters: Json,
     trouble: str,
+    measured: Callable[[Grant], TaskFigures | None],
 ) -> dict[str, object]:
-    tasks = [_task(planned, state, told) for planned in state.plan]
-    owners = {grant.execution_id for grant in newest_grants(state).values()}
+    newest = newest_grants(state)
+    tasks = [_task(planned, newest.get(planned.task_name), state, told, measured) for planned in state.plan]
+    granted = {grant.execution_id for grant in newest.values()}
     return {
         "job": job,
         "term": state.term.term if state.term is not None else 0,
         "leader": state.term.url if state.term is not None else None,
         "generation": state.generation.generation if state.generation is not None else 0,
+        "factor": state.generation.factor if state.generation is not None else 1,
+        "factorFinest": _factor_finest(state, told),
+        "taskCount": len(tasks),
         "runId": None if state.run is None else state.run.run_id,
         "trouble": trouble,
         "findings": [],
         "containers": [
             _container(container) | dict(heard(container))
             for container in state.containers_sorted
-            if not container.is_gone or container.execution_id in owners
+            if not container.is_gone or container.execution_id in granted
         ],
         "tasks": tasks,
+        "expansions": expansions_json(state, None),
         "totals": dict(counters) | {"lag": _sum_known(task["lag"] for task in tasks)},
     }
+
+
+def _factor_finest(state: CoordinatorState, told: Told) -> int:
+    """The largest factor that the plan, a grant, or a floor ahead of the position under its grant still has."""
+    found = 1 if state.generation is None else state.generation.factor
+    for grant in state.grants.values():
+        for start in grant.starts:
+            found = max(found, start.ssp_kb.factor)
+            if start.floors:
+                position = told(grant, start)
+                reached_by = start.offset_next if position is None else position.offset_next
+                ahead = (floor.ssp_kb.factor for floor in start.floors if floor.offset_next > reached_by)
+                found = max((found, *ahead))
+    return found
 
 
 def _container(container: Container) -> dict[str, object]:
@@ -109,6 +156,7 @@ def _container(container: Container) -> dict[str, object]:
         "host": container.host,
         "pid": container.pid,
         "phase": container.phase.value,
+        "slotCount": container.slot_count,
         "reason": container.reason,
     }
 
@@ -117,13 +165,21 @@ def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
     sighting = seen.last.get(container.execution_id)
     if sighting is None:
         return {"heartbeatAgeMs": None, "figures": None}
-    return {"heartbeatAgeMs": now_ms - sighting.at_ms, "figures": _counters([sighting.figures])}
+    found = sighting.figures
+    own = {"atMs": found.at_ms, "batchNs": found.batch_ns, "inputNs": found.input_ns, "skipped": found.skipped}
+    return {"heartbeatAgeMs": now_ms - sighting.at_ms, "figures": own | _counters([found])}
 
 
-def _task(planned: PlannedTaskPut, state: CoordinatorState, told: Told) -> dict[str, object]:
-    newest = newest_grants(state).get(planned.task_name)
-    owner = owner_of(state, planned.task_name)
+def _task(
+    planned: PlannedTaskPut,
+    newest: Grant | None,
+    state: CoordinatorState,
+    told: Told,
+    measured: Callable[[Grant], TaskFigures | None],
+) -> dict[str, object]:
+    owner = newest if newest is not None and is_run(newest, state) else None
     positions = [] if newest is None else [_position(start, told(newest, start)) for start in newest.starts]
+    figures = None if newest is None else measured(newest)
     return {
         "task": planned.task_name,
         "processorId": planned.processor_id,
@@ -131,6 +187,7 @@ def _task(planned: PlannedTaskPut, state: CoordinatorState, told: Told) -> dict[
         "epoch": None if newest is None else newest.epoch,
         "positions": positions,
         "lag": _sum_known(position["lag"] for position in positions),
+        "figures": None if figures is None else figures.as_json(),
     }
 
 
@@ -140,6 +197,7 @@ def _position(start: BucketStart, found: Position | None) -> dict[str, object]:
         "offsetNext": start.offset_next if found is None else found.offset_next,
         "offsetEnd": None if found is None else found.offset_end,
         "lag": None if found is None else max(0, found.offset_end - found.offset_next),
+        "recordsIn": None if found is None else found.records_in,
     }
 
 

@@ -11,22 +11,27 @@ all processors were stopped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
-from samzapy.config import JobConfig, parse_recorded, recorded_properties
+from samzapy.config import FACTOR_KEY, Difference, JobConfig, differences, parse_recorded, recorded_properties
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
+from samzapy.coordinator.expansion import without_refusals
 from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.planning import generations, plan_of, plan_tombstones, replan
-from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
-from samzapy.errors import RejectedError, TopicPolicyError, UnknownSchemaError
+from samzapy.coordinator.planning import factor_of, generations, plan_of, plan_tombstones, replan
+from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
+from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import made_again, refuse
-from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.plan.input_patterns import is_match
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ConfigPut,
     CoordinatorRecord,
+    FactorPut,
     FormatLevelPut,
     InputPut,
     JobIdentityPut,
@@ -91,17 +96,20 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         TopicPolicyError: the log is another job's, or a topic of ours has the wrong number of partitions.
         TopicIdentityError: a topic was deleted and made again since it was recorded.
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
-        ConfigError: a grouper of the job's own, or a broadcast input, is not as it must be.
+        ConfigError: a grouper of the job's own, a broadcast input, or the scope of a store is not as it must be.
     """
     config = command.config
     check_readable(state, config.job_name, config.job_id)
+    _refuse_changed_scopes(config, state)
     others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
-    check_joinable(state, config, running=[found for found in others if found in seen.last])
-    if others and differing_keys(state, config):
+    differing = differences(config, state.config) if others else ()
+    if differing:
+        _refuse_beside([found for found in others if found in seen.last], differing, state, config)
         return ()
     facts = (
+        *_factor_records(config, state),
         *_config_records(command, state),
-        *_input_records(command.inputs, state),
+        *_input_records(command, state),
         *_own_topic_records(command.own_topics, config.job, state),
     )
     with_facts = evolve(state, uncommitted(facts))
@@ -109,7 +117,9 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         # Planned when the first processor joins; what cannot be planned is refused now.
         plan_of(with_facts, (ProcessorId(config.processor_id or "0"),), command.groupers, before=state)
         return facts
-    return (*facts, *replan(with_facts, state.generation.processor_ids, command.groupers, before=state))
+    # Release 0.1.0 did not record who the members are; each had tasks.
+    members = state.generation.processor_ids or sorted_processors({planned.processor_id for planned in state.plan})
+    return (*facts, *replan(with_facts, members, command.groupers, before=state))
 
 
 def _may_run_elsewhere(container: Container, state: CoordinatorState) -> bool:
@@ -133,46 +143,54 @@ def check_joinable(state: CoordinatorState, config: JobConfig, *, running: Colle
     Raises:
         RejectedError: names the keys that differ.
     """
-    differing = differing_keys(state, config) if running else ()
-    if differing:
-        hosts = sorted(
-            {f"{found.processor_id} on {found.host}" for found in map(state.containers.get, running) if found}
-        )
-        raise RejectedError(
-            f"wanted the configuration under which {config.job} runs (processor {', '.join(hosts)}), found "
-            f"{'; '.join(_difference(key, state, config) for key in differing)}. Start with the same settings, or "
-            "stop all processors of the job first: the next one that starts brings the new ones"
-        )
+    if running:
+        _refuse_beside(running, differences(config, state.config), state, config)
 
 
-def differing_keys(state: CoordinatorState, config: JobConfig) -> tuple[str, ...]:
-    """The keys of the job in which `config` differs from what is recorded; none before a job was handed in.
-
-    What a pattern among the inputs matches is no setting: it grows while the job runs.
-    """
-    if not state.config:
-        return ()
-    wanted, recorded = _compared(config), _compared(parse_recorded(state.config))
-    return tuple(sorted(key for key in wanted.keys() | recorded.keys() if wanted.get(key) != recorded.get(key)))
-
-
-def _compared(config: JobConfig) -> dict[str, str]:
-    found = recorded_properties(config.properties)
-    if config.input_patterns:
-        found |= {"task.inputs": ",".join(config.input_patterns)}
-        found.pop("task.inputs.patterns", None)
-    return found
-
-
-def _difference(key: str, state: CoordinatorState, config: JobConfig) -> str:
-    found, recorded = _compared(config).get(key), _compared(parse_recorded(state.config)).get(key)
-    return (
-        f"{key}={'(not set)' if found is None else found} instead of {'(not set)' if recorded is None else recorded}"
+def _refuse_beside(
+    running: Collection[ExecutionId], differing: Sequence[Difference], state: CoordinatorState, config: JobConfig
+) -> None:
+    if not running or not differing:
+        return
+    hosts = sorted({f"{found.processor_id} on {found.host}" for found in map(state.containers.get, running) if found})
+    raise RejectedError(
+        f"wanted the configuration under which {config.job} runs (processor {', '.join(hosts)}), found "
+        f"{'; '.join(map(str, differing))}. Start with the same settings, or stop all processors of the job first: "
+        "the next one that starts brings the new ones"
     )
 
 
+def _refuse_changed_scopes(config: JobConfig, state: CoordinatorState) -> None:
+    """Entries on a changelog are found by key or by task, as the store's scope said when they were written."""
+    for store in config.stores:
+        recorded = state.config.get(f"stores.{store.name}.scope") or "key"
+        if state.grants and changelog_topic(config.job, store.name) in state.own_topics and recorded != store.scope:
+            raise ConfigError(
+                f"stores.{store.name}.scope: wanted {recorded}, under which the job has kept what is in it, found "
+                f"{store.scope}. Its entries would not be found again: give the store a new name, or the job a new "
+                "job.id"
+            )
+
+
+def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[FactorPut]:
+    """The configuration's factor, where it sets one, and another than the configuration handed in last did.
+
+    Otherwise it stays as it was recorded: a restart does not undo what the job was scaled to while it ran. It comes
+    before the configuration: torn behind it, the difference is still there to be seen.
+    """
+    wanted = factor_to_be(config, state)
+    if wanted != factor_of(state):
+        yield FactorPut(factor=wanted)
+
+
+def factor_to_be(config: JobConfig, state: CoordinatorState) -> int:
+    """The factor that is planned by once `config` is handed in."""
+    is_set_anew = config.properties.get(FACTOR_KEY) not in (None, state.config.get(FACTOR_KEY))
+    return config.elasticity_factor if is_set_anew else factor_of(state)
+
+
 def _config_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    wanted = recorded_properties(command.config.properties)
+    wanted = recorded_properties(command.config)
     for key, value in wanted.items():
         if state.config.get(key) != value:
             yield ConfigPut(config_key=key, value=value)
@@ -180,20 +198,43 @@ def _config_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coo
         yield tombstone(ConfigPut(config_key=key, value=""))
 
 
-def _input_records(inputs: tuple[InputFound, ...], state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+def _input_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """An input that is read no more stays: should it come back, its positions must still be those of its topic."""
-    for found in sorted(inputs, key=lambda item: item.system_stream):
+    read = _streams_read(state)
+    for found in sorted(command.inputs, key=lambda item: item.system_stream):
         known = state.inputs.get(found.system_stream)
-        if known is not None and known.topic_id != found.topic_id:
+        if known is None:
+            yield _input_begun(found, command, state)
+            continue
+        if known.topic_id != found.topic_id:
             refuse([made_again(f"input {found.system_stream}", known.topic_id, found.topic_id)])
-        wanted = InputPut(
-            system_stream=found.system_stream,
-            partition_count=found.partition_count,
-            partition_count_first=found.partition_count if known is None else known.partition_count_first,
-            topic_id=found.topic_id,
-        )
+        wanted = without_refusals(known)
+        # What was added to one that is read comes with the next look at the topics, and in its turn.
+        if found.system_stream not in read or found.partition_count < known.partition_count:
+            wanted = replace(known, partition_count=found.partition_count, expansions=())
         if known != wanted:
             yield wanted
+
+
+def _streams_read(state: CoordinatorState) -> frozenset[SystemStream]:
+    """The streams of which something was read that counts still: their partitions have an order to keep."""
+    if state.run is not None and state.run.ended and parse_recorded(state.config).is_bounded_job:
+        return frozenset()  # The next run begins with nothing that earlier ones left.
+    return frozenset(start.ssp_kb.ssp.system_stream for grant in state.grants.values() for start in grant.starts)
+
+
+def _input_begun(found: InputFound, command: SubmitJob, state: CoordinatorState) -> InputPut:
+    """One that is new. If its topic came after the job, and a pattern stands for it, it is read from its beginning."""
+    patterns = ",".join(command.config.input_patterns)
+    is_late = state.config.get("task.inputs.patterns", "") == patterns and is_match(
+        command.config, found.system_stream
+    )
+    return InputPut(
+        system_stream=found.system_stream,
+        partition_count=found.partition_count,
+        partition_count_first=0 if is_late else found.partition_count,
+        topic_id=found.topic_id,
+    )
 
 
 def _own_topic_records(

@@ -10,10 +10,11 @@ has other records under the same offsets; that ends the job by name (law L9), be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
+from samzapy.coordinator.expansion import expansion_findings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream
@@ -55,7 +56,15 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
         if stream.stream in looked.found:
             found.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
     found.extend(_unread_findings(state, looked))
+    found.extend(expansion_findings(state))
     return tuple(found)
+
+
+def unread_topics(state: CoordinatorState, topics: Collection[str]) -> tuple[str, ...]:
+    """The names of those of `topics` that a pattern of the inputs matches, and that the job does not read."""
+    if not state.config.get("task.inputs.patterns"):
+        return ()
+    return tuple(SystemStream.parse(text).stream for text in unread_matches(parse_recorded(state.config), topics))
 
 
 def refuse_made_again(state: CoordinatorState, looked: TopicsLooked) -> None:
@@ -77,18 +86,25 @@ def _input_findings(stream: SystemStream, recorded_id: str, topic: TopicFound | 
 
 
 def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
-    """Topics that came after the job was handed in, and that a pattern of its inputs matches."""
+    """Topics that a pattern of the job's inputs matches, that came later, and that are not about to be taken in."""
     if not state.config.get("task.inputs.patterns"):
         return
     config = parse_recorded(state.config)
-    for stream in unread_matches(config, looked.topics):
+    for text in unread_matches(config, looked.topics):
+        known, topic = state.inputs.get(SystemStream.parse(text)), looked.found.get(text.partition(".")[2])
+        if known is not None and known.expansions:
+            continue
+        is_another = known is not None and topic is not None and topic.topic_id != known.topic_id
+        why = "the job read once; it was deleted and made again" if is_another else "came after the job was handed in"
         yield Finding(
             code="input-unread",
-            subject=stream,
-            found=f"wanted every topic read that {', '.join(config.input_patterns)} matches, found {stream}, which "
-            "came after the job was handed in",
-            remedy="It is taken in when the job is handed in the next time: stop the job and start it again; or make "
-            "the pattern narrower",
+            subject=text,
+            found=f"wanted every topic read that {', '.join(config.input_patterns)} matches, found {text}, which "
+            f"{why}",
+            remedy="Give the job a new job.id, or make the pattern narrower"
+            if is_another
+            else "The leader takes it in when it looks for new topics the next time "
+            "(job.coordinator.monitor-partition-change.frequency.ms); or make the pattern narrower",
         )
 
 

@@ -33,6 +33,7 @@ class Container:
         process_started_ms: start time of `pid` since boot, in milliseconds; tells a reused pid apart.
         boot_id: of the host, so that a pid of before a reboot is known to be gone.
         reason: why it stopped or was given up; empty while it runs.
+        comes_back: its processor has an id that is configured, or kept on its host; else no other execution has it.
     """
 
     execution_id: ExecutionId
@@ -45,6 +46,7 @@ class Container:
     phase: ContainerPhase
     format_level: int
     reason: str = ""
+    comes_back: bool = True
 
     @property
     def is_gone(self) -> bool:
@@ -109,6 +111,11 @@ def slot_transactional_id(job: str, execution_id: ExecutionId, slot: int) -> str
 def driver_transactional_id(job: str, execution_id: ExecutionId) -> str:
     """The transactional id under which an execution's driver writes progress records."""
     return f"samzapy/{job}/{execution_id}/driver"
+
+
+def placement_transactional_id(job: str) -> str:
+    """The id under which the leader writes answers to the placement topic."""
+    return f"samzapy-placement/{job}"
 
 
 def coordinator_transactional_id(job: str) -> str:

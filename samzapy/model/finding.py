@@ -34,8 +34,12 @@ CODES: Final[Mapping[str, Severity]] = {
     "topic-truncated": Severity.DATA,
     "record-unreadable": Severity.DATA,
     "record-foreign": Severity.DATA,
+    "request-unreadable": Severity.DEGRADED,
     "stream-gap": Severity.DATA,
     "stream-two-writers": Severity.DATA,
+    "stream-wrong-term": Severity.DATA,
+    "stream-law": Severity.DATA,
+    "stream-schema": Severity.DATA,
     "transaction-hanging": Severity.DEGRADED,
     "container-ghost": Severity.DEGRADED,
     "container-unfenced": Severity.DEGRADED,
@@ -46,6 +50,7 @@ CODES: Final[Mapping[str, Severity]] = {
     "clock-skew": Severity.DEGRADED,
     "cluster-unreachable": Severity.DEGRADED,
     "input-unread": Severity.DEGRADED,
+    "input-expansion-refused": Severity.DEGRADED,
 }
 """Every code, and how much it matters."""
 
@@ -85,6 +90,16 @@ def finding_json(finding: Finding) -> Mapping[str, str]:
         "found": finding.found,
         "remedy": finding.remedy,
     }
+
+
+def unreadable_request(topic: str, offset: int, reason: str) -> Finding:
+    """A message on the placement topic that nobody can act on. It stops nothing."""
+    return Finding(
+        code="request-unreadable",
+        subject=f"topic {topic}",
+        found=f"{topic}-0 at offset {offset}: wanted a request, found what cannot be read: {reason}",
+        remedy="Find out who wrote it; `samzapy container gc` removes it",
+    )
 
 
 def losing_data(findings: Iterable[Finding]) -> tuple[Finding, ...]:

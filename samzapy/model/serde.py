@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from samzapy.model.strict_json import parse_json, parse_json_text
+
 
 class SerdeError(ValueError):
     """A value that its serde refuses; the message names the serde and the reason."""
@@ -61,26 +63,11 @@ def _string_decode(raw: bytes | None) -> str | None:
         raise SerdeError(f"serde string: {error}") from error
 
 
-# Kept: json.dumps and json.loads with options build an encoder or a decoder at each call.
+# Kept: json.dumps with options builds an encoder at each call.
 _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice in an object"
-        )
-    return found
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
-
-
 _NESTED = (dict, list, tuple)
-_JSON_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
 
 
 def _json_encode(value: Any) -> bytes | None:
@@ -90,7 +77,7 @@ def _json_encode(value: Any) -> bytes | None:
         text = _JSON_ENCODER.encode(value)
         if not _has_text_keys_only(value):
             # Keys that differ in Python may not in JSON ({1: ..., "1": ...}), and nobody could read that again.
-            _JSON_DECODER.decode(text)
+            parse_json_text(text)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise SerdeError(f"serde json: {error}") from error
@@ -113,8 +100,8 @@ def _json_decode(raw: bytes | None) -> Any:
     if raw is None:
         return None
     try:
-        return _JSON_DECODER.decode(raw.decode())
-    except (ValueError, RecursionError) as error:
+        return parse_json(raw)
+    except ValueError as error:
         raise SerdeError(f"serde json: {error}") from error
 
 

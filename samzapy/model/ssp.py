@@ -11,6 +11,7 @@ names may hold dots, dashes and underscores. (Samza splits at every dot and cann
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -122,6 +123,16 @@ class SspKeyBucket:
 
     def __str__(self) -> str:
         return f"{self.ssp}@{self.reader}" if self.reader else f"{self.ssp}:{self.bucket}/{self.factor}"
+
+
+def is_covered(wanted: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
+    """Whether every key of a bucket falls into one of `others`; each is a `(bucket, factor)` of the same partition."""
+    bucket, factor = wanted
+    found = frozenset(others)
+    finest = max((factor, *(other_factor for _, other_factor in found)))
+    return all(
+        any(piece % other_factor == other for other, other_factor in found) for piece in range(bucket, finest, factor)
+    )
 
 
 def check_factor(factor: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 DAY_MS = 24 * 60 * 60 * 1000
 CHANGELOG_DELETE_RETENTION_MS = DAY_MS
+AUDITED_DELETE_RETENTION_MS = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,10 @@ def changelog_topic(job: str, store: str) -> str:
 
 
 _COMMON = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-_AUDITED = _COMMON | {"delete.retention.ms": str(7 * DAY_MS), "min.compaction.lag.ms": str(7 * DAY_MS)}
+_AUDITED = _COMMON | {
+    "delete.retention.ms": str(AUDITED_DELETE_RETENTION_MS),
+    "min.compaction.lag.ms": str(7 * DAY_MS),
+}
 # Compacted early: these take records with every micro-batch, and a start must read what is live.
 _BUSY = _COMMON | {
     "min.compaction.lag.ms": "0",

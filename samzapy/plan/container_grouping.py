@@ -9,6 +9,9 @@ Balanced means that no two processors differ by more than one task. Where the nu
 some processors take one more, and which ones is left open as long as it can be of use: they go to those that
 had most, then to those on whose host state waits, then to the first.
 
+The parts of a task (key buckets, SEP-32) begin where what they are made of was: a child with its parent, a merged
+task with its first part. With `job.elasticity.colocate` all parts of a task stay together and count as one.
+
 On purpose unlike Samza 1.8: tasks are taken by number, not by name as text; processors may be more than tasks;
 a mapping that is out of balance is balanced; the previous processor is asked before the host.
 """
@@ -16,16 +19,21 @@ a mapping that is out of balance is balanced; the previous processor is asked be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from samzapy.model.container import NO_LOCALITY, Locality
 from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
+from samzapy.plan.task_names import TaskNameParts
+
+Place = TypeVar("Place")
 
 
 class ByCountAndLocality:
     """The built-in way from tasks to processors: `group_tasks` with what is known of places."""
 
-    def __init__(self, locality: Locality = NO_LOCALITY) -> None:
+    def __init__(self, locality: Locality = NO_LOCALITY, *, colocates_buckets: bool = False) -> None:
         self._locality = locality
+        self._colocates_buckets = colocates_buckets
 
     def group(
         self,
@@ -36,7 +44,13 @@ class ByCountAndLocality:
         """A container for each processor, also for one without tasks, with the location it has."""
         before = {task.name: one.processor_id for one in previous_containers for task in one.tasks}
         numbered = sorted(tasks, key=lambda task: (task.partition_id, task.name))
-        owner = group_tasks([task.name for task in numbered], processor_ids, before, self._locality)
+        names = [task.name for task in numbered]
+        units = {name: TaskNameParts.parse(name).base_name if self._colocates_buckets else name for name in names}
+        asked = tuple(dict.fromkeys(units.values()))
+        home = _inherited(asked, before)
+        places = Locality(processors=self._locality.processors, tasks=dict(_inherited(asked, self._locality.tasks)))
+        owner_of_unit = group_tasks(asked, processor_ids, home, places)
+        owner = {name: owner_of_unit[units[name]] for name in names}
         return tuple(
             ContainerModel(
                 processor_id=processor,
@@ -83,6 +97,22 @@ def group_tasks(
             if task not in found:
                 _give(task, shares.least_loaded(shares.processors, within_base=within_base), shares, found)
     return {task: found[task] for task in task_names}
+
+
+def _inherited(task_names: Sequence[TaskName], known: Mapping[TaskName, Place]) -> Mapping[TaskName, Place]:
+    """What is known of tasks; of one that is new, what is known of the first task that had any of its buckets."""
+    parts = {name: TaskNameParts.parse(name) for name in known}
+    of_base: dict[TaskName, list[TaskName]] = {}
+    for name in sorted(known, key=lambda name: (parts[name].factor, parts[name].bucket)):
+        of_base.setdefault(parts[name].base_name, []).append(name)
+    found: dict[TaskName, Place] = {}
+    for name in task_names:
+        wanted = TaskNameParts.parse(name)
+        of_kin = (other for other in of_base.get(wanted.base_name, ()) if wanted.overlaps(parts[other]))
+        origin = name if name in known else next(of_kin, None)
+        if origin is not None:
+            found[name] = known[origin]
+    return found
 
 
 def processor_order(processor_id: ProcessorId) -> tuple[int, str]:

@@ -2,8 +2,8 @@
 
 They are put in the place of the names that match when a job is handed in, and both are recorded: from then on the job
 reads named streams, like any other, and a coordinator that takes over plans the same without asking the cluster what
-topics there are by now. A topic that appears later is noticed (`unread_matches`) and taken in with the next
-submission, not by itself: it would change the plan of a running job because of a name.
+topics there are by now. A topic that appears later (`unread_matches`) is recorded and taken in by a decision of its own
+(`coordinator.expansion`).
 
 Never matched are topics that begin with two underscores (Kafka's own and all of samzapy's), the stream that takes
 the job's dead letters, and broadcast inputs; who wants to read one of those names it. Where a task sends to is not
@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from samzapy.config import JobConfig, is_pattern, pattern_of
 from samzapy.errors import MissingTopicError
+from samzapy.model.ssp import SystemStream
 
 _INTERNAL = "__"
 
@@ -56,9 +57,14 @@ def resolve_inputs(config: JobConfig, topics: Collection[str]) -> JobConfig:
 
 
 def unread_matches(config: JobConfig, topics: Collection[str]) -> tuple[str, ...]:
-    """Streams that the next submission would take in, because a pattern matches them now."""
+    """Streams that are not read, and that a pattern matches now."""
     matched = {stream for item in config.input_patterns for stream in _matches(item, config, topics)}
     return tuple(sorted(matched - set(config.inputs)))
+
+
+def is_match(config: JobConfig, stream: SystemStream) -> bool:
+    """Whether a pattern stands for `stream`."""
+    return any(str(stream) in _matches(item, config, [stream.stream]) for item in config.input_patterns)
 
 
 def _matches(item: str, config: JobConfig, topics: Collection[str]) -> tuple[str, ...]:

@@ -74,10 +74,16 @@ def plan_job(
     if previous is not None:
         _refuse_shrink(previous, partition_counts)
         if keeps_state if keeps_state is not None else _declares_stores(previous):
+            _refuse_torn_stores(config, previous, factor)
             known = _tasks_of_ssps(previous)
             _refuse_streams_that_do_not_fit(known, ssps, previous.generation)
     numbers = _numbers(previous, changelog_partitions or {})
     if _reads_everything_everywhere(config):
+        if factor > 1:
+            raise PartitionSchemeError(
+                f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}: wanted factor 1, because each task reads every "
+                f"input as a whole and there is nothing that key buckets could divide; found {factor}"
+            )
         everywhere = AllSspsToSingleTask(processors).group(known, ssps)
         tasks = numbered_tasks([SspGroup(task, ()) for task in everywhere], tuple(sorted(ssps)), numbers)
     else:
@@ -86,7 +92,7 @@ def plan_job(
         tasks = numbered_tasks(groups, broadcast, numbers, factor)
     return JobModel(
         generation=generation if generation is not None else _next_generation(previous),
-        config=recorded_properties(config.properties),
+        config=recorded_properties(config),
         containers=_containers(config, groupers, tasks, processors, previous, locality),
     )
 
@@ -146,7 +152,9 @@ def _containers(
     if _reads_everything_everywhere(config):
         owner = {task_of_processor(processor): processor for processor in processors}
     elif config.task_name_grouper_factory is None:
-        grouped = ByCountAndLocality(locality).group(tasks, processors, before)
+        grouped = ByCountAndLocality(locality, colocates_buckets=config.colocates_buckets).group(
+            tasks, processors, before
+        )
         owner = {task.name: container.processor_id for container in grouped for task in container.tasks}
     else:
         setting = f"task.name.grouper.factory={config.task_name_grouper_factory}"
@@ -233,6 +241,18 @@ def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, i
                 f"found {found}. Kafka takes no partition away, so the topic was made again and its offsets "
                 "mean something else: give the job a new job.id"
             )
+
+
+def _refuse_torn_stores(config: JobConfig, previous: JobModel, factor: int) -> None:
+    """Refuse to divide or join tasks with a store that belongs to the task as a whole: no key says what is whose."""
+    before = {ssp_kb.factor for task in previous.tasks for ssp_kb in task.ssp_kbs}
+    names = [store.name for store in config.stores if store.scope == "task"]
+    if names and before - {factor}:
+        raise PartitionSchemeError(
+            f"wanted factor {max(before)}, because the store {', '.join(names)} belongs to its task as a whole and "
+            f"cannot be divided by key; found {factor}. Set stores.{names[0]}.scope=key for what is kept by key, or "
+            "give the job a new job.id, which begins without state"
+        )
 
 
 def _refuse_streams_that_do_not_fit(known: Previous, ssps: Sequence[SystemStreamPartition], generation: int) -> None:

@@ -9,22 +9,31 @@ for a user's own grouper as well, and for a plan that somebody edited.
             "why": "processor 0 is gone; same host as its state (host-b)",
             "restoreRecordsMax": 0, "restoreBytesAbout": 0}],
  "gone": [],
- "totals": {"stays": 3, "moves": 1, "new": 0, "gone": 0, "restoreRecordsMax": 0, "restoreBytesAbout": 0}}
+ "waiting": [],
+ "spreadKeys": [{"stream": "kafka.orders", "keyCount": 2, "examples": [{"key": "N14228", "partitions": [0, 3]}, …]}],
+ "totals": {"stays": 3, "moves": 1, "splits": 0, "merges": 0, "new": 0, "gone": 0,
+            "restoreRecordsMax": 0, "restoreBytesAbout": 0}}
 ```
 
-`change` is `stays`, `moves` or `new`. What is to be restored is null where nobody could be asked.
+`change` is `stays`, `moves`, `splits`, `merges` or `new`; `splits` and `merges` name the `parents` whose key buckets
+the task gets. What is to be restored is null where nobody could be asked. `waiting` are new partitions of inputs that
+the job reads already: they come into the plan when the old ones have passed their ends (ADR 0011). `spreadKeys` are
+keys that several tasks get, as far as somebody looked for them (`plan.key_spread`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from samzapy.errors import RejectedError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.job_model_json import Json, job_model_json
+from samzapy.plan.key_spread import SpreadKeys
+from samzapy.plan.task_names import TaskNameParts
 
 
 class Change(StrEnum):
@@ -32,6 +41,8 @@ class Change(StrEnum):
 
     STAYS = "stays"
     MOVES = "moves"
+    SPLITS = "splits"
+    MERGES = "merges"
     NEW = "new"
 
 
@@ -50,10 +61,15 @@ SizeOf = Callable[[TaskModel], StateSize | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """One task of the new plan. `restore` is None where it is not known."""
+    """One task of the new plan. `restore` is None where it is not known.
+
+    `processor_before` is of the task, or of what it is made of if that was all on one processor; `parents` are the
+    tasks of the plan before whose key buckets it gets, if it is another task than those.
+    """
 
     task_name: TaskName
     change: Change
+    parents: tuple[TaskName, ...] = ()
     processor_before: ProcessorId | None
     processor_id: ProcessorId
     location_id: str | None
@@ -68,16 +84,21 @@ class PlanChange:
     Attributes:
         generation_from: of the plan it was made from; 0: there was none.
         gone: tasks of the plan in force that are no more.
+        waiting: partitions that come when the old ones of their streams have passed their ends; until then the plan is
+            one without them.
+        spread_keys: inputs that do not keep a key in one task, as far as a sample tells.
     """
 
     generation_from: int
     plan: JobModel
     tasks: tuple[TaskChange, ...]
     gone: tuple[TaskName, ...]
+    waiting: tuple[SystemStreamPartition, ...] = ()
+    spread_keys: tuple[SpreadKeys, ...] = ()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many tasks stay, move, are new and are gone."""
+        """How many tasks stay, move, are made of others, are new and are gone."""
         found = {kind.value: sum(task.change is kind for task in self.tasks) for kind in Change}
         return found | {"gone": len(self.gone)}
 
@@ -99,23 +120,29 @@ def plan_change(before: JobModel | None, after: JobModel, locality: Locality, si
     """
     owners = {} if before is None else {task.name: c.processor_id for c in before.containers for task in c.tasks}
     living = {container.processor_id for container in after.containers}
+    of_base: dict[TaskName, list[TaskName]] = {}
+    for name in sorted(owners):
+        of_base.setdefault(TaskNameParts.parse(name).base_name, []).append(name)
     found = []
     for container in after.containers:
         for task in container.tasks:
-            owner = owners.get(task.name)
-            host = locality.tasks.get(task.name)
+            parents = () if task.name in owners else _parents(task.name, of_base)
+            before_of = {owners[name] for name in parents or (task.name,) if name in owners}
+            owner = before_of.pop() if len(before_of) == 1 else None
+            # Parents on several hosts: what is here is a part of it.
+            hosts = {locality.tasks.get(name) for name in parents or (task.name,)}
+            host = hosts.pop() if len(hosts) == 1 else None
             at_home = host is not None and host == container.location_id
-            change = (
-                Change.NEW if owner is None else Change.STAYS if owner == container.processor_id else Change.MOVES
-            )
+            change = _change(task.name, owner, container.processor_id, parents)
             found.append(
                 TaskChange(
                     task_name=task.name,
                     change=change,
+                    parents=parents,
                     processor_before=owner,
                     processor_id=container.processor_id,
                     location_id=container.location_id,
-                    why=_why(change, owner, living, host, at_home=at_home),
+                    why=_why(change, owner, container.processor_id, living, host, parents, at_home=at_home),
                     restore=_restore(task, change, host, size_of, at_home=at_home),
                 )
             )
@@ -126,6 +153,17 @@ def plan_change(before: JobModel | None, after: JobModel, locality: Locality, si
         tasks=tuple(sorted(found, key=lambda item: (number[item.task_name], item.task_name))),
         gone=() if before is None else tuple(task.name for task in before.tasks if task.name not in number),
     )
+
+
+def new_partitions(before: JobModel | None, after: JobModel) -> tuple[SystemStreamPartition, ...]:
+    """The partitions of `after` that `before` has not, of inputs that are divided among the tasks of both."""
+    known = frozenset() if before is None else _own_ssps(before)
+    streams = {ssp.system_stream for ssp in known}
+    return tuple(sorted(ssp for ssp in _own_ssps(after) - known if ssp.system_stream in streams))
+
+
+def _own_ssps(plan: JobModel) -> frozenset[SystemStreamPartition]:
+    return frozenset(ssp_kb.ssp for task in plan.tasks for ssp_kb in task.ssp_kbs)
 
 
 def check_not_outdated(generation_from: int, generation_in_force: int) -> None:
@@ -149,16 +187,45 @@ def plan_change_json(job: str, change: PlanChange) -> Json:
         "jobModel": job_model_json(change.plan),
         "tasks": [_task_json(task) for task in change.tasks],
         "gone": list(change.gone),
+        "waiting": [str(ssp) for ssp in change.waiting],
+        "spreadKeys": [_spread_json(found) for found in change.spread_keys],
         "totals": {**change.counts, **_restore_json(change.restore)},
     }
 
 
+def _parents(task_name: TaskName, of_base: Mapping[TaskName, Sequence[TaskName]]) -> tuple[TaskName, ...]:
+    wanted = TaskNameParts.parse(task_name)
+    kin = of_base.get(wanted.base_name, ())
+    return tuple(name for name in kin if wanted.overlaps(TaskNameParts.parse(name)))
+
+
+def _change(
+    task_name: TaskName, owner: ProcessorId | None, processor_id: ProcessorId, parents: Sequence[TaskName]
+) -> Change:
+    if parents:
+        finer = TaskNameParts.parse(task_name).factor > TaskNameParts.parse(parents[0]).factor
+        return Change.SPLITS if finer else Change.MERGES
+    if owner is None:
+        return Change.NEW
+    return Change.STAYS if owner == processor_id else Change.MOVES
+
+
 def _why(
-    change: Change, owner: ProcessorId | None, living: set[ProcessorId], host: str | None, *, at_home: bool
+    change: Change,
+    owner: ProcessorId | None,
+    processor_id: ProcessorId,
+    living: set[ProcessorId],
+    host: str | None,
+    parents: Sequence[TaskName],
+    *,
+    at_home: bool,
 ) -> str:
     if change is Change.STAYS:
         return "previous processor"
     place = f"same host as its state ({host})" if at_home else "least loaded"
+    if parents:
+        made = f"{'part of' if change is Change.SPLITS else 'made of'} {', '.join(parents)}"
+        return f"{made}; {'same processor' if owner == processor_id else place}"
     if change is Change.NEW:
         return f"new; {place}"
     return f"processor {owner} {'has its share' if owner in living else 'is gone'}; {place}"
@@ -180,10 +247,19 @@ def _restore_json(size: StateSize | None) -> Mapping[str, int | None]:
     }
 
 
+def _spread_json(found: SpreadKeys) -> Json:
+    return {
+        "stream": str(found.system_stream),
+        "keyCount": found.key_count,
+        "examples": [{"key": key, "partitions": list(partitions)} for key, partitions in found.examples],
+    }
+
+
 def _task_json(task: TaskChange) -> Json:
     return {
         "task": task.task_name,
         "change": task.change.value,
+        **({"parents": list(task.parents)} if task.parents else {}),
         "from": task.processor_before,
         "to": task.processor_id,
         "location": task.location_id,

@@ -80,6 +80,11 @@ class TaskNameParts:
             return self.base
         return TaskName(f"SystemStreamPartition_{self.base}")
 
+    def overlaps(self, other: TaskNameParts) -> bool:
+        """Whether both are tasks of some message: the same base, and buckets equal modulo the smaller factor."""
+        smaller = min(self.factor, other.factor)
+        return self.base == other.base and self.bucket % smaller == other.bucket % smaller
+
 
 def _bucket(matched: re.Match[str]) -> dict[str, int]:
     if matched["factor"] is None:

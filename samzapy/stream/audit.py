@@ -1,8 +1,8 @@
 """The stream as a person reads it: what happened, when, on whose word, and what it was before.
 
 A history is made of the records alone, in their order. Compaction takes older entries away, never changes
-one: inside the audit horizon it is whole (design section 3). What cannot be read is an entry too, with its
-offset and reason, because an auditor who skips has seen nothing.
+one: inside the audit horizon it is whole (`stream.horizon`), and what stands before it is marked as the latest value
+only. What cannot be read is an entry too, with its offset and reason, because an auditor who skips has seen nothing.
 
 Event names are past tense and depend on what the key held before: the same kind of record says that an
 input was first seen, and that it grew.
@@ -10,16 +10,15 @@ input was first seen, and that it grew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from enum import Enum
-from typing import assert_never
+from functools import lru_cache
+from typing import Final, NamedTuple, assert_never
 
 from samzapy.errors import CorruptRecordError
 from samzapy.model.container import ContainerPhase
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.stream.codec import RecordHeaders, decode, parse_headers
+from samzapy.model.placement import StatusCode
+from samzapy.stream.codec import RecordHeaders, decode, parse_headers, plain_fields
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import (
@@ -28,21 +27,28 @@ from samzapy.stream.records import (
     ConfigPut,
     ContainerPut,
     EpochPut,
+    FactorPut,
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InboxPut,
     InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
     LossAcceptedPut,
+    MemoryPhase,
     OwnTopicPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
     Removed,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
     RunPut,
     SchemaPut,
+    StartpointPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -50,10 +56,15 @@ from samzapy.stream.records import (
 Fields = Mapping[str, object]
 """A record's fields as JSON can hold them."""
 
+LATEST_VALUE_ONLY: Final = "latest value only"
+"""Of an entry before the horizon: what its key held before, and what else there was, may have been compacted away."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One record and what it changed. `before` is None for a new key, `after` for a removed one."""
+
+class HistoryEntry(NamedTuple):
+    """One record and what it changed. `before` is None for a new key, `after` for a removed one.
+
+    `is_whole`: it stands inside the horizon, so that `before` is really what was before.
+    """
 
     offset: int
     timestamp_ms: int
@@ -62,10 +73,10 @@ class HistoryEntry:
     before: Fields | None
     after: Fields | None
     headers: RecordHeaders | None
+    is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableEntry:
+class UnreadableEntry(NamedTuple):
     """A record that says nothing to this release."""
 
     offset: int
@@ -74,32 +85,65 @@ class UnreadableEntry:
     reason: str
 
 
-def history(
-    records: Iterable[LogRecord], *, topic: str, partition: int = 0
-) -> Iterator[HistoryEntry | UnreadableEntry]:
-    """One entry for each record, in their order; raises nothing for any bytes."""
-    latest: dict[str, Record] = {}
-    for found in records:
+Entry = HistoryEntry | UnreadableEntry
+
+
+class History:
+    """Reads records in their order, as they come, and remembers the latest value of each key.
+
+    Args:
+        whole_from: what stands before that offset is marked as `LATEST_VALUE_ONLY`.
+        wanted: of which raw keys to tell; nothing else is decoded, or remembered.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        whole_from: int = 0,
+        wanted: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._whole_from = whole_from
+        self._wanted = wanted
+        self._latest: dict[str, tuple[Record, Fields]] = {}
+
+    def read(self, records: Iterable[LogRecord]) -> Iterator[Entry]:
+        """One entry for each record that is wanted; raises nothing for any bytes."""
+        for found in records:
+            if self._wanted is None or self._wanted(found.key or b""):
+                yield self._entry(found)
+
+    def _entry(self, found: LogRecord) -> Entry:
         try:
-            record = decode(found, topic=topic, partition=partition)
+            record = decode(found, topic=self._topic, partition=self._partition)
         except CorruptRecordError as error:
             key = "" if found.key is None else found.key.decode(errors="backslashreplace")
-            yield UnreadableEntry(offset=found.offset, timestamp_ms=found.timestamp_ms, key=key, reason=str(error))
-            continue
+            return UnreadableEntry(offset=found.offset, timestamp_ms=found.timestamp_ms, key=key, reason=str(error))
         key = key_of(record)
-        before = latest.pop(key, None)
+        before, fields_before = self._latest.pop(key, (None, None))
+        after = None
         if not isinstance(record, Removed):
-            latest[key] = record
+            after = fields_of(record)
+            self._latest[key] = record, after
         headers = parse_headers(found.headers)
-        yield HistoryEntry(
+        return HistoryEntry(
             offset=found.offset,
             timestamp_ms=found.timestamp_ms,
             event=headers.event if headers is not None else event_name(record, before),
             key=key,
-            before=None if before is None else fields_of(before),
-            after=None if isinstance(record, Removed) else fields_of(record),
+            before=fields_before,
+            after=after,
             headers=headers,
+            is_whole=found.offset >= self._whole_from,
         )
+
+
+def history(records: Iterable[LogRecord], *, topic: str, partition: int = 0) -> Iterator[Entry]:
+    """One entry for each record, in their order; raises nothing for any bytes."""
+    return History(topic, partition).read(records)
 
 
 def event_name(record: Record, before: Record | None) -> str:
@@ -139,8 +183,20 @@ def event_name(record: Record, before: Record | None) -> str:
             return "EpochAdvanced"
         case GrantPut():
             return "GrantReleased" if record.grant.released else "TaskGranted"
+        case StartpointPut():
+            return "StartpointSet"
         case LossAcceptedPut():
             return "LossAccepted"
+        case RequestPut():
+            return "RequestAnswered" if record.answered else _REQUEST_EVENTS[record.status_code]
+        case RequestMemoryPut():
+            return _MEMORY_EVENTS[record.phase]
+        case InboxPut():
+            return "InboxRead"
+        case RestartPut():
+            return "QueryRestartOrdered"
+        case FactorPut():
+            return "ElasticityFactorSet" if before is None else "ElasticityFactorChanged"
         case Removed():
             return _REMOVALS[parse_key(record.key).namespace]
         case CheckpointPut():
@@ -152,37 +208,48 @@ def event_name(record: Record, before: Record | None) -> str:
 
 
 def fields_of(record: Record) -> Fields:
-    """The fields of `record` as JSON can hold them; SSPs in their text form."""
-    plain = _plain(record)
-    assert isinstance(plain, dict), "a record has fields"
-    # Of a record that only wraps a value, the value's.
-    inner = next(iter(plain.values()), None)
-    return inner if len(plain) == 1 and isinstance(inner, dict) else plain
+    """The fields of `record` as JSON can hold them, by the names in its schema; SSPs in their text form."""
+    return plain_fields(record)
 
 
 def change_text(entry: HistoryEntry) -> str:
     """What changed, in one line: `partition_count 4 -> 8`."""
-    if entry.after is None:
-        return "removed" if entry.before is not None else "removed (was not there)"
-    if entry.before is None:
-        return " ".join(f"{name}={_short(value)}" for name, value in entry.after.items())
+    return fields_change_text(entry.key, entry.before, entry.after)
+
+
+def fields_change_text(key: str, before: Fields | None, after: Fields | None) -> str:
+    """What became of what `key` held before, in one line."""
+    if after is None:
+        return _removed_text(key, before)
+    if before is None:
+        return " ".join(f"{name}={_short(value)}" for name, value in after.items())
     changed = [
-        f"{name} {_short(entry.before.get(name))} -> {_short(value)}"
-        for name, value in entry.after.items()
-        if entry.before.get(name) != value
+        f"{name} {_short(before.get(name))} -> {_short(value)}"
+        for name, value in after.items()
+        if before.get(name) != value
     ]
     return ", ".join(changed) or "unchanged"
 
 
+def _removed_text(key: str, before: Fields | None) -> str:
+    """Of a setting also what it was: nothing else on the stream says it."""
+    if before is None:
+        return "removed (was not there)"
+    if key.partition("/")[0] == Namespace.CONFIG:
+        return f"removed (was {_short(before.get('value'))})"
+    return "removed"
+
+
+@lru_cache(maxsize=1)
 def time_text(timestamp_ms: int) -> str:
-    """UTC to the millisecond; the number itself where no calendar reaches."""
+    """UTC to the millisecond; the number itself where no calendar reaches. A broker stamps a batch as one."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
 
 
-def as_json(entry: HistoryEntry | UnreadableEntry) -> Fields:
+def as_json(entry: Entry) -> Fields:
     """An entry as `samzapy stream replay -o json` shows it; the names are an interface."""
     place = {
         "offset": entry.offset,
@@ -201,13 +268,25 @@ def as_json(entry: HistoryEntry | UnreadableEntry) -> Fields:
         "actor": None if said is None else said.actor,
         "before": entry.before,
         "after": entry.after,
+        "latest_value_only": not entry.is_whole,
     }
 
 
 def _input_event(record: InputPut, before: Record | None) -> str:
     if not isinstance(before, InputPut):
         return "InputRecorded"
-    return "InputExpanded" if record.partition_count > before.partition_count else "InputChanged"
+    if record.partition_count > before.partition_count:
+        return "PartitionsAdded" if before.expansions else "InputExpanded"
+    if len(record.expansions) > len(before.expansions):
+        return "InputExpanded"
+    for now, then in zip(record.expansions, before.expansions, strict=False):
+        if now.refused and not then.refused:
+            return "ExpansionRefused"
+        if now.settled and not then.settled:
+            return "ExpansionSettled"
+        if now.ends != then.ends:
+            return "ExpansionEndsRead"
+    return "InputChanged"
 
 
 _CONTAINER_EVENTS: Mapping[ContainerPhase, str] = {
@@ -224,6 +303,21 @@ def _container_event(record: ContainerPut, before: Record | None) -> str:
         return "ContainerUpdated"
     return _CONTAINER_EVENTS[record.container.phase]
 
+
+_REQUEST_EVENTS: Mapping[StatusCode, str] = {
+    StatusCode.CREATED: "RequestCreated",
+    StatusCode.BAD_REQUEST: "RequestRefused",
+    StatusCode.ACCEPTED: "RequestAccepted",
+    StatusCode.IN_PROGRESS: "RequestBegun",
+    StatusCode.SUCCEEDED: "RequestSucceeded",
+    StatusCode.FAILED: "RequestFailed",
+}
+
+_MEMORY_EVENTS: Mapping[MemoryPhase, str] = {
+    MemoryPhase.ANSWERED: "RequestRemembered",
+    MemoryPhase.COLLECTING: "RequestOutdated",
+    MemoryPhase.COLLECTED: "RequestCollected",
+}
 
 _REMOVALS: Mapping[Namespace, str] = {
     Namespace.SCHEMA: "SchemaRemoved",
@@ -243,24 +337,16 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.TASK_LOCALITY: "TaskLocalityRemoved",
     Namespace.EPOCH: "EpochRemoved",
     Namespace.GRANT: "GrantEnded",
+    Namespace.STARTPOINT: "StartpointRemoved",
     Namespace.ACCEPTED_LOSS: "AcceptedLossRemoved",
+    Namespace.REQUEST: "RequestClosed",
+    Namespace.REQUEST_MEMORY: "RequestForgotten",
+    Namespace.INBOX: "InboxRemoved",
+    Namespace.RESTART: "QueryRestartRemoved",
+    Namespace.FACTOR: "ElasticityFactorRemoved",
     Namespace.CHECKPOINT: "CheckpointRemoved",
     Namespace.PROGRESS: "ProgressRemoved",
 }
-
-
-def _plain(value: object) -> object:
-    match value:
-        case SspKeyBucket() | SystemStream() | SystemStreamPartition():
-            return str(value)
-        case Enum():
-            return value.value
-        case tuple():
-            return [_plain(item) for item in value]
-        case _ if is_dataclass(value):
-            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        case _:
-            return value
 
 
 def _short(value: object, length_max: int = 80) -> str:

@@ -6,11 +6,15 @@ a task of any factor takes exactly the entries of its buckets and skips the othe
 
 The length is a varint (LEB128, the shortest form), so that each pair has one spelling and no pair runs into
 another: `("ab", "c")` and `("a", "bc")` are different keys.
+
+Entries of the other scopes belong to a task, and virtual tasks share the partition. So the task's name stands where
+the message key does, and behind it one byte that tells entries from the mark that closes a copy (`copy_mark_key`).
 """
 
 from __future__ import annotations
 
 _LENGTH_BYTES_MAX = 5
+_ENTRY, _MARK = b"\x00", b"\x01"
 
 
 def changelog_key(message_key: bytes, sub_key: bytes) -> bytes:
@@ -46,3 +50,13 @@ def split_changelog_key(key: bytes) -> tuple[bytes, bytes]:
     raise ValueError(
         f"wanted a length of at most {_LENGTH_BYTES_MAX} bytes, found {key[:_LENGTH_BYTES_MAX].hex(' ')}"
     )
+
+
+def task_entry_key(task_name: str, sub_key: bytes) -> bytes:
+    """The compaction key of an entry of a task: a store of scope `broadcast` or `task`."""
+    return changelog_key(task_name.encode(), _ENTRY + sub_key)
+
+
+def copy_mark_key(task_name: str) -> bytes:
+    """The key of the record that closes a task's copy of a broadcast store; its value is an epoch, as text."""
+    return changelog_key(task_name.encode(), _MARK)

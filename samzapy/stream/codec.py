@@ -2,7 +2,8 @@
 
 A value is the marker C3 01, the CRC-64-AVRO fingerprint of its schema (little endian), and the body. So
 each record says what it was written with, and a reader that does not ship that schema knows it at once
-(`UnknownSchemaError`) and does not guess. Schemas come from `schemas/` only, never from the topic.
+(`UnknownSchemaError`) and does not guess. Schemas come from `schemas/` only, never from the topic; those of releases
+that wrote otherwise stand there too, so their records are read for ever.
 
 What is read may be hostile or broken (reliability.md 3.5), and one record that crashes its reader would
 crash every coordinator and container in a loop. Hence: the size is checked before anything is decoded,
@@ -13,53 +14,59 @@ and swells on arrays of zero-width items; a unit test keeps both out of `schemas
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from importlib import resources
-from typing import Any, cast
-
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from fastavro.schema import fingerprint, to_parsing_canonical_form
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
+from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.startpoint import Startpoint
 from samzapy.stream.keys import key_of, parse_key
 from samzapy.stream.log import LogRecord
+from samzapy.stream.placement import MESSAGE_FORMS
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
     ContainerPut,
     EpochPut,
+    Expansion,
+    FactorPut,
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InboxPut,
     InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
     LossAcceptedPut,
+    MemoryPhase,
     OwnTopicPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
     Removed,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
     RunPut,
     SchemaPut,
+    StartpointPut,
     TaskLocalityPut,
     TermPut,
 )
+from samzapy.stream.single_object import HEADER_BYTES, MARKER, Form, fingerprint_of_schema, form
 
 VALUE_BYTES_MAX = 1024 * 1024
 """Nothing longer is decoded, or written. Kafka's own default limit for a batch is the same."""
-
-_MARKER = b"\xc3\x01"
-_HEADER_BYTES = 10
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
@@ -75,11 +82,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     key = text.encode()
     if isinstance(record, Removed):
         return key, None
-    form = _FORM_OF_TYPE[type(record)]
-    buffer = io.BytesIO()
-    buffer.write(form.header)
-    schemaless_writer(buffer, form.schema, form.to_avro(record))
-    value = buffer.getvalue()
+    value = _FORM_OF_TYPE[type(record)].encode(record)
     if len(value) > VALUE_BYTES_MAX:
         raise ValueError(
             f"wanted a record of at most {VALUE_BYTES_MAX} bytes, found {len(value)} for key {text!r}: "
@@ -104,14 +107,45 @@ def decode(record: LogRecord, *, topic: str, partition: int = 0) -> Record:
         raise CorruptRecordError(_described(record, topic, partition, error)) from error
 
 
+def plain_fields(record: Record) -> dict[str, Any]:
+    """The fields of `record` by the names in its schema, as Avro and JSON hold them; SSPs in their text form."""
+    return _FORM_OF_TYPE[type(record)].to_avro(record)
+
+
+def schema_name_of(record: Record) -> str:
+    """The name of the schema of `record`, as its file in `schemas/` is called: `planned_task`."""
+    return _FORM_OF_TYPE[type(record)].schema_name
+
+
+def schemas_by_name() -> Mapping[str, str]:
+    """The schemas that this release writes, as JSON."""
+    return {form.schema_name: form.schema_json for form in _FORMS}
+
+
+def fingerprint_of(value: bytes) -> str:
+    """What a value says it is written in, as `SchemaPut` spells it."""
+    return value[len(MARKER) : HEADER_BYTES].hex()
+
+
+def is_schema_of(schema_json: str, digits: str) -> bool:
+    """Whether `schema_json` is the schema with that fingerprint. It may come from anywhere; only its text is used."""
+    try:
+        found = fingerprint_of_schema(json.loads(schema_json))
+    except Exception:
+        # As wide as in `decode`: of hostile text fastavro raises whatever it meets.
+        return False
+    return found == digits
+
+
 def schema_records() -> tuple[SchemaPut, ...]:
-    """The schemas that this release writes, to be recorded on the coordinator stream; in a fixed order."""
-    found = [SchemaPut(fingerprint=form.fingerprint, schema_json=form.schema_json) for form in _FORMS]
+    """The schemas that this release writes, messages of the placement topic too, to be recorded on the coordinator
+    stream; in a fixed order."""
+    forms = (*_FORMS, *MESSAGE_FORMS)
+    found = [SchemaPut(fingerprint=known.fingerprint, schema_json=known.schema_json) for known in forms]
     return tuple(sorted(found, key=lambda schema: schema.fingerprint))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordHeaders:
+class RecordHeaders(NamedTuple):
     """What each coordinator record says about itself. Evidence for people; the fold never looks at it.
 
     Attributes:
@@ -144,11 +178,11 @@ def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | 
     texts = {name: value for name, value in found if value is not None}
     try:
         return RecordHeaders(
-            term=int(texts["term"]),
-            seq=int(texts["seq"]),
-            event=texts["event"].decode(),
-            cause=texts["cause"].decode(),
-            actor=texts["actor"].decode(),
+            int(texts["term"]),
+            int(texts["seq"]),
+            texts["event"].decode(),
+            texts["cause"].decode(),
+            texts["actor"].decode(),
         )
     except (KeyError, ValueError):
         return None
@@ -167,24 +201,19 @@ def _decode(key_bytes: bytes | None, value: bytes | None) -> Record:
         return Removed(key=key)
     if len(value) > VALUE_BYTES_MAX:
         raise ValueError(f"wanted a value of at most {VALUE_BYTES_MAX} bytes, found {len(value)}")
-    header = value[:_HEADER_BYTES]
-    if len(header) < _HEADER_BYTES or not header.startswith(_MARKER):
+    header = value[:HEADER_BYTES]
+    if len(header) < HEADER_BYTES or not header.startswith(MARKER):
         raise ValueError(
             f"wanted an Avro single-object value (C3 01 and a fingerprint), found {len(value)} bytes that "
             f"start with {header.hex(' ') or 'nothing'}"
         )
-    form = _FORM_OF_HEADER.get(header)
-    if form is None:
+    found = _FORM_OF_HEADER.get(header)
+    if found is None:
         raise _UnknownFingerprintError(
             f"wanted one of the {len(_FORMS)} schemas of this release, found the fingerprint "
             f"{header[2:].hex()}; a newer release wrote this: upgrade this process"
         )
-    body = io.BytesIO(value)
-    body.seek(_HEADER_BYTES)
-    datum = schemaless_reader(body, form.schema, None)
-    if body.tell() != len(value):
-        raise ValueError(f"wanted {body.tell()} bytes for a {form.schema_name}, found {len(value)}")
-    record: Record = form.from_avro(cast("dict[str, Any]", datum))
+    record: Record = found.from_avro(found.datum(value))
     if key_of(record) != key:
         raise ValueError(f"wanted the key of the value, {key_of(record)!r}, found another")
     # A key that does not parse back would be a fact that nobody can ever remove.
@@ -206,46 +235,10 @@ def _shortened(text: str, length_max: int = 400) -> str:
     return text if len(text) <= length_max else f"{text[:length_max]}..."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
-    """How one record class is written: its schema, and the way from the class to Avro's dict and back."""
-
-    record_type: type[Any]
-    schema_name: str
-    schema: Any
-    schema_json: str
-    fingerprint: str
-    header: bytes
-    to_avro: Callable[[Any], dict[str, Any]]
-    from_avro: Callable[[dict[str, Any]], Any]
-
-
-def _form(
-    record_type: type[Any],
-    schema_name: str,
-    to_avro: Callable[[Any], dict[str, Any]],
-    from_avro: Callable[[dict[str, Any]], Any],
-) -> _Form:
-    text = resources.files("samzapy").joinpath("schemas", f"{schema_name}.avsc").read_text(encoding="utf-8")
-    declared = json.loads(text)
-    # fastavro spells the fingerprint in the order of the bytes in the header.
-    digits = fingerprint(to_parsing_canonical_form(declared), "CRC-64-AVRO")
-    return _Form(
-        record_type=record_type,
-        schema_name=schema_name,
-        schema=parse_schema(declared),
-        schema_json=json.dumps(declared, separators=(",", ":")),
-        fingerprint=digits,
-        header=_MARKER + bytes.fromhex(digits),
-        to_avro=to_avro,
-        from_avro=from_avro,
-    )
-
-
-def _flat(record_type: type[Any], schema_name: str) -> _Form:
+def _flat(record_type: type[Any], schema_name: str) -> Form:
     """A record whose fields are text and numbers."""
     names = tuple(field.name for field in fields(record_type))
-    return _form(
+    return form(
         record_type,
         schema_name,
         lambda record: {name: getattr(record, name) for name in names},
@@ -253,8 +246,18 @@ def _flat(record_type: type[Any], schema_name: str) -> _Form:
     )
 
 
+@lru_cache(maxsize=32_768)
+def _ssp_kb(text: str) -> SspKeyBucket:
+    """A long stream names the same SSPKbs again and again: parsed once each, and held once."""
+    return SspKeyBucket.parse(text)
+
+
 def _input_from(datum: dict[str, Any]) -> InputPut:
-    return InputPut(**(datum | {"system_stream": SystemStream.parse(datum["system_stream"])}))
+    parsed = {
+        "system_stream": SystemStream.parse(datum["system_stream"]),
+        "expansions": tuple(Expansion(**(found | {"ends": tuple(found["ends"])})) for found in datum["expansions"]),
+    }
+    return InputPut(**(datum | parsed))
 
 
 def _input_to(record: InputPut) -> dict[str, Any]:
@@ -263,6 +266,16 @@ def _input_to(record: InputPut) -> dict[str, Any]:
         "partition_count": record.partition_count,
         "partition_count_first": record.partition_count_first,
         "topic_id": record.topic_id,
+        "expansions": [
+            {
+                "partition_count": found.partition_count,
+                "seen_at_ms": found.seen_at_ms,
+                "settled": found.settled,
+                "ends": list(found.ends),
+                "refused": found.refused,
+            }
+            for found in record.expansions
+        ],
     }
 
 
@@ -282,7 +295,7 @@ def _generation_to(record: GenerationPut) -> dict[str, Any]:
 
 def _planned_task_from(datum: dict[str, Any]) -> PlannedTaskPut:
     parsed = {
-        "ssp_kbs": tuple(SspKeyBucket.parse(text) for text in datum["ssp_kbs"]),
+        "ssp_kbs": tuple(_ssp_kb(text) for text in datum["ssp_kbs"]),
         "broadcast_ssps": tuple(SystemStreamPartition.parse(text) for text in datum["broadcast_ssps"]),
     }
     return PlannedTaskPut(**(datum | parsed))
@@ -344,11 +357,11 @@ def _input_end_to(record: InputEndPut) -> dict[str, Any]:
 
 def _start_from(datum: dict[str, Any]) -> BucketStart:
     return BucketStart(
-        ssp_kb=SspKeyBucket.parse(datum["ssp_kb"]),
+        ssp_kb=_ssp_kb(datum["ssp_kb"]),
         offset_next=datum["offset_next"],
         floors=tuple(
             Floor(
-                ssp_kb=SspKeyBucket.parse(floor["ssp_kb"]),
+                ssp_kb=_ssp_kb(floor["ssp_kb"]),
                 offset_next=floor["offset_next"],
             )
             for floor in datum["floors"]
@@ -365,7 +378,11 @@ def _start_to(start: BucketStart) -> dict[str, Any]:
 
 
 def _grant_from(datum: dict[str, Any]) -> GrantPut:
-    return GrantPut(grant=Grant(**(datum | {"starts": tuple(_start_from(start) for start in datum["starts"])})))
+    parsed = {
+        "starts": tuple(_start_from(start) for start in datum["starts"]),
+        "changelog_starts": tuple(ChangelogStart(**start) for start in datum["changelog_starts"]),
+    }
+    return GrantPut(grant=Grant(**(datum | parsed)))
 
 
 def _grant_to(record: GrantPut) -> dict[str, Any]:
@@ -380,11 +397,29 @@ def _grant_to(record: GrantPut) -> dict[str, Any]:
         "starts": [_start_to(start) for start in grant.starts],
         "tick_last": grant.tick_last,
         "released": grant.released,
+        "counts_after": grant.counts_after,
+        "changelog_starts": [{"store": start.store, "offset": start.offset} for start in grant.changelog_starts],
+        "broadcast_parent": grant.broadcast_parent,
+        "epoch_rewound": grant.epoch_rewound,
+    }
+
+
+def _startpoint_from(datum: dict[str, Any]) -> StartpointPut:
+    return StartpointPut(startpoint=Startpoint(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
+
+
+def _startpoint_to(record: StartpointPut) -> dict[str, Any]:
+    found = record.startpoint
+    return {
+        "ssp_kb": str(found.ssp_kb),
+        "offset_next": found.offset_next,
+        "epoch": found.epoch,
+        "uuid": found.uuid,
     }
 
 
 def _loss_accepted_from(datum: dict[str, Any]) -> LossAcceptedPut:
-    return LossAcceptedPut(**(datum | {"ssp_kb": SspKeyBucket.parse(datum["ssp_kb"])}))
+    return LossAcceptedPut(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])}))
 
 
 def _loss_accepted_to(record: LossAcceptedPut) -> dict[str, Any]:
@@ -395,8 +430,35 @@ def _loss_accepted_to(record: LossAcceptedPut) -> dict[str, Any]:
     }
 
 
+_REQUEST_FIELDS = tuple(field.name for field in fields(RequestPut))
+_MEMORY_FIELDS = tuple(field.name for field in fields(RequestMemoryPut))
+
+
+def _request_from(datum: dict[str, Any]) -> RequestPut:
+    return RequestPut(**(datum | {"status_code": StatusCode(datum["status_code"])}))
+
+
+def _request_to(record: RequestPut) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _REQUEST_FIELDS}
+
+
+def _memory_from(datum: dict[str, Any]) -> RequestMemoryPut:
+    # Interned: there are as many of these as there are uuids to remember, and few texts in them.
+    parsed = {
+        "status_code": StatusCode(datum["status_code"]),
+        "phase": MemoryPhase(datum["phase"]),
+        "place": sys.intern(datum["place"]),
+        "run_id": sys.intern(datum["run_id"]),
+    }
+    return RequestMemoryPut(**(datum | parsed))
+
+
+def _memory_to(record: RequestMemoryPut) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _MEMORY_FIELDS}
+
+
 def _checkpoint_from(datum: dict[str, Any]) -> CheckpointPut:
-    return CheckpointPut(checkpoint=Checkpoint(**(datum | {"ssp_kb": SspKeyBucket.parse(datum["ssp_kb"])})))
+    return CheckpointPut(checkpoint=Checkpoint(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
 
 
 def _checkpoint_to(record: CheckpointPut) -> dict[str, Any]:
@@ -411,7 +473,7 @@ def _checkpoint_to(record: CheckpointPut) -> dict[str, Any]:
 
 
 def _progress_from(datum: dict[str, Any]) -> ProgressPut:
-    return ProgressPut(progress=Progress(**(datum | {"ssp_kb": SspKeyBucket.parse(datum["ssp_kb"])})))
+    return ProgressPut(progress=Progress(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
 
 
 def _progress_to(record: ProgressPut) -> dict[str, Any]:
@@ -424,27 +486,33 @@ def _progress_to(record: ProgressPut) -> dict[str, Any]:
     }
 
 
-_FORMS: tuple[_Form, ...] = (
+_FORMS: tuple[Form, ...] = (
     _flat(SchemaPut, "schema"),
     _flat(FormatLevelPut, "format_level"),
     _flat(JobIdentityPut, "job_identity"),
     _flat(TermPut, "term"),
     _flat(ConfigPut, "config"),
-    _form(InputPut, "input", _input_to, _input_from),
+    form(InputPut, "input", _input_to, _input_from),
     _flat(OwnTopicPut, "own_topic"),
     _flat(ChangelogPartitionPut, "changelog_partition"),
-    _form(PlannedTaskPut, "planned_task", _planned_task_to, _planned_task_from),
-    _form(GenerationPut, "generation", _generation_to, _generation_from),
+    form(PlannedTaskPut, "planned_task", _planned_task_to, _planned_task_from),
+    form(GenerationPut, "generation", _generation_to, _generation_from),
     _flat(RunPut, "run"),
-    _form(InputEndPut, "input_end", _input_end_to, _input_end_from),
-    _form(ContainerPut, "container", _container_to, _container_from),
-    _form(LocalityPut, "locality", _locality_to, _locality_from),
-    _form(TaskLocalityPut, "task_locality", _task_locality_to, _task_locality_from),
+    form(InputEndPut, "input_end", _input_end_to, _input_end_from),
+    form(ContainerPut, "container", _container_to, _container_from),
+    form(LocalityPut, "locality", _locality_to, _locality_from),
+    form(TaskLocalityPut, "task_locality", _task_locality_to, _task_locality_from),
     _flat(EpochPut, "epoch"),
-    _form(GrantPut, "grant", _grant_to, _grant_from),
-    _form(LossAcceptedPut, "loss_accepted", _loss_accepted_to, _loss_accepted_from),
-    _form(CheckpointPut, "checkpoint", _checkpoint_to, _checkpoint_from),
-    _form(ProgressPut, "progress", _progress_to, _progress_from),
+    form(GrantPut, "grant", _grant_to, _grant_from),
+    form(StartpointPut, "startpoint", _startpoint_to, _startpoint_from),
+    form(LossAcceptedPut, "loss_accepted", _loss_accepted_to, _loss_accepted_from),
+    form(RequestPut, "request", _request_to, _request_from),
+    form(RequestMemoryPut, "request_memory", _memory_to, _memory_from),
+    _flat(InboxPut, "inbox"),
+    _flat(RestartPut, "restart"),
+    _flat(FactorPut, "factor"),
+    form(CheckpointPut, "checkpoint", _checkpoint_to, _checkpoint_from),
+    form(ProgressPut, "progress", _progress_to, _progress_from),
 )
-_FORM_OF_TYPE: Mapping[type[Any], _Form] = {form.record_type: form for form in _FORMS}
-_FORM_OF_HEADER: Mapping[bytes, _Form] = {form.header: form for form in _FORMS}
+_FORM_OF_TYPE: Mapping[type[Any], Form] = {found.record_type: found for found in _FORMS}
+_FORM_OF_HEADER: Mapping[bytes, Form] = {header: found for found in _FORMS for header in (found.header, *found.older)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,11 @@ class Write:
     headers: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRecord:
-    """A committed record as read back. `timestamp_ms` is the broker's append time, for display only."""
+class LogRecord(NamedTuple):
+    """A committed record as read back. `timestamp_ms` is the broker's append time, for display only.
+
+    A tuple, because a history has millions of them and a frozen dataclass takes three times as long to make.
+    """
 
     offset: int
     timestamp_ms: int

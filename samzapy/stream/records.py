@@ -8,12 +8,15 @@ A record class names one kind of fact. Its key is made in `stream.keys` and nowh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
 from samzapy.model.job import ProcessorId, TaskName
+from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.startpoint import Startpoint
 
 FORMAT_LEVEL = 1
 """What this release writes and reads (design section 3, upgrades)."""
@@ -68,17 +71,40 @@ class ConfigPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expansion:
+    """More partitions of an input, seen and not read yet (`coordinator.expansion`).
+
+    Attributes:
+        partition_count: of the topic, with them.
+        seen_at_ms: wall clock, for people.
+        settled: every producer has had the time to notice them.
+        ends: high watermarks of the partitions that were there before, by their number, asked for after that;
+            empty until then, and where there were none.
+        refused: why the plan cannot have them; empty if it can.
+    """
+
+    partition_count: int
+    seen_at_ms: int
+    settled: bool = False
+    ends: tuple[int, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputPut:
     """`input/<system.stream>`: an input's partitions.
 
-    `partition_count_first` is the count when the job was created; it decides which task an added partition
-    joins. `topic_id` is the cluster's id of the topic: another one means deleted and made again.
+    `partition_count` are those that the job reads; the topic may have more, see `expansions`, in the order in which
+    they were seen. `partition_count_first` is the count when the job was created, 0 for a topic that came later; what
+    was added since is read from its beginning. `topic_id` is the cluster's id of the topic: another one means deleted
+    and made again.
     """
 
     system_stream: SystemStream
     partition_count: int
     partition_count_first: int
     topic_id: str
+    expansions: tuple[Expansion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +165,15 @@ class RunPut:
     """`run`: the run of the job (seed 001), from its first processor to the last that leaves; `run_id` as Samza's.
 
     Grants up to `epoch_before` are of earlier runs. `finished`: all inputs have an end and were read to it, so
-    containers stop by themselves.
+    containers stop by themselves. `counts_after`: positions and state of grants up to this epoch count for nothing;
+    a run whose inputs all have an end begins without what earlier ones left, and later runs keep to that.
     """
 
     run_id: str
     ended: bool
     epoch_before: int = 0
     finished: bool = False
+    counts_after: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +208,7 @@ class TaskLocalityPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPut:
-    """`epoch`: the last grant epoch given out, so that none is ever repeated."""
+    """`epoch`: the last number given out to a grant or to startpoints, so that none is ever repeated."""
 
     epoch: int
 
@@ -193,12 +221,116 @@ class GrantPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartpointPut:
+    """`startpoint/<ssp_kb>`: where a part of an input is to be read from, until later grants have taken that up."""
+
+    startpoint: Startpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LossAcceptedPut:
     """`accepted-loss/<ssp_kb>`: the operator gives `[offset_from, offset_to)` of an input up."""
 
     ssp_kb: SspKeyBucket
     offset_from: int
     offset_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPut:
+    """`request/<uuid>`: a request from the placement topic, from its reading to its last answer.
+
+    Attributes:
+        offset: where it stood on the placement topic when it was read.
+        place: how its messages are written (`stream.placement.Place`), so that the response is written alike.
+        deployment_id, processor_id, destination_host, action: as asked; empty where they could not be read.
+        arguments: as asked, as a JSON object; empty where there are none.
+        request_expiry_ms: 0 where none was given.
+        timestamp_ms: as asked; 0 where it is none.
+        run_id: the run in which it was read.
+        accepted_at_ms, decided_at_ms: wall clock, when it was read and when `status_code` was decided.
+        restart: the number of the restart that it became; 0: none.
+        answered: a response with `status_code` stands on the placement topic.
+    """
+
+    uuid: str
+    offset: int
+    place: str
+    action: str
+    deployment_id: str
+    processor_id: str
+    destination_host: str
+    arguments: str = ""
+    request_expiry_ms: int
+    timestamp_ms: int
+    run_id: str
+    status_code: StatusCode
+    response_message: str
+    accepted_at_ms: int
+    decided_at_ms: int
+    restart: int = 0
+    answered: bool = False
+
+
+class MemoryPhase(StrEnum):
+    """Whether the messages of a request that is over still stand on the placement topic.
+
+    ANSWERED: they do, for people to read. COLLECTING: they are to be removed. COLLECTED: they were.
+    """
+
+    ANSWERED = "ANSWERED"
+    COLLECTING = "COLLECTING"
+    COLLECTED = "COLLECTED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMemoryPut:
+    """`request-memory/<uuid>`: a request that was answered for good; its uuid is never taken again.
+
+    `offset` is that of the latest message with the uuid; in phase COLLECTED the offset after the tombstones. `run_id`
+    is the run in which it was answered. Others as in `RequestPut`.
+    """
+
+    uuid: str
+    timestamp_ms: int
+    place: str
+    run_id: str
+    status_code: StatusCode
+    decided_at_ms: int
+    phase: MemoryPhase
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxPut:
+    """`inbox`: how far the placement topic was read, and the newest request that was forgotten (-1: none was)."""
+
+    offset_next: int
+    forgotten_timestamp_ms: int = -1
+    forgotten_uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPut:
+    """`restart/<processor id>`: the processor's query is to be one that was started after this was read.
+
+    `number` counts the restarts of the processor; `uuid` is that of the request.
+    """
+
+    processor_id: ProcessorId
+    number: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorPut:
+    """`factor`: key buckets per input partition that the job is to have (SEP-32).
+
+    `uuid` is that of the request that asked for it; empty where the configuration did.
+    """
+
+    factor: int
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +372,13 @@ CoordinatorRecord = (
     | TaskLocalityPut
     | EpochPut
     | GrantPut
+    | StartpointPut
     | LossAcceptedPut
+    | RequestPut
+    | RequestMemoryPut
+    | InboxPut
+    | RestartPut
+    | FactorPut
     | Removed
 )
 CheckpointRecord = CheckpointPut | ProgressPut

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from samzapy.config import JobConfig, parse_config
+from samzapy.config import AcceptedLoss, JobConfig, parse_config
 from samzapy.container.work import Route, WorkPlan
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
 from samzapy.model.container import Container, ContainerPhase
-from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topic_checks import TopicFound
-from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_topic
+from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.stream.records import FORMAT_LEVEL
 
 
@@ -89,6 +89,9 @@ def a_heartbeat(
     reason: str = "",
     figures: Figures | None = None,
     finished: bool = False,
+    accepted_losses: Iterable[AcceptedLoss] = (),
+    comes_back: bool = True,
+    restart: int = 0,
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -109,6 +112,9 @@ def a_heartbeat(
         reason=reason,
         figures=figures if figures is not None else Figures(),
         finished=finished,
+        accepted_losses=tuple(accepted_losses),
+        comes_back=comes_back,
+        restart=restart,
         received_ms=received_ms,
     )
 
@@ -121,8 +127,11 @@ def a_grant(
     generation: int = 1,
     ssp_kb: str = "kafka.orders.0:0/1",
     offset_next: int = 0,
+    counts_after: int = 0,
+    changelog_starts: Mapping[str, int] | None = None,
+    epoch_rewound: int = 0,
 ) -> Grant:
-    """A grant of one SSPKb."""
+    """A grant of one SSPKb. `changelog_starts` by store."""
     return Grant(
         task_name=TaskName(task_name),
         epoch=epoch,
@@ -131,6 +140,11 @@ def a_grant(
         partition_id=0,
         changelog_partition=0,
         starts=(BucketStart(ssp_kb=SspKeyBucket.parse(ssp_kb), offset_next=offset_next),),
+        counts_after=counts_after,
+        changelog_starts=tuple(
+            ChangelogStart(store=store, offset=offset) for store, offset in sorted((changelog_starts or {}).items())
+        ),
+        epoch_rewound=epoch_rewound,
     )
 
 
@@ -157,7 +171,7 @@ def a_submission(
         ),
         own_topics=tuple(
             OwnTopicFound(name=name, topic_id=ids.get(name, f"id-of-{name}"), partition_count=1)
-            for name in (coordinator_topic(config.job), checkpoint_topic(config.job))
+            for name in (coordinator_topic(config.job), checkpoint_topic(config.job), placement_topic(config.job))
         ),
         cause=cause,
         actor="operator",
@@ -185,6 +199,17 @@ def a_topic_found(
         partition_count=spec.partition_count if partition_count is None else partition_count,
         replication_factor=replication_factor,
         settings={**made, **(settings or {})},
+    )
+
+
+def an_input_topic_found(stream: str, partition_count: int, *, topic_id: str | None = None) -> TopicFound:
+    """The topic of an input, as the coordinator's look at the cluster finds it; the id is that of `a_submission`."""
+    return TopicFound(
+        name=stream,
+        topic_id=topic_id or f"id-of-kafka.{stream}",
+        partition_count=partition_count,
+        replication_factor=1,
+        settings={},
     )
 
 

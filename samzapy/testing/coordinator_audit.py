@@ -59,6 +59,10 @@ class Audit:
                 found[task] = living.pop()
         return found
 
+    def planned_buckets(self) -> Mapping[str, list[str]]:
+        """What each task of the plan in force reads for itself, as SSPKbs in text form."""
+        return {plan["task_name"]: list(plan["ssp_kbs"]) for plan in self._plan()}
+
     def finish(self) -> list[str]:
         """All complaints, those about the stream as a whole included."""
         if self.generation is None:
@@ -127,9 +131,10 @@ class Audit:
             self._complain(f"{key} has epoch {value['epoch']}, the last one given out is {self.epoch}")
         if self.phases.get(value["execution_id"]) not in _LIVING:
             self._complain(f"{key} goes to {value['execution_id']}, {self.phases.get(value['execution_id'])}")
-        mine = {start["ssp_kb"] for start in value["starts"]}
+        mine = [Bucket.of(start["ssp_kb"]) for start in value["starts"]]
         for other in self.grants.values():
-            overlaps = other["task_name"] == value["task_name"] or mine & {s["ssp_kb"] for s in other["starts"]}
+            theirs = [Bucket.of(start["ssp_kb"]) for start in other["starts"]]
+            overlaps = other["task_name"] == value["task_name"] or any(a.overlaps(b) for a in mine for b in theirs)
             if overlaps and self.phases.get(other["execution_id"]) not in _GONE and not other["released"]:
                 self._complain(
                     f"{key} goes to {value['execution_id']} while {other['execution_id']} "
@@ -139,8 +144,13 @@ class Audit:
 
     def _withdraw(self, key: str) -> None:
         grant = self.grants.pop(key, None)
-        if grant is not None and not any(g["task_name"] == grant["task_name"] for g in self.grants.values()):
-            self._complain(f"{key} was removed and no other grant has its task")
+        if grant is None:
+            return
+        later = [g for g in self.grants.values() if g["epoch"] > grant["epoch"]]
+        given = [Bucket.of(start["ssp_kb"]) for other in later for start in other["starts"]]
+        lost = [start["ssp_kb"] for start in grant["starts"] if not _is_covered(Bucket.of(start["ssp_kb"]), given)]
+        if lost:
+            self._complain(f"{key} was removed and no later grant has {', '.join(lost)}")
 
     def _planned(self) -> list[str]:
         return [plan["task_name"] for plan in self._plan()]
@@ -157,6 +167,38 @@ class Audit:
         self.complaints.append(f"offset {self._at}: {text}")
 
 
+class Bucket(NamedTuple):
+    """A text like `kafka.orders.3:1/4` or `kafka.rules.0@Partition_3` taken apart. The latter has no owner."""
+
+    ssp: str
+    bucket: int
+    factor: int
+    reader: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Bucket:
+        if "@" in text:
+            ssp, _, reader = text.partition("@")
+            return cls(ssp, 0, 1, reader)
+        ssp, _, part = text.partition(":")
+        bucket, _, factor = part.partition("/")
+        return cls(ssp, int(bucket), int(factor))
+
+    def overlaps(self, other: Bucket) -> bool:
+        """Whether a message can be of both."""
+        smaller = min(self.factor, other.factor)
+        return (self.ssp, self.reader, self.bucket % smaller) == (other.ssp, other.reader, other.bucket % smaller)
+
+
+def _is_covered(wanted: Bucket, given: list[Bucket]) -> bool:
+    if wanted.reader:
+        # Its positions went to whoever has its key buckets.
+        return any(wanted.ssp == other.ssp and other.reader for other in given)
+    finest = max((wanted.factor, *(other.factor for other in given)))
+    parts = (Bucket(wanted.ssp, number, finest) for number in range(wanted.bucket, finest, wanted.factor))
+    return all(any(part.overlaps(other) for other in given) for part in parts)
+
+
 def decode(value: bytes, schemas: Mapping[bytes, Any]) -> dict[str, Any]:
     """An Avro single object as a plain dict."""
     datum = fastavro.schemaless_reader(io.BytesIO(value[10:]), schemas[value[2:10]], None)
@@ -168,6 +210,8 @@ def schemas() -> dict[bytes, Any]:
     """The shipped schemas by fingerprint, in the order of the bytes in a value."""
     found = {}
     for path in resources.files("samzapy").joinpath("schemas").iterdir():
+        if not path.is_file():
+            continue  # Of earlier releases; what is audited was written by this one.
         declared = json.loads(path.read_text(encoding="utf-8"))
         name = fingerprint(to_parsing_canonical_form(declared), "CRC-64-AVRO")
         found[bytes.fromhex(name)] = fastavro.parse_schema(declared)

@@ -15,11 +15,13 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from samzapy.errors import ConfigError
+
+_VARIABLE = "SAMZAPY_CRASH_POINTS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,14 @@ class CrashPoint:
     name: str
     at_hit: int
     flag: Path
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.at_hit}={self.flag}"
+
+
+def arming(points: Iterable[CrashPoint]) -> Mapping[str, str]:
+    """The environment in which a test's processes crash at `points`."""
+    return {_VARIABLE: ";".join(map(str, points))}
 
 
 class ArmedCrashPoints:
@@ -61,12 +71,12 @@ def crash_points(environment: Mapping[str, str]) -> ArmedCrashPoints:
     """
     if environment.get("SAMZAPY_TEST") != "1":
         return ArmedCrashPoints(())
-    texts = [text for text in environment.get("SAMZAPY_CRASH_POINTS", "").split(";") if text]
+    texts = [text for text in environment.get(_VARIABLE, "").split(";") if text]
     return ArmedCrashPoints(tuple(_parse(text) for text in texts))
 
 
 def _parse(text: str) -> CrashPoint:
     matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", text)
     if matched is None:
-        raise ConfigError(f"SAMZAPY_CRASH_POINTS: wanted name@hit=flag-file, found {text!r}")
+        raise ConfigError(f"{_VARIABLE}: wanted name@hit=flag-file, found {text!r}")
     return CrashPoint(name=matched.group(1), at_hit=int(matched.group(2)), flag=Path(matched.group(3)))

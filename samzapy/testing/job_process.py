@@ -69,8 +69,11 @@ class JobProcess:
         self._jvm: ProcessIdentity | None = None
         self._driver: ProcessIdentity | None = None
 
-    def start(self) -> None:
-        """Start the job; returns at once. Raises RejectedError when it runs already."""
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start the job, with more environment for this start only; returns at once.
+
+        Raises RejectedError when it runs already.
+        """
         if self.exit_code() is None and self._child is not None:
             raise RejectedError(f"{self.job_file.name} runs already, pid {self._child.pid}: stop or kill it first")
         self.starts += 1
@@ -88,7 +91,7 @@ class JobProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._environment, _MARK: self._mark},
+                env={**os.environ, **self._environment, **(environment or {}), _MARK: self._mark},
                 start_new_session=True,
             )
         self._jvm, self._driver = ProcessIdentity.of(self._child.pid), None

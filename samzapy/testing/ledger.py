@@ -16,11 +16,16 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import xxhash
+
+from samzapy.testing.coordinator_audit import Bucket
 
 X_MAX = 10_007
 
@@ -177,7 +182,7 @@ def check_outputs(ledger: Ledger, outputs: Sequence[Output]) -> list[Violation]:
         *_no_phantom(ledger, outputs),
         *_in_order(outputs),
         *_sums(outputs),
-        *_one_task_per_partition(outputs),
+        *_by_whom_it_belongs_to(outputs),
     ]
 
 
@@ -209,10 +214,16 @@ def _no_phantom(ledger: Ledger, outputs: Sequence[Output]) -> Iterable[Violation
 
 def _in_order(outputs: Sequence[Output]) -> Iterable[Violation]:
     last: dict[Key, Output] = {}
-    last_read: dict[tuple[str, int, str, int], Output] = {}
+    last_read: dict[tuple[str, int, str, int, str], Output] = {}
+    without_key: set[int] = set()
     for output in outputs:
         before = last.get(output.key)
-        if before is not None and before.place[:2] != output.place[:2]:
+        if output.key is None:
+            # There is no order among these but that of the task which reads them.
+            if output.n in without_key:
+                yield Violation("C", f"{_name(output)} at {output.place} was there before: doubled")
+            without_key.add(output.n)
+        elif before is not None and before.place[:2] != output.place[:2]:
             yield Violation(
                 "C", f"{_name(output)} at {output.place}, {_name(before)} at {before.place}: two partitions"
             )
@@ -220,7 +231,7 @@ def _in_order(outputs: Sequence[Output]) -> Iterable[Violation]:
             what = "doubled" if output.n == before.n else "doubled or out of order"
             yield Violation("C", f"{_name(output)} at {output.place} comes after {_name(before)}: {what}")
         last[output.key] = output
-        pair = (*output.src[:2], *output.place[:2])
+        pair = (*output.src[:2], *output.place[:2], output.task)
         read_before = last_read.get(pair)
         if read_before is not None and output.src.offset <= read_before.src.offset:
             yield Violation("C", f"{output.place} was read at {output.src}, the one before it at {read_before.src}")
@@ -239,12 +250,23 @@ def _sums(outputs: Sequence[Output]) -> Iterable[Violation]:
             yield Violation("D", f"{_name(output)} at {output.place} says sum={output.sum}, it is {sums[output.key]}")
 
 
-def _one_task_per_partition(outputs: Sequence[Output]) -> Iterable[Violation]:
+def _by_whom_it_belongs_to(outputs: Sequence[Output]) -> Iterable[Violation]:
+    """A partition belongs to one task, or to its parts; to which of them, the key says."""
     owners: dict[tuple[str, int], str] = {}
     for output in outputs:
-        owner = owners.setdefault((output.src.topic, output.src.partition), output.task)
-        if owner != output.task:
+        base, bucket, factor = _task_parts(output.task)
+        owner = owners.setdefault((output.src.topic, output.src.partition), base)
+        if owner != base:
             yield Violation("E", f"{output.place} was made by {output.task}; {output.src} belongs to {owner}")
+        hashed = output.src.offset if output.key is None else xxhash.xxh64_intdigest(output.key.encode(), seed=42)
+        if hashed % factor != bucket:
+            yield Violation("E", f"{output.place} was made by {output.task}; {_name(output)} belongs to another part")
+
+
+def _task_parts(task_name: str) -> tuple[str, int, int]:
+    matched = re.fullmatch(r"(.+?)(?:-(\d+)-(\d+))?", task_name)
+    assert matched is not None, task_name
+    return matched[1], int(matched[2] or 0), int(matched[3] or 1)
 
 
 def sums_of(fed: Iterable[Fed]) -> Mapping[str, int]:
@@ -278,33 +300,41 @@ def check_readers(
     return found
 
 
-def check_positions(positions: Sequence[Position], ends: Mapping[str, int]) -> list[Violation]:
+def check_positions(
+    positions: Sequence[Position], ends: Mapping[str, int], in_force: Sequence[str]
+) -> list[Violation]:
     """Rules G and E on the checkpoint topic.
 
     Args:
-        positions: the records in order. Of each SSPKb and kind the epoch never falls, and within an epoch the
-            offset never does.
-        ends: per SSPKb the end of its partition, where the larger of checkpoint and progress must have come to.
+        positions: the records in order. Of each SSPKb and kind the epoch never falls, also not below that of another
+            one that shares messages with it, and within an epoch the offset never does.
+        ends: per SSP its end, beyond which there is no position.
+        in_force: the SSPKbs of the plan in force, of which the larger of checkpoint and progress must have come to
+            the end.
     """
     found: list[Violation] = []
     last: dict[tuple[str, str], Position] = {}
+    newest: dict[str, dict[Bucket, int]] = {}
     # The newest owner's word counts, whatever an older one had come to.
     reached: dict[str, tuple[int, int]] = {}
     for position in positions:
         before = last.get((position.ssp_kb, position.kind))
         what = f"offset {position.at}: {position.kind} {position.ssp_kb} at {position.offset_next}"
-        if before is not None and position.epoch < before.epoch:
-            found.append(
-                Violation("E", f"{what}, epoch {position.epoch}, comes after epoch {before.epoch}: two owners")
-            )
+        bucket = Bucket.of(position.ssp_kb)
+        epochs = newest.setdefault(bucket.ssp, {})
+        newer = max((epoch for other, epoch in epochs.items() if other.overlaps(bucket)), default=position.epoch)
+        epochs[bucket] = max(position.epoch, epochs.get(bucket, position.epoch))
+        if position.epoch < newer:
+            found.append(Violation("E", f"{what}, epoch {position.epoch}, comes after epoch {newer}: two owners"))
         elif before is not None and position.epoch == before.epoch and position.offset_next < before.offset_next:
             found.append(Violation("G", f"{what} falls behind {before.offset_next}"))
-        if position.offset_next > ends.get(position.ssp_kb, -1):
-            found.append(Violation("G", f"{what} lies past the end, {ends.get(position.ssp_kb)}"))
+        if position.offset_next > ends.get(bucket.ssp, -1):
+            found.append(Violation("G", f"{what} lies past the end, {ends.get(bucket.ssp)}"))
         last[position.ssp_kb, position.kind] = position
         reached[position.ssp_kb] = max((position.epoch, position.offset_next), reached.get(position.ssp_kb, (0, 0)))
-    for ssp_kb, end in sorted(ends.items()):
+    for ssp_kb in sorted(in_force):
         _, offset = reached.get(ssp_kb, (0, 0))
+        end = ends[Bucket.of(ssp_kb).ssp]
         if offset != end:
             found.append(Violation("G", f"{ssp_kb} came to {offset} of record, its end is {end}"))
     return found

@@ -76,7 +76,9 @@ class MemoryTopic:
     @property
     def stable_offset(self) -> int:
         """The last stable offset: readers of committed records see nothing at or after it."""
-        return min((open_.offset_first for open_ in self._open.values()), default=self._offset_end)
+        if not self._open:
+            return self._offset_end
+        return min(open_.offset_first for open_ in self._open.values())
 
     def compact(self, *, keep_until: int | None = None, tombstones_until: int = 0) -> None:
         """Do what a log cleaner may do in one pass.

@@ -13,6 +13,9 @@ class VirtualClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
+
     def wall_ms(self) -> int:
         return self._wall_ms
 

@@ -63,12 +63,42 @@ def test_what_was_shown_can_be_the_previous_plan_and_then_nothing_moves(properti
 
     found = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
 
-    totals = {"stays": 5, "moves": 0, "new": 0, "gone": 0, "restoreRecordsMax": 0, "restoreBytesAbout": 0}
+    totals = {"stays": 5, "moves": 0, "splits": 0, "merges": 0, "new": 0, "gone": 0}
+    totals |= {"restoreRecordsMax": 0, "restoreBytesAbout": 0}
     assert (1, 2, totals) == (found["fromGeneration"], found["jobModel"]["generation"], found["totals"])
     # The bare job model, as GET /jobModel gives it, does as well.
     previous.write_text(json.dumps(json.loads(previous.read_text())["jobModel"]))
     again = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
     assert found == again
+
+
+GROWN = ["--partitions", "kafka.flights=6,planes=2"]
+
+
+def test_new_partitions_of_what_is_read_already_are_said_to_wait(properties, tmp_path):
+    previous = ["--previous", str(a_first_plan(properties, tmp_path))]
+
+    found = json.loads(asked(properties, *GROWN, *previous, "-o", "json").stdout)
+
+    assert ["kafka.flights.3", "kafka.flights.4", "kafka.flights.5"] == found["waiting"]
+    said = "not at once: new partitions of kafka.flights (3, 4, 5) wait until the old ones have passed their ends"
+    assert said in asked(properties, *GROWN, *previous).stdout
+    # Nothing waits where nothing is read yet: the job's first plan, and a stream that is new.
+    assert "not at once" not in asked(properties, *GROWN).stdout
+    more = [
+        "--set",
+        "task.inputs=kafka.flights,kafka.planes,kafka.trains",
+        "--partitions",
+        "flights=3,planes=2,trains=1",
+    ]
+    assert [] == json.loads(asked(properties, *more, *previous, "-o", "json").stdout)["waiting"]
+
+
+def test_a_bounded_job_waits_for_nothing_since_its_next_run_begins_anew(properties, tmp_path):
+    previous = ["--previous", str(a_first_plan(properties, tmp_path))]
+    bounded = ["--set", "systems.kafka.samza.offset.end=head"]
+
+    assert [] == json.loads(asked(properties, *GROWN, *bounded, *previous, "-o", "json").stdout)["waiting"]
 
 
 def test_without_processors_the_one_of_the_configuration_is_planned_for(properties):

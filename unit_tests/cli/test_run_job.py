@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from samzapy.cli import run_job
 from samzapy.cli.run_job import read_config
+from samzapy.config import Secret
 from samzapy.errors import ConfigError
 
 TASK = "import samzapy\n\n@samzapy.task\ndef process(envelope, collector, context):\n    pass\n"
@@ -47,4 +48,4 @@ def test_a_configuration_shows_no_password_in_its_repr(job_file: Path) -> None:
     config = read_config(job_file, None, ["systems.kafka.client.sasl.password=hunter2"], {})
 
     assert "hunter2" not in repr(config)
-    assert "hunter2" == config.client_properties("kafka")["sasl.password"]
+    assert Secret("hunter2") == config.client_properties("kafka")["sasl.password"]

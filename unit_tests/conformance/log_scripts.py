@@ -2,6 +2,9 @@
 
 A simulation is worth as much as the log under it. A script is made from a seed and knows no outcome; `play` tells
 what became of each step: what was refused, what a reader saw and with which offsets, where it had to wait.
+
+Some are compacted half way. A real broker needs appends of its own for that, nobody knows how many; so what comes
+behind is told by its distance from there.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from unit_tests.conformance.log_contract import LogWorld, OpenTransaction, put
 IDS = ("ann", "bob", "cid")
 BLOCKED_READS_MAX = 1
 """A reader of a real broker waits seconds before it says that it waits in vain."""
+COMPACTED_EACH = 3
+"""Of so many scripts one is compacted: that takes a real broker seconds, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`what` is open, commit, abort, fence or read; `who` a transactional id, or a number of an opened transaction."""
+    """`what` is open, commit, abort, fence, compact, or read: `who` is a transactional id, or the number of an opened
+    transaction. To read all is to read when nothing is open."""
 
     what: str
     who: str | int = ""
@@ -49,8 +55,12 @@ def a_script(seed: int, length: int = 18) -> tuple[Step, ...]:
             steps.append(Step("fence", random.choice(IDS)))
         else:
             steps.append(Step("read"))
-    # In the end everything is over, so that a reader sees all there is.
-    return (*steps, *(Step("fence", name) for name in IDS), Step("read"))
+    # In the end everything is over, so that a reader sees all there is; and the cleaner may take all that it can.
+    over = [Step("fence", name) for name in IDS]
+    if seed % COMPACTED_EACH == 0:
+        half = length // 2
+        steps[half:half] = [*over, Step("compact"), Step("read all")]
+    return (*steps, *over, Step("read all"))
 
 
 def play(world: LogWorld, script: Sequence[Step]) -> list[str]:
@@ -58,6 +68,7 @@ def play(world: LogWorld, script: Sequence[Step]) -> list[str]:
     opened: list[OpenTransaction | None] = []
     told: list[str] = []
     blocked = 0
+    base = 0
     for step in script:
         match step.what:
             case "open":
@@ -67,10 +78,16 @@ def play(world: LogWorld, script: Sequence[Step]) -> list[str]:
                 world.fence([str(step.who)])
                 told.append(f"{step.who} is fenced")
             case "read" if blocked < BLOCKED_READS_MAX:
-                told.append(_read(world))
+                told.append(_read(world, base))
                 blocked += told[-1].endswith("waits")
             case "read":
                 told.append("not read")
+            case "read all":
+                told.append(_read(world, base))
+            case "compact":
+                world.compact()
+                base = world.log("reader").end_offset()
+                told.append("compacted")
             case _:
                 index = int(step.who)
                 transaction, opened[index] = opened[index], None
@@ -88,11 +105,16 @@ def _end(transaction: OpenTransaction | None, how: str) -> str:
     return how
 
 
-def _read(world: LogWorld) -> str:
+def _read(world: LogWorld, base: int) -> str:
+    """What a reader sees; offsets from `base` on, where the log was compacted, by their distance from there."""
+
+    def place(offset: int) -> str:
+        return f"+{offset - base}" if base and offset >= base else str(offset)
+
     seen: list[str] = []
     try:
         for record in world.log("reader").read():
-            seen.append(f"{record.offset}={record.key!r}:{record.value!r}")
+            seen.append(f"{place(record.offset)}={record.key!r}:{record.value!r}")
     except DeadlineError:
         return f"{' '.join(seen)} and waits"
-    return f"{' '.join(seen)} and ends at {world.log('reader').end_offset()}"
+    return f"{' '.join(seen)} and ends at {place(world.log('reader').end_offset())}"

@@ -8,7 +8,7 @@ state: it outlives the process, an uncommitted transaction does not. `Trace` not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -19,6 +19,8 @@ from samzapy.errors import DeadlineError, FencedError, LostContainerError, Produ
 from samzapy.model.checkpoint import Progress
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.plan.elasticity import key_bucket
+from samzapy.stream.changelog import split_changelog_key
 from samzapy.stream.codec import decode, encode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ProgressPut, Record
@@ -183,6 +185,7 @@ class MemoryProducer:
     def __init__(self, kafka: MemoryKafka, transactional_id: str, trace: Trace, crash_points: CrashAt) -> None:
         self.transactional_id = transactional_id
         self.commit_fails = ""
+        self.while_flushing: Callable[[], None] = lambda: None
         self._kafka = kafka
         self._trace = trace
         self._crash_points = crash_points
@@ -219,6 +222,7 @@ class MemoryProducer:
         return self._kafka.batch_bytes_max.get(topic, 1_048_588)
 
     def flush(self) -> None:
+        self.while_flushing()
         for on_offset, offset in self._unacknowledged:
             on_offset(offset)
         self._unacknowledged.clear()
@@ -264,9 +268,14 @@ class MemoryTopics:
         self.trace.append("read changelog")
         return iter(self._kafka.committed(changelog_topic(self._config.job, store), partition, offset_from))
 
-    def changelog_bounds(self, store: str, partition: int) -> TopicBounds:
-        end = self._kafka.offset_end(changelog_topic(self._config.job, store), partition)
-        return TopicBounds(offset_first=0, offset_end=end)
+    def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
+        return {
+            (store, partition): TopicBounds(
+                offset_first=0,
+                offset_end=self._kafka.offset_end(changelog_topic(self._config.job, store), partition),
+            )
+            for store, partition in places
+        }
 
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
@@ -274,8 +283,8 @@ class MemoryTopics:
         self.trace.append("input bounds")
         return {ssp: self.inputs.get(ssp, TopicBounds(offset_first=0, offset_end=1_000_000)) for ssp in ssps}
 
-    def changelog_topic_id(self, store: str) -> str:
-        return self._kafka.topic_ids.get(store, f"id-of-{store}")
+    def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
+        return {store: self._kafka.topic_ids.get(store, f"id-of-{store}") for store in stores}
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
         return {stream: self._kafka.topic_ids.get(str(stream), f"id-of-{stream}") for stream in streams}
@@ -314,8 +323,21 @@ class MemoryEnvironment:
         self._is_locked = True
         return MemoryLocalTransaction(self)
 
+    def bytes_on_disk(self) -> int:
+        return sum(len(key) + len(value) for (_, key), value in self.contents.entries.items())
+
     def sync(self) -> None:
         self.is_synced = True
+
+    def hand_over(
+        self, stores: Sequence[str], heirs: Sequence[MemoryEnvironment], heir_of_bucket: Sequence[int]
+    ) -> None:
+        assert self.is_open, "it was closed"
+        for (store, key), value in sorted(self.contents.entries.items()):
+            heir = heir_of_bucket[key_bucket(split_changelog_key(key)[0], 0, len(heir_of_bucket))]
+            if store in stores and heir >= 0:
+                self._crash_points.hit("hand-over")
+                heirs[heir].contents.entries[store, key] = value
 
     def close(self) -> None:
         self.is_open = False
@@ -380,6 +402,8 @@ class MemoryStateDirectory:
     def __init__(self, name: str = "task") -> None:
         self.name = name
         self.number = 0
+        # Whether another process keeps its lock.
+        self.is_locked = False
         self.contents = _Contents()
         self.trace = Trace()
         self.crash_points = CrashAt()
@@ -391,6 +415,12 @@ class MemoryStateDirectory:
         environment = MemoryEnvironment(f"{self.name}/{self.number}", self.contents, self.trace, self.crash_points)
         self.opened.append(environment)
         return environment
+
+    def existing(self) -> MemoryEnvironment | None:
+        return None if self.number == 0 or self.is_locked else self.open()
+
+    def remove(self) -> None:
+        self.number, self.contents = 0, _Contents()
 
     def fresh(self) -> MemoryEnvironment:
         self.number += 1
@@ -517,6 +547,7 @@ class MemoryProgressLog:
 
     def __init__(self, trace: Trace) -> None:
         self.written: list[Progress] = []
+        self.removed: list[tuple[str, int, Sequence[bytes]]] = []
         self.fails: list[Exception] = []
         self._is_owned = False
         self._trace = trace
@@ -529,15 +560,24 @@ class MemoryProgressLog:
         self._is_owned = True
 
     def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        assert self._is_owned, "own comes first"
-        if self.fails:
-            self._is_owned = False
-            raise self.fails.pop(0)
+        self._may_fail()
         for key, value in writes:
             record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="checkpoints")
             assert isinstance(record, ProgressPut)
             self.written.append(record.progress)
         self._trace.append("progress")
+
+    def write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self._may_fail()
+        assert all(value is None for _, value in writes), "only tombstones are expected here"
+        self.removed.append((topic, partition, [key for key, _ in writes]))
+        self._trace.append(f"remove {topic}")
+
+    def _may_fail(self) -> None:
+        assert self._is_owned, "own comes first"
+        if self.fails:
+            self._is_owned = False
+            raise self.fails.pop(0)
 
 
 Step = QueryEvent | Callable[[], QueryEvent | None] | None

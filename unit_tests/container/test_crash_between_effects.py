@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from samzapy.container import restore
 from samzapy.container.ports import LocalPosition
 from samzapy.container.restore import bring_level
-from samzapy.container.start import Positions, positions_of, starts_of
+from samzapy.container.start import Positions, committed_of, positions_of, stale_keys, starts_of
 from samzapy.container.work import Rows
 from samzapy.container.worker import TaskRunner, TransactionLimits
 from samzapy.errors import ProducerError
-from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -53,6 +53,8 @@ TWO_INPUTS = (SSP_KB, SspKeyBucket.parse("kafka.refunds.0:0/1"))
 CRASH_POINTS = ("before-begin", "after-produce", "before-commit", "after-kafka-commit", "after-local-commit")
 # Places inside the effects themselves: the commit request on its way, and the local commit (of a restore too).
 ENDS = (*CRASH_POINTS, "kafka-commit", "local-commit", "unknown-committed", "unknown-aborted")
+# ... and those of a start that removes what an earlier run left.
+REMOVAL_ENDS = ("before-removal", "kafka-commit", "after-removal", "local-commit")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,6 +79,7 @@ class Life:
         end, at_hit: where it dies; nowhere if `end` is empty, and then it works until everything is done.
         host: whose disk it has; what was on another one is older, or gone if `disk_lost`.
         moved: it is a new execution under a new epoch, with a grant of its own.
+        new_run: ... in a new run of a bounded job, which begins at the beginning and without state.
         replayed: so many messages before the start are delivered again.
         batch, chunk: messages per batch, and per run of rows in it.
         bytes_max: of a transaction.
@@ -87,6 +90,7 @@ class Life:
     host: int = 0
     disk_lost: bool = False
     moved: bool = False
+    new_run: bool = False
     replayed: int = 0
     batch: int = 3
     chunk: int = 2
@@ -111,6 +115,8 @@ class World:
             changelog_partition=0,
             starts=tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in inputs),
         )
+        # Where the run's outputs begin.
+        self.outputs_from = 0
 
     def route_of(self, message: Message) -> int:
         """The input that a message stands in, by its index."""
@@ -128,7 +134,9 @@ class World:
             self.disks[life.host] = MemoryStateDirectory(f"host-{life.host}")
         crash_points = CrashAt(life.end, life.at_hit)
         self.fence()
-        if life.moved:
+        if life.new_run:
+            self.begin_run()
+        elif life.moved:
             self.move()
         starts, environment = self.start(self.disks[life.host], crash_points)
         slot = self.slot(crash_points)
@@ -138,6 +146,7 @@ class World:
 
     def fence(self) -> None:
         self.kafka.init(self.transactional_id)
+        self.kafka.init(f"{self.transactional_id}/driver")
 
     @property
     def transactional_id(self) -> str:
@@ -154,16 +163,59 @@ class World:
             starts=tuple(BucketStart(ssp_kb=ssp_kb, offset_next=starts[ssp_kb]) for ssp_kb in self.inputs),
         )
 
+    def begin_run(self) -> None:
+        """What the coordinator does in the first grant of a new run: the start is the beginning, and what was written
+        until now, under epochs until now, does not count."""
+        epoch = self.grant.epoch + 1
+        self.outputs_from = self.kafka.offset_end("totals")
+        self.grant = replace(
+            self.grant,
+            epoch=epoch,
+            execution_id=ExecutionId(f"e{epoch}"),
+            starts=tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in self.inputs),
+            counts_after=epoch - 1,
+            changelog_starts=(
+                ChangelogStart(store="sums", offset=self.kafka.offset_end(changelog_topic(CONFIG.job, "sums"))),
+            ),
+        )
+
     def start(
         self, disk: MemoryStateDirectory, crash_points: CrashAt
     ) -> tuple[Mapping[SspKeyBucket, int], MemoryEnvironment]:
-        starts = starts_of([self.grant], self.positions())
+        positions = self.positions()
+        starts = starts_of([self.grant], positions)
         disk.crash_points = crash_points
+        self.remove(checkpoint_topic(CONFIG.job), stale_keys([self.grant], positions), crash_points)
+        topics = self.topics()
         environment = bring_level(
-            disk, topics=self.topics(), grant=self.grant, starts=starts, config=CONFIG, boot_id="boot-a", now_ms=0
+            disk,
+            topics=topics,
+            bounds={"sums": topics.changelog_bounds([("sums", 0)])["sums", 0]},
+            topic_ids=topics.changelog_topic_ids(["sums"]),
+            grant=self.grant,
+            starts=starts,
+            committed=committed_of([self.grant], positions),
+            config=CONFIG,
+            boot_id="boot-a",
+            now_ms=0,
+            write=lambda store, writes: self.remove(
+                changelog_topic(CONFIG.job, store), [key for key, _ in writes], crash_points
+            ),
         )
         assert isinstance(environment, MemoryEnvironment)
         return starts, environment
+
+    def remove(self, topic: str, keys: Sequence[bytes], crash_points: CrashAt) -> None:
+        """Tombstones in one transaction of the driver's id."""
+        if not keys:
+            return
+        producer = MemoryProducer(self.kafka, f"{self.transactional_id}/driver", Trace(), crash_points)
+        producer.begin()
+        crash_points.hit("before-removal")
+        for key in keys:
+            producer.produce(topic, key, None, 0)
+        producer.commit()
+        crash_points.hit("after-removal")
 
     def positions(self) -> Positions:
         topic = checkpoint_topic(CONFIG.job)
@@ -212,7 +264,7 @@ class World:
         by_offset = {message.offset: message for message in self.messages}
         sums: dict[str, int] = {}
         handled: dict[int, list[int]] = {}
-        for record in self.kafka.committed("totals"):
+        for record in self.kafka.committed("totals", 0, self.outputs_from):
             value = json.loads(record.value or b"")
             message = by_offset[value["offset"]]
             sums[message.key] = sums.get(message.key, 0) + message.amount
@@ -248,7 +300,8 @@ def _rows(route: int, messages: Sequence[Message]) -> Rows:
 
 
 def _latest(records: Sequence[LogRecord]) -> dict[bytes, bytes]:
-    return {record.key or b"": record.value or b"" for record in records}
+    latest = {record.key or b"": record.value for record in records}
+    return {key: value for key, value in latest.items() if value is not None}
 
 
 def _numbers(entries: Mapping[bytes, bytes]) -> dict[bytes, int]:
@@ -283,9 +336,51 @@ def test_a_crash_at_any_place_leaves_everything_exactly_once(
     assert 2 == len(world.deaths)
 
 
+@pytest.mark.parametrize("end", REMOVAL_ENDS)
+@pytest.mark.parametrize("at_hit", [1, 2, 3, 4])
+@pytest.mark.parametrize("moved", [False, True], ids=["restarted", "moved"])
+@pytest.mark.parametrize("disk", ["kept", "lost", "another"])
+@pytest.mark.parametrize("before", [Life(end="after-produce", at_hit=7), Life()], ids=["unfinished", "finished"])
+def test_a_new_run_that_dies_at_any_place_of_its_beginning_has_the_figures_of_a_first_one(
+    end: str, at_hit: int, moved: bool, disk: str, before: Life
+) -> None:
+    """Whatever the run before had come to, and on whichever disk its state is."""
+    world = World(WORKLOAD)
+    first = Life(end=end, at_hit=at_hit, host=1 if disk == "another" else 0, new_run=True)
+    second = Life(end="after-produce", at_hit=2, moved=moved, disk_lost=disk == "lost", replayed=2)
+
+    world.run([before, first, second])
+
+    world.check()
+    assert {end} & {death.partition(",")[0] for death in world.deaths} or (end, at_hit) in NEVER_REACHED
+
+
+NEVER_REACHED = {(end, at_hit) for end in ("before-removal", "after-removal") for at_hit in (3, 4)}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("at_hit", [1, 2])
+@pytest.mark.parametrize("disk", ["kept", "lost", "another"])
+def test_runs_that_die_one_after_the_other_leave_nothing_to_the_next(end: str, at_hit: int, disk: str) -> None:
+    world = World(WORKLOAD)
+    host = 1 if disk == "another" else 0
+
+    world.run(
+        [
+            Life(end=end, at_hit=at_hit),
+            Life(end=end, at_hit=at_hit, new_run=True, host=host),
+            Life(end=end, at_hit=at_hit, new_run=True, disk_lost=disk == "lost"),
+            Life(end=end, at_hit=at_hit, host=host),
+        ]
+    )
+
+    world.check()
+
+
 lives = st.builds(
     Life,
-    end=st.sampled_from(ENDS),
+    end=st.sampled_from((*ENDS, *REMOVAL_ENDS)),
+    new_run=st.booleans(),
     at_hit=st.integers(1, 5),
     host=st.integers(0, 1),
     disk_lost=st.booleans(),
@@ -378,6 +473,29 @@ class WithoutCheckpoints(World):
         return Positions()
 
 
+class WithStateOfAnEarlierRun(World):
+    """A new run begins at the beginning, and its grant does not say that the state does not count."""
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        self.grant = replace(self.grant, counts_after=0, changelog_starts=())
+
+
+class WithChangelogOfAnEarlierRun(World):
+    """... it says so of local state only."""
+
+    def begin_run(self) -> None:
+        super().begin_run()
+        self.grant = replace(self.grant, changelog_starts=())
+
+
+class WithoutRemoving(World):
+    """What an earlier run left stays on the topics."""
+
+    def remove(self, topic: str, keys: Sequence[bytes], crash_points: CrashAt) -> None:
+        pass
+
+
 class WithoutFencing(World):
     """A start does not end what the one before left open."""
 
@@ -414,6 +532,8 @@ class WithoutSkipping(World):
         (WithoutCatchUp, [Life(end="after-kafka-commit")]),
         (WithoutCheckpoints, [Life(end="after-local-commit")]),
         (WithoutSkipping, [Life(end="after-local-commit"), Life(replayed=2)]),
+        (WithStateOfAnEarlierRun, [Life(), Life(new_run=True)]),
+        (WithChangelogOfAnEarlierRun, [Life(), Life(new_run=True)]),
     ],
 )
 def test_without_a_safeguard_a_crash_shows_in_the_result(mutant: type[World], lives: list[Life]) -> None:
@@ -424,6 +544,22 @@ def test_without_a_safeguard_a_crash_shows_in_the_result(mutant: type[World], li
     whole.check()
     with pytest.raises(AssertionError):
         broken.check()
+
+
+def test_without_removing_what_an_earlier_run_left_stays() -> None:
+    world = WithoutRemoving(WORKLOAD)
+    world.live(Life())
+
+    world.messages = WORKLOAD[:1]
+    world.live(Life(new_run=True))
+
+    with pytest.raises(AssertionError):
+        world.check()
+    whole = World(WORKLOAD)
+    whole.live(Life())
+    whole.messages = WORKLOAD[:1]
+    whole.live(Life(new_run=True))
+    whole.check()
 
 
 def test_without_fencing_nobody_can_read_to_the_end() -> None:

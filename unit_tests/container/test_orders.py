@@ -8,6 +8,7 @@ from samzapy.container.orders import Orders, follow
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SystemStream
+from samzapy.model.startpoint import Startpoint
 from samzapy.stream.keys import key_of
 from samzapy.stream.records import (
     ContainerPut,
@@ -18,6 +19,7 @@ from samzapy.stream.records import (
     Record,
     Removed,
     RunPut,
+    StartpointPut,
     TermPut,
 )
 from samzapy.testing.builders import a_container, a_grant, an_ssp_kb
@@ -158,6 +160,34 @@ def test_a_plan_without_the_task_takes_it_away_and_one_that_gives_it_back_does_s
     assert ["a"] == [grant.task_name for grant in orders.own_grants()]
 
 
+def a_word(ssp_kb: str, epoch: int) -> StartpointPut:
+    return StartpointPut(startpoint=Startpoint(ssp_kb=an_ssp_kb(ssp_kb), offset_next=0, epoch=epoch, uuid="u"))
+
+
+@pytest.mark.parametrize(
+    ("ssp_kb", "epoch", "own"),
+    [
+        ("kafka.orders.0:0/1", 3, ["b"]),
+        ("kafka.orders.0:3/4", 3, ["b"]),
+        ("kafka.orders.2:0/1", 3, ["a", "b"]),
+        ("kafka.orders.0@a", 3, ["a", "b"]),
+        # The grant is the newer one.
+        ("kafka.orders.0:0/1", 1, ["a", "b"]),
+    ],
+)
+def test_a_startpoint_takes_older_grants_of_its_messages_away(ssp_kb: str, epoch: int, own: list[str]) -> None:
+    grants = (granted("a", epoch=2), granted("b", epoch=1, ssp_kb="kafka.orders.1:0/1"))
+
+    orders = following(REGISTERED, *grants, a_word(ssp_kb, epoch))
+
+    assert own == [grant.task_name for grant in orders.own_grants()]
+    # The next grant is left to it, with the startpoint and without.
+    again = follow(orders, [granted("a", epoch=4)], 99)
+    assert [("a", 4), ("b", 1)] == [(grant.task_name, grant.epoch) for grant in again.own_grants()]
+    removed = follow(again, [Removed(key=key_of(a_word(ssp_kb, epoch)))], 100)
+    assert (again.own_grants(), {}) == (removed.own_grants(), removed.startpoints)
+
+
 def test_a_plan_that_cuts_the_task_otherwise_takes_it_away() -> None:
     *tasks, in_force = plan_in_force(2, a="0")
     recut = [replace(task, ssp_kbs=(an_ssp_kb("kafka.orders.0:0/2"),)) for task in tasks]
@@ -186,9 +216,16 @@ def test_a_run_that_is_finished_and_not_over_is_an_order_to_stop() -> None:
     said = [(False, False), (True, False), (True, True)]
     runs = [RunPut(run_id="r", ended=ended, finished=finished) for finished, ended in said]
 
-    assert [False, True, False] == [following(run).is_finished for run in runs]
-    assert not following(*runs, RunPut(run_id="s", ended=False)).is_finished
-    assert not following().is_finished
+    assert [False, True, False] == [following(REGISTERED, run).is_finished for run in runs]
+    assert not following(REGISTERED, *runs, RunPut(run_id="s", ended=False)).is_finished
+    assert not following(REGISTERED).is_finished
+
+
+def test_who_is_not_registered_waits_for_that_before_it_stops_for_a_run_that_is_finished() -> None:
+    """What it says before is not heard, and its word may be the one that ends the run."""
+    finished = RunPut(run_id="r", ended=False, finished=True)
+
+    assert [False, True] == [following(finished, *registered).is_finished for registered in ((), (REGISTERED,))]
 
 
 def test_the_newest_end_of_an_input_counts() -> None:

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from samzapy.container import restore
 from samzapy.container.ports import TopicBounds
 from samzapy.container.restore import CLEAN, RestorePlan, bring_level, close_cleanly, plan_restore
-from samzapy.errors import CorruptRecordError
+from samzapy.errors import CorruptRecordError, LostRangeError
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
-from samzapy.stream.changelog import changelog_key
+from samzapy.plan.elasticity import key_bucket
+from samzapy.stream.changelog import changelog_key, copy_mark_key, split_changelog_key, task_entry_key
 from samzapy.testing.builders import a_grant
 from unit_tests.container.fakes import (
     Crash,
@@ -27,8 +33,11 @@ RETENTION_MS = 1000
 
 def planned(position: Any, **changes: Any) -> RestorePlan:
     """Local state at offset 10, changelog read up to 20 of 5 to 30; all is well."""
+    grant = a_grant(epoch=7, execution_id="e7", **{name: changes.pop(name) for name in OF_GRANT & changes.keys()})
     given: dict[str, Any] = {
+        "grant": grant,
         "starts": {SSP_KB: 10},
+        "committed": {SSP_KB: 10},
         "changelogs": {"sums": TopicBounds(offset_first=5, offset_end=30)},
         "topic_ids": {"sums": "id-of-sums"},
         "boot_id": "boot-a",
@@ -38,6 +47,7 @@ def planned(position: Any, **changes: Any) -> RestorePlan:
     return plan_restore(position, **(given | changes))
 
 
+OF_GRANT = {"counts_after", "changelog_starts", "epoch_rewound"}
 LEVEL = a_position(offsets_next={str(SSP_KB): 10}, changelog_next={"sums": 20})
 
 
@@ -55,6 +65,11 @@ def test_local_state_without_a_doubt_is_caught_up_from_where_it_stands() -> None
         (replace(LEVEL, boot_id="boot-b"), {}, "the host was rebooted without a clean close"),
         (LEVEL, {"now_ms": 501}, "last caught up longer ago than half of the changelog's tombstone retention"),
         (LEVEL, {"starts": {SSP_KB: 9}}, "local state is ahead of the start: kafka.orders.0:0/1 at 10, start 9"),
+        (
+            LEVEL,
+            {"starts": {SSP_KB: 9}, "epoch_rewound": 1},
+            "local state is ahead of the start: kafka.orders.0:0/1 at 10, start 9",
+        ),
         (replace(LEVEL, changelog_next={}), {}, "store sums is new"),
         (LEVEL, {"topic_ids": {"sums": "another"}}, "the changelog of store sums was deleted and made again"),
         (
@@ -82,6 +97,8 @@ def test_each_doubt_is_a_reason_to_rebuild(position: Any, changes: dict[str, Any
         (replace(LEVEL, boot_id=CLEAN), {}),
         (LEVEL, {"now_ms": 500}),
         (LEVEL, {"starts": {SSP_KB: 11}}),
+        # Before a rewind it was that far.
+        (LEVEL, {"starts": {SSP_KB: 9}, "epoch_rewound": 2}),
         (replace(LEVEL, offsets_next={}), {}),
         (LEVEL, {"changelogs": {"sums": TopicBounds(offset_first=20, offset_end=20)}}),
         (replace(LEVEL, changelog_next={"sums": 20, "gone": 5}), {}),
@@ -90,6 +107,33 @@ def test_each_doubt_is_a_reason_to_rebuild(position: Any, changes: dict[str, Any
 )
 def test_what_is_no_doubt_is_kept(position: Any, changes: dict[str, Any]) -> None:
     assert RestorePlan(rebuild_reason=None, changelog_from={"sums": 20}) == planned(position, **changes)
+
+
+def test_where_nothing_of_this_grant_is_missing_the_changelog_is_not_read() -> None:
+    """Siblings may have written to it for hours, and a change of one task restarts the query of all."""
+    own = replace(LEVEL, execution_id="e7", epoch=7)
+
+    level = RestorePlan(rebuild_reason=None, changelog_from={"sums": 30})
+    assert level == planned(own) == planned(own, committed={})
+    # Its last message was not the last of the batch: how far that was read is progress, and no transaction.
+    assert level == planned(own, starts={SSP_KB: 50})
+
+
+@pytest.mark.parametrize(
+    ("position", "changes"),
+    [
+        ({"epoch": 6}, {}),
+        ({"execution_id": "e6"}, {}),
+        ({"offsets_next": {str(SSP_KB): 9}}, {}),
+        ({"offsets_next": {}}, {}),
+        ({}, {"committed": {SSP_KB: 11}}),
+        ({}, {"committed": {SSP_KB: 10, SspKeyBucket.parse("kafka.refunds.0:0/1"): 3}}),
+    ],
+)
+def test_what_may_lack_the_last_transaction_is_caught_up(position: dict[str, Any], changes: dict[str, Any]) -> None:
+    own = replace(LEVEL, **({"execution_id": "e7", "epoch": 7} | position))
+
+    assert {"sums": 20} == planned(own, **changes).changelog_from
 
 
 # --- what is done ---
@@ -103,24 +147,53 @@ class Restoring:
         self.kafka = MemoryKafka()
         self.topics = MemoryTopics(self.kafka, self.config)
         self.directory = MemoryStateDirectory()
+        self.removed: list[list[str]] = []
         self.write(("a", b"1"), ("b", b"2"), ("a", b"3"), ("b", None))
 
     def write(self, *entries: tuple[str, bytes | None]) -> None:
         topic = changelog_topic(self.config.job, "sums")
         self.kafka.write(topic, 0, [(changelog_key(key.encode(), b""), value) for key, value in entries])
 
-    def restore(self, *, epoch: int = 7, start: int = 10, now_ms: int = 500) -> MemoryEnvironment:
+    def restore(
+        self,
+        *,
+        epoch: int = 7,
+        start: int = 10,
+        now_ms: int = 500,
+        counts_after: int = 0,
+        begin: int | None = None,
+        bucket: tuple[int, int] = (0, 1),
+        directory: MemoryStateDirectory | None = None,
+    ) -> MemoryEnvironment:
+        stores = [store.name for store in self.config.stores]
+        bounds = self.topics.changelog_bounds([(store, 0) for store in stores])
+        ssp_kb = SspKeyBucket(SSP_KB.ssp, *bucket)
         environment = bring_level(
-            self.directory,
+            self.directory if directory is None else directory,
             topics=self.topics,
-            grant=a_grant(epoch=epoch, execution_id="e7"),
-            starts={SSP_KB: start},
+            bounds={store: bounds[store, 0] for store in stores},
+            topic_ids=self.topics.changelog_topic_ids(stores),
+            grant=a_grant(
+                epoch=epoch,
+                execution_id="e7",
+                ssp_kb=str(ssp_kb),
+                counts_after=counts_after,
+                changelog_starts={} if begin is None else {"sums": begin},
+            ),
+            starts={ssp_kb: start},
+            committed={ssp_kb: start},
             config=self.config,
             boot_id="boot-a",
             now_ms=now_ms,
+            write=lambda store, writes: self.remove(store, [key for key, _ in writes]),
         )
         assert isinstance(environment, MemoryEnvironment)
         return environment
+
+    def remove(self, store: str, keys: Sequence[bytes]) -> None:
+        assert "sums" == store
+        self.removed.append([key[1:].decode() for key in keys])
+        self.write(*((key[1:].decode(), None) for key in keys))
 
     @property
     def entries(self) -> dict[str, bytes]:
@@ -214,10 +287,10 @@ def test_a_catching_up_that_dies_leaves_a_position_that_reads_it_all_again(monke
     world.write(("c", b"9"), ("c", None), ("a", b"4"))
     world.directory.crash_points = CrashAt("local-commit", 2)
     with pytest.raises(Crash):
-        world.restore()
+        world.restore(start=13)
     world.directory.crash_points = CrashAt()
 
-    world.restore()
+    world.restore(start=13)
 
     assert {"a": b"4"} == world.entries
 
@@ -264,7 +337,303 @@ def test_the_tombstone_retention_that_is_trusted_is_the_one_changelogs_are_made_
     world.restore(now_ms=CHANGELOG_DELETE_RETENTION_MS + 1).close()
 
     # Caught up again at half of it, then longer ago than that: rebuilt once after the first time.
-    assert [0, 4, 0] == [offset for _, _, offset in world.topics.changelog_reads]
+    assert [0, 0] == [offset for _, _, offset in world.topics.changelog_reads]
+
+
+# --- what an earlier run left ---
+
+
+def test_state_of_an_earlier_run_is_left_out_wherever_it_is() -> None:
+    world = Restoring()
+    world.restore(epoch=7).close()
+
+    world.restore(epoch=9, counts_after=8, begin=4)
+
+    assert {} == world.entries
+    # Nothing stands behind the end, so only what the earlier run left is read, to remove it.
+    assert [("sums", 0, 0), ("sums", 0, 0)] == world.topics.changelog_reads
+
+
+@pytest.mark.parametrize(("counts_after", "reason"), [(0, None), (6, None), (7, "an earlier run of the job left it")])
+def test_local_state_of_an_epoch_that_does_not_count_is_a_doubt(counts_after: int, reason: str | None) -> None:
+    plan = planned(replace(LEVEL, epoch=7), counts_after=counts_after, changelog_starts={"sums": 18})
+
+    assert RestorePlan(rebuild_reason=reason, changelog_from={"sums": 20 if reason is None else 18}) == plan
+
+
+def test_a_rebuild_begins_where_the_run_s_state_does_or_where_the_changelog_still_does() -> None:
+    assert [{"sums": 18}, {"sums": 5}] == [
+        planned(None, changelog_starts={"sums": begin}).changelog_from for begin in (18, 4)
+    ]
+
+
+def test_the_changelog_of_an_earlier_run_is_removed_but_for_keys_that_this_one_wrote() -> None:
+    world = Restoring()
+    world.write(("c", b"1"), ("d", b"2"), ("e", b"3"), ("d", b"9"), ("e", None))
+
+    world.restore(counts_after=5, begin=7)
+
+    # b is removed already; d and e were written by this run, and e was removed by it: once more does no harm.
+    assert [["a", "c", "e"]] == world.removed
+    assert {"d": b"9"} == world.entries
+    # So whoever reads the changelog whole, or what compaction leaves of it, finds this run's state.
+    world.directory = MemoryStateDirectory()
+    world.restore(epoch=8)
+    assert {"d": b"9"} == world.entries
+
+
+def test_local_state_of_this_run_is_caught_up_and_nothing_is_removed_again() -> None:
+    world = Restoring()
+    world.restore(epoch=7, counts_after=6, begin=4).close()
+    world.removed.clear()
+    world.write(("c", b"1"))
+
+    world.restore(epoch=8, counts_after=6, begin=4)
+
+    assert ([], {"c": b"1"}) == (world.removed, world.entries)
+
+
+def test_a_removal_is_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "_WRITES_PER_TRANSACTION", 2)
+    world = Restoring()
+    world.write(("c", b"1"), ("d", b"1"))
+
+    world.restore(counts_after=6, begin=6)
+
+    assert [["a", "b"], ["a"], ["c", "d"]] == world.removed
+    assert {} == world.entries
+
+
+@pytest.mark.parametrize("removals", [0, 1, 2])
+def test_a_removal_that_fails_midway_is_done_again_before_the_state_is_used(
+    monkeypatch: pytest.MonkeyPatch, removals: int
+) -> None:
+    monkeypatch.setattr(restore, "_WRITES_PER_TRANSACTION", 2)
+    world = Restoring()
+    world.write(("c", b"1"), ("d", b"1"))
+    remove = world.remove
+
+    def fails(store: str, keys: Sequence[bytes]) -> None:
+        if len(world.removed) == removals:
+            raise Crash
+        remove(store, keys)
+
+    world.remove = fails  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        world.restore(counts_after=6, begin=6)
+    assert not world.directory.opened[-1].is_open
+    world.remove = remove  # type: ignore[method-assign]
+    world.removed.clear()
+
+    world.restore(counts_after=6, begin=6)
+
+    assert [["a", "b"], ["a"], ["c", "d"]] == world.removed
+    world.directory = MemoryStateDirectory()
+    world.restore(epoch=8)
+    assert {} == world.entries
+
+
+def test_a_changelog_that_ends_before_the_run_s_state_begins_was_cut() -> None:
+    world = Restoring()
+    world.restore(counts_after=6, begin=4).close()
+
+    with pytest.raises(
+        LostRangeError, match=r"changelog-flights-1-sums-0: wanted the state of this run from offset 6"
+    ):
+        world.restore(counts_after=6, begin=6)
+
+
+# --- virtual tasks, which share a changelog partition ---
+
+
+def entries_of(*directories: MemoryStateDirectory) -> list[tuple[bytes, bytes]]:
+    return sorted(entry for found in directories for entry in found.opened[-1].values("sums").items())
+
+
+keys = st.binary(max_size=3) | st.integers(0, 5).map(lambda number: bytes(200) + bytes([number]))
+written = st.lists(st.tuples(keys, st.sampled_from([b"", b"n"]), st.none() | st.binary(max_size=2)), max_size=40)
+factors = st.sampled_from([1, 2, 4, 8, 256])
+
+
+@given(written, factors, written, factors)
+def test_restore_over_all_tasks_is_a_partition_of_the_union_at_any_pair_of_factors(
+    before: list[tuple[bytes, bytes, bytes | None]],
+    factor_before: int,
+    after: list[tuple[bytes, bytes, bytes | None]],
+    factor_after: int,
+) -> None:
+    """Whether a task's state is built at once, or was there before the others wrote, as under another factor."""
+    world = Restoring()
+    world.kafka = MemoryKafka()
+    world.topics = MemoryTopics(world.kafka, world.config)
+    latest: dict[bytes, bytes | None] = {}
+    disks = [MemoryStateDirectory(str(bucket)) for bucket in range(factor_before)]
+    for start, entries in enumerate((before, after)):
+        records = [(changelog_key(key, name), value) for key, name, value in entries]
+        world.kafka.write(changelog_topic(world.config.job, "sums"), 0, records)
+        latest |= dict(records)
+        for bucket, disk in enumerate(disks):
+            world.restore(bucket=(bucket, factor_before), directory=disk, start=start).close()
+    others = [MemoryStateDirectory(str(bucket)) for bucket in range(factor_after)]
+    for bucket, disk in enumerate(others):
+        world.restore(bucket=(bucket, factor_after), directory=disk).close()
+
+    union = sorted((key, value) for key, value in latest.items() if value is not None)
+    assert union == entries_of(*disks) == entries_of(*others)
+    for bucket, disk in enumerate(others):
+        owners = {key_bucket(split_changelog_key(key)[0], 0, factor_after) for key, _ in entries_of(disk)}
+        assert owners <= {bucket}
+
+
+def test_what_siblings_wrote_is_read_past_and_not_read_again() -> None:
+    world = Restoring()
+    mine = key_bucket(b"a", 0, 256)
+    world.write(*((str(number), b"9") for number in range(20)))
+
+    environment = world.restore(bucket=(mine, 256))
+
+    assert {"a": b"3"} == world.entries
+    assert environment.position is not None and {"sums": 24} == environment.position.changelog_next
+
+
+def test_removing_what_an_earlier_run_left_leaves_siblings_their_keys() -> None:
+    """A sibling was granted earlier in this run, and has written to keys that the earlier run left too."""
+    world = Restoring()
+    keys = [str(number) for number in range(20)]
+    world.write(*((key, b"1") for key in keys))
+    begin = world.kafka.offset_end(changelog_topic("flights-1", "sums"))
+    world.write(*((key, b"2") for key in keys))
+    bucket = key_bucket(b"a", 0, 2)
+
+    world.restore(bucket=(bucket, 2), counts_after=5, begin=begin)
+
+    assert {key for key in keys if key_bucket(key.encode(), 0, 2) == bucket} == world.entries.keys()
+    # Of what stood in front, `a` alone is this task's and was not written since.
+    assert [["a"]] == world.removed
+
+
+# --- stores that belong to tasks ---
+
+
+class RestoringRules(Restoring):
+    """The changelog of a store of scope `broadcast`: the parent has two entries, and a third was removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = a_job(stores_rules_scope="broadcast", task_broadcast_inputs="kafka.rules")
+        self.config = replace(self.config, stores=tuple(s for s in self.config.stores if s.name == "rules"))
+        self.kafka = MemoryKafka()
+        self.topics = MemoryTopics(self.kafka, self.config)
+        self.writes: list[Sequence[tuple[bytes, bytes | None]]] = []
+        # Each time it has done more.
+        self.starts = count(10)
+        self.write_rules("Partition_0", ("x", b"1"), ("y", b"2"), ("z", b"3"), ("z", None))
+
+    def write_rules(self, task: str, *entries: tuple[str, bytes | None]) -> None:
+        records = [(task_entry_key(task, name.encode()), value) for name, value in entries]
+        self.kafka.write(changelog_topic("flights-1", "rules"), 0, records)
+
+    def take(
+        self,
+        task: str = "Partition_0-0-2",
+        parent: str = "Partition_0",
+        *,
+        epoch: int = 7,
+        directory: MemoryStateDirectory | None = None,
+        fails_at: int = 100,
+    ) -> dict[str, bytes]:
+        directory = directory or MemoryStateDirectory(task)
+
+        def write(store: str, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+            if len(self.writes) == fails_at:
+                raise Crash
+            self.writes.append(writes)
+            self.kafka.write(changelog_topic("flights-1", store), 0, list(writes))
+
+        environment = bring_level(
+            directory,
+            topics=self.topics,
+            bounds={"rules": self.topics.changelog_bounds([("rules", 0)])["rules", 0]},
+            topic_ids=self.topics.changelog_topic_ids(["rules"]),
+            grant=replace(a_grant(task, epoch=epoch, execution_id="e7"), broadcast_parent=parent),
+            starts={SSP_KB: 10},
+            committed={SSP_KB: next(self.starts)},
+            config=self.config,
+            boot_id="boot-a",
+            now_ms=500,
+            write=write,
+        )
+        assert isinstance(environment, MemoryEnvironment)
+        own = task_entry_key(task, b"")
+        found = environment.values("rules")
+        environment.close()
+        return {key.removeprefix(own).decode(): value for key, value in found.items() if key.startswith(own)}
+
+
+def test_after_a_split_each_task_has_a_copy_of_its_own_with_a_mark_behind_it() -> None:
+    world = RestoringRules()
+
+    assert {"x": b"1", "y": b"2"} == world.take() == world.take("Partition_0-1-2", epoch=8)
+
+    assert [
+        (task_entry_key("Partition_0-0-2", b"x"), b"1"),
+        (task_entry_key("Partition_0-0-2", b"y"), b"2"),
+        (task_entry_key("Partition_0-0-2", b"z"), None),
+        (copy_mark_key("Partition_0-0-2"), b"7"),
+    ] == world.writes[0]
+
+
+def test_a_copy_that_is_marked_is_not_taken_again_whatever_the_parent_or_the_task_wrote_since() -> None:
+    world = RestoringRules()
+    directory = MemoryStateDirectory()
+    world.take(directory=directory)
+    world.write_rules("Partition_0-0-2", ("x", b"mine"), ("y", None))
+    world.write_rules("Partition_0", ("x", b"of the parent's next life"))
+
+    # On the same host, and on another.
+    assert {"x": b"mine"} == world.take(directory=directory) == world.take()
+    assert 1 == len(world.writes)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 2])
+def test_a_copy_without_its_mark_is_begun_again(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    monkeypatch.setattr(restore, "_WRITES_PER_TRANSACTION", 1)
+    world = RestoringRules()
+    directory = MemoryStateDirectory()
+    with pytest.raises(Crash):
+        world.take(directory=directory, fails_at=fails_at)
+    world.writes.clear()
+
+    assert {"x": b"1", "y": b"2"} == world.take(directory=directory)
+    assert copy_mark_key("Partition_0-0-2") == world.writes[-1][0][0]
+
+
+def test_a_task_that_was_there_before_keeps_nothing_of_its_earlier_life() -> None:
+    world = RestoringRules()
+    directory = MemoryStateDirectory()
+    world.take(epoch=7, directory=directory)
+    world.write_rules("Partition_0-0-2", ("old", b"1"), ("x", b"old"))
+    world.take("Partition_0-0-2", "", epoch=8, directory=directory)
+    # It was merged, the merged task went on, and it is split off again.
+    world.write_rules("Partition_0", ("x", b"4"), ("y", None))
+
+    assert {"x": b"4"} == world.take(epoch=11, directory=directory) == world.take(epoch=11)
+
+
+def test_a_task_without_a_parent_goes_on_with_its_own_copy_and_sees_no_other() -> None:
+    world = RestoringRules()
+    world.write_rules("Partition_0-1-2", ("x", b"of a sibling"))
+
+    assert {"x": b"1", "y": b"2"} == world.take("Partition_0", "")
+    assert [] == world.writes
+
+
+def test_a_foreign_record_in_the_way_of_a_copy_is_named() -> None:
+    world = RestoringRules()
+    world.kafka.write(changelog_topic("flights-1", "rules"), 0, [(b"\x05ab", b"?")])
+
+    with pytest.raises(CorruptRecordError, match=r"changelog-flights-1-rules/0 offset 4"):
+        world.take()
 
 
 # --- a clean close ---
@@ -279,7 +648,8 @@ def test_state_that_was_closed_cleanly_is_on_the_disk_and_may_be_used_after_a_re
     closed = world.directory.opened[-1]
     assert closed.position is not None
     assert (CLEAN, True, False) == (closed.position.boot_id, closed.is_synced, closed.is_open)
-    world.restore()
+    world.write(("c", b"9"))
+    world.restore(epoch=8)
     assert [0, 4] == [offset for _, _, offset in world.topics.changelog_reads]
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from samzapy.config import JobConfig, recorded_properties
+from samzapy.container.orders import Orders
 from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
 from samzapy.container.restore import CLEAN
 from samzapy.container.service import (
@@ -17,6 +19,9 @@ from samzapy.container.service import (
 from samzapy.container.work import Report, ReportKind
 from samzapy.errors import (
     BrokerUnavailableError,
+    ConfigError,
+    ExitCode,
+    FencedError,
     LostContainerError,
     LostRangeError,
     ProducerError,
@@ -26,13 +31,25 @@ from samzapy.errors import (
 )
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
-from samzapy.model.grant import BucketStart, Grant
-from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.grant import BucketStart, ChangelogStart, Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode
-from samzapy.stream.records import CheckpointPut, ContainerPut, GrantPut, InputEndPut, InputPut, RunPut, TermPut
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import (
+    CheckpointPut,
+    ConfigPut,
+    ContainerPut,
+    GrantPut,
+    InputEndPut,
+    InputPut,
+    Removed,
+    RestartPut,
+    RunPut,
+    TermPut,
+)
 from samzapy.testing.builders import a_container, a_grant, an_ssp, an_ssp_kb
 from samzapy.testing.virtual_clock import VirtualClock
 from unit_tests.container.fakes import (
@@ -105,6 +122,7 @@ class AContainer:
                 stop=self.stop,
                 crash_points=self.crash_points,
                 state_of=lambda name: self.disks.setdefault(name, MemoryStateDirectory(name)),
+                tasks_here=lambda: [TaskName(name) for name, disk in sorted(self.disks.items()) if disk.number],
                 pause=self._pause,
             ),
         )
@@ -133,11 +151,23 @@ def a_task(name: str, *, epoch: int = 1, execution_id: str = "e1", offset_next: 
     return a_grant(name, epoch=epoch, execution_id=execution_id, ssp_kb=str(ssp_kb), offset_next=offset_next)
 
 
-def a_report(route: int = 0, *, commits: int = 1, kind: ReportKind = ReportKind.COMMITTED, error: str = "") -> Report:
+def a_recorded(config: JobConfig) -> list[ConfigPut]:
+    """What stands on the coordinator stream of `config`."""
+    return [ConfigPut(config_key=key, value=value) for key, value in recorded_properties(config).items()]
+
+
+def a_report(
+    route: int = 0,
+    *,
+    offset_next: int = 1,
+    commits: int = 1,
+    kind: ReportKind = ReportKind.COMMITTED,
+    error: str = "",
+) -> Report:
     return Report(
         kind=kind,
         route=route,
-        offset_next=1,
+        offset_next=offset_next,
         records_in=10,
         records_out=20,
         dead_letters=1,
@@ -154,6 +184,38 @@ def a_batch(*reports: Report, **ends: int) -> BatchDone:
 
 
 # --- start ---
+
+
+def test_a_container_whose_configuration_is_not_the_recorded_one_ends_before_it_does_anything() -> None:
+    """Two that start a new job at the same moment both find it without one; the first leader's counts."""
+    container = AContainer(task_hang_timeout_ms="5", processor_id="9", systems_kafka_client_sasl_password="mine")
+    recorded = a_job(task_hang_timeout_ms="6", job_debounce_time_ms="7", systems_kafka_client_sasl_password="theirs")
+    container.stream.records[:0] = a_recorded(recorded)
+
+    with pytest.raises(ConfigError) as refused:
+        container.run()
+
+    assert (
+        "found job.debounce.time.ms=(not set) instead of 7; task.hang.timeout.ms=5 instead of 6. Nothing was processed"
+    ) in str(refused.value)
+    assert ExitCode.USAGE == refused.value.exit_code
+    assert [] == container.query.started
+    assert not any(effect.startswith(("admit", "read", "fence")) for effect in container.trace)
+
+
+def test_a_container_works_beside_others_that_differ_in_what_is_their_own() -> None:
+    container = AContainer(processor_id="9", systems_kafka_client_sasl_password="mine")
+    recorded = a_job(systems_kafka_client_sasl_password="theirs")
+    # What was set before and is no more does not count.
+    container.stream.records[:0] = [
+        ConfigPut(config_key="job.id", value="1"),
+        *a_recorded(recorded),
+        Removed(key="config/job.id"),
+    ]
+
+    container.run()
+
+    assert 1 == len(container.query.started)
 
 
 def test_a_start_is_slots_block_fence_to_the_end_checkpoints_bounds_restore_admit_start() -> None:
@@ -244,7 +306,7 @@ def test_a_position_in_a_broadcast_input_is_each_task_s_own() -> None:
         execution_id=ExecutionId("e1"),
     )
     container.kafka.write(checkpoint_topic(container.config.job), 0, [encode(CheckpointPut(checkpoint=done))])
-    read = BatchDone(reports=(a_report(0),), offsets_end={an_ssp("kafka.zones.0"): 40})
+    read = BatchDone(reports=(a_report(0, offset_next=40),), offsets_end={an_ssp("kafka.zones.0"): 40})
 
     container.run(read, *[None] * 20)
 
@@ -287,6 +349,18 @@ def test_grants_of_one_plan_are_waited_for_and_started_together() -> None:
     assert ["a", "b"] == [route.task_name for route in plan.routes]
     # They are waited for from the last one that came on.
     assert sum(container.pauses_ms[3:]) >= 300
+
+
+def test_a_look_that_finds_nothing_new_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done many times a second, and what it would look through is as long as the job is large."""
+    folded: list[int] = []
+    own_grants = Orders.own_grants
+    monkeypatch.setattr(Orders, "own_grants", lambda self: folded.append(1) or own_grants(self))
+    container = AContainer()
+
+    container.run(*[None] * 50)
+
+    assert 1 == len(folded)
 
 
 def test_grants_of_other_executions_start_nothing() -> None:
@@ -468,13 +542,14 @@ def test_a_start_tells_what_was_granted_how_far_the_state_is_and_what_the_first_
 ) -> None:
     caplog.set_level("INFO", "samzapy.container.service")
     container = AContainer()
-    bounds = container.topics.changelog_bounds
+    read = container.topics.changelog_records
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(changelog_key(b"k", b""), b"1")])
 
-    def slowly(store: str, partition: int) -> TopicBounds:
+    def slowly(store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         container.clock.advance(3000)
-        return bounds(store, partition)
+        return read(store, partition, offset_from)
 
-    container.topics.changelog_bounds = slowly  # type: ignore[method-assign]
+    container.topics.changelog_records = slowly  # type: ignore[method-assign]
     container.run(None, a_batch(a_report()), a_batch(a_report()))
 
     assert [
@@ -488,13 +563,14 @@ def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.Log
     caplog.set_level("INFO", "samzapy.container.restore")
     caplog.set_level("INFO", "samzapy.container.service")
     container = AContainer()
-    bounds = container.topics.changelog_bounds
+    read = container.topics.changelog_records
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(changelog_key(b"k", b""), b"1")])
 
-    def slowly(store: str, partition: int) -> TopicBounds:
+    def slowly(store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         container.clock.advance(5000)
-        return bounds(store, partition)
+        return read(store, partition, offset_from)
 
-    container.topics.changelog_bounds = slowly  # type: ignore[method-assign]
+    container.topics.changelog_records = slowly  # type: ignore[method-assign]
     container.run(None)
 
     assert "restoring local state: 1 of 2 tasks are level" in caplog.text
@@ -579,6 +655,49 @@ def test_changed_grants_restart_the_query_after_a_drain() -> None:
 
     assert [["a"], ["a", "b"]] == [[route.task_name for route in plan.routes] for plan, _ in container.query.started]
     assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
+
+
+def an_order(number: int, processor_id: str = "0") -> RestartPut:
+    return RestartPut(processor_id=ProcessorId(processor_id), number=number, uuid="u")
+
+
+def test_an_order_to_restart_drains_and_starts_the_query_anew_and_is_then_said_to_be_done() -> None:
+    container = AContainer()
+    container.stream.records.append(ContainerPut(container=a_container("e1")))
+    said: list[int] = []
+
+    def ordered() -> None:
+        container.stream.records.append(an_order(1))
+
+    container.run(None, ordered, None, lambda: said.append(container.heartbeats.contents[-1].restart), None)
+
+    assert 2 == len(container.query.started)
+    assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
+    assert [1] == said
+    # Not before the new query was started: the old one ran without knowing the order.
+    before = [content.restart for content in container.heartbeats.contents]
+    assert before == sorted(before)
+    assert container.trace.index("start query 2") > container.trace.index("drain")
+
+
+def test_an_order_that_was_read_before_the_start_restarts_nothing_and_is_done_by_it() -> None:
+    container = AContainer()
+    container.stream.records.extend([ContainerPut(container=a_container("e1")), an_order(7)])
+
+    container.run(None, None)
+
+    assert 1 == len(container.query.started)
+    assert 7 == container.heartbeats.contents[-1].restart
+
+
+def test_an_order_for_another_processor_is_no_matter() -> None:
+    container = AContainer()
+    container.stream.records.append(ContainerPut(container=a_container("e1")))
+
+    container.run(None, lambda: container.stream.records.append(an_order(1, "1")), None)
+
+    assert 1 == len(container.query.started)
+    assert 0 == container.heartbeats.contents[-1].restart
 
 
 def test_a_failover_alone_stops_nobody() -> None:
@@ -701,6 +820,30 @@ def test_who_has_nothing_left_waits_and_begins_again_with_what_it_is_granted() -
     assert [] in [held for _, held in listed(container)]
 
 
+def test_who_has_nothing_left_and_is_stopped_has_no_progress_to_tell() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+    # The first progress is written at once, the second one would be three seconds later.
+    container.query.steps.extend(
+        [
+            a_batch(orders_0=40),
+            None,
+            a_batch(orders_0=50),
+            lambda: container.stream.records.extend(plan_in_force(2, a="1")),  # type: ignore[list-item]
+        ]
+    )
+
+    def stop_with_nothing() -> None:
+        container.stop.asked |= not container.heartbeats.contents[-1].held
+
+    container.while_pausing = stop_with_nothing
+
+    container.run()
+
+    assert [40] == [found.offset_next for found in container.progress.written]
+    assert "STOPPED" == container.heartbeats.contents[-1].state
+
+
 def test_a_task_that_is_taken_away_during_the_start_is_not_begun() -> None:
     """Read after the ids were initialised: from the heartbeat on that lacks it, it is somebody else's."""
     container = AContainer()
@@ -772,7 +915,7 @@ def test_figures_count_what_was_committed_and_show_where_the_input_ends() -> Non
         figures["batches"],
         figures["recoveries"],
     )
-    assert {"kafka.orders.0:0/1": {"offsetNext": 40, "offsetEnd": 100}} == figures["positions"]
+    assert {"kafka.orders.0:0/1": {"offsetNext": 40, "offsetEnd": 100, "recordsIn": 20}} == figures["positions"]
 
 
 # --- idle buckets ---
@@ -781,11 +924,22 @@ def test_figures_count_what_was_committed_and_show_where_the_input_ends() -> Non
 def test_progress_is_written_for_a_bucket_that_committed_nothing_and_for_no_other() -> None:
     container = AContainer(grants=(a_task("a", epoch=3), a_task("b", epoch=4)))
 
-    container.run(a_batch(a_report(0), orders_0=40, orders_1=50), *[None] * 20)
+    container.run(a_batch(a_report(0, offset_next=40), orders_0=40, orders_1=50), *[None] * 20)
 
     assert [(ORDERS_1, 50, 4, "e1")] == [
         (found.ssp_kb, found.offset_next, found.epoch, found.execution_id) for found in container.progress.written
     ]
+
+
+def test_progress_is_written_for_a_bucket_whose_last_message_was_not_the_batch_s_last() -> None:
+    """What came behind it is of other buckets: without this it would never come to the end of a quiet partition."""
+    container = AContainer(grants=(a_task("a", epoch=3), a_task("b", epoch=4)))
+
+    container.run(
+        a_batch(a_report(0, offset_next=38), a_report(1, offset_next=50), orders_0=40, orders_1=50), *[None] * 20
+    )
+
+    assert [(ORDERS_0, 40)] == [(found.ssp_kb, found.offset_next) for found in container.progress.written]
 
 
 def test_progress_that_did_not_move_is_not_written_again() -> None:
@@ -803,7 +957,7 @@ def test_a_bucket_that_commits_before_its_progress_is_written_has_no_progress() 
         a_batch(orders_0=40, orders_1=40),
         # Written at once; from here on nothing is for three seconds.
         a_batch(orders_0=50, orders_1=50),
-        a_batch(a_report(0), orders_0=60, orders_1=50),
+        a_batch(a_report(0, offset_next=60), orders_0=60, orders_1=50),
         *[None] * 20,
     )
 
@@ -822,7 +976,16 @@ def test_progress_is_written_every_few_seconds_at_most() -> None:
     container.run(*steps)
 
     took_ms = container.clock.monotonic_ms() - begun_at_ms
-    assert 2 <= len(container.progress.written) <= took_ms // 3000 + 1
+    # And once more at the end.
+    assert 2 <= len(container.progress.written) <= took_ms // 3000 + 2
+
+
+def test_a_container_that_stops_tells_how_far_it_came_at_once() -> None:
+    container = AContainer(grants=(a_task("a"),))
+
+    container.run(a_batch(orders_0=40), a_batch(orders_0=50))
+
+    assert 50 == container.progress.written[-1].offset_next
 
 
 def test_progress_of_a_query_that_failed_is_not_written_afterwards() -> None:
@@ -955,6 +1118,76 @@ def test_a_container_that_ends_by_name_leaves_no_transaction_open() -> None:
     ] == container.trace.since("stop query")
 
 
+# --- what an earlier run left ---
+
+
+def in_a_new_run() -> AContainer:
+    """Task a, in a run before which epoch 5 was the last; key k of its store and orders.0 were left at 30."""
+    container = AContainer(grants=(replace(a_task("a", epoch=7), counts_after=5, changelog_starts=(BEGIN,)),))
+    container.commit(30, epoch=5)
+    changelog = changelog_topic(container.config.job, "sums")
+    container.kafka.write(changelog, 0, [(changelog_key(b"k", b""), b"1")])
+    return container
+
+
+BEGIN = ChangelogStart(store="sums", offset=1)
+
+
+def test_what_an_earlier_run_left_is_removed_before_the_query_starts_by_who_still_may() -> None:
+    container = in_a_new_run()
+
+    container.run(None)
+
+    job = container.config.job
+    assert [
+        (checkpoint_topic(job), 0, [b"checkpoint/kafka.orders.0:0/1"]),
+        (changelog_topic(job, "sums"), 0, [changelog_key(b"k", b"")]),
+    ] == container.progress.removed
+    effects = container.trace.since("own progress")
+    assert ["own progress", "to the end", f"remove {checkpoint_topic(job)}"] == effects[:3]
+    assert effects.index(f"remove {changelog_topic(job, 'sums')}") < effects.index("start query 1")
+    ((_, starts),) = container.query.started
+    assert {ORDERS_0: 0} == starts
+    assert {} == container.disks["a"].opened[-1].values("sums")
+
+
+def test_a_removal_that_fails_puts_the_start_off() -> None:
+    container = in_a_new_run()
+    container.progress.fails = [ProducerError("broken"), FencedError("by its own time-out")]
+
+    container.run(None)
+
+    assert [1000, 1000] == [ms for ms in container.pauses_ms if ms != 50]
+    assert 2 == len(container.progress.removed)
+    ((plan, _),) = container.query.started
+    assert 3 == plan.query_number
+
+
+def test_who_is_given_up_when_it_takes_its_id_removes_nothing() -> None:
+    container = in_a_new_run()
+    own = container.progress.own
+
+    def own_and_be_lost() -> None:
+        own()
+        container.stream.records.append(ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST)))
+
+    container.progress.own = own_and_be_lost  # type: ignore[method-assign]
+
+    with pytest.raises(LostContainerError):
+        container.run(None)
+
+    assert [] == container.progress.removed
+
+
+def test_a_job_that_goes_on_removes_nothing_and_takes_no_id_for_it() -> None:
+    container = AContainer(grants=(a_task("a", epoch=7),))
+    container.commit(30, epoch=5)
+
+    container.run(None)
+
+    assert ([], False) == (container.progress.removed, container.progress.is_owned())
+
+
 # --- bounded inputs ---
 
 
@@ -964,7 +1197,8 @@ class ABoundedContainer(AContainer):
     def __init__(self, **properties: str) -> None:
         super().__init__(systems_kafka_samza_offset_end="head", **properties)
         ends = [InputEndPut(ssp=ssp_kb.ssp, run_id="r", offset_end=10) for ssp_kb in (ORDERS_0, ORDERS_1)]
-        self.stream.records[:0] = [RunPut(run_id="r", ended=False), *ends]
+        registered = ContainerPut(container=a_container("e1", phase=ContainerPhase.STARTED))
+        self.stream.records[:0] = [registered, RunPut(run_id="r", ended=False), *ends]
         for ssp_kb in (ORDERS_0, ORDERS_1):
             self.topics.inputs[ssp_kb.ssp] = TopicBounds(offset_first=0, offset_end=99)
 
@@ -987,7 +1221,9 @@ def test_a_container_says_that_it_has_finished_when_all_it_holds_was_read_to_its
     assert {("a", 1), ("b", 1)} == set(first.held)
     # What stands behind the end is nobody's lag, and no position.
     positions = container.heartbeats.contents[-2].figures["positions"]
-    assert [{"offsetNext": 10, "offsetEnd": 10}] * 2 == [positions[name] for name in sorted(positions)]
+    assert [{"offsetNext": 10, "offsetEnd": 10, "recordsIn": 10}] * 2 == [
+        positions[name] for name in sorted(positions)
+    ]
 
 
 def test_inputs_that_begin_at_their_end_are_finished_from_the_start() -> None:
@@ -1039,3 +1275,70 @@ def test_a_grant_that_is_new_takes_the_word_back() -> None:
 
     held_when_finished = {content.held for content in container.heartbeats.contents if content.finished}
     assert {(("a", 1),)} == held_when_finished
+
+
+# --- what another factor left ---
+
+
+def a_container_after_a_split() -> AContainer:
+    """Task a was one of factor 1, under epoch 3, whose grant is gone; now this container has one half of it."""
+    half = a_grant("a", epoch=5, ssp_kb="kafka.orders.0:0/2")
+    container = AContainer(grants=(half,))
+    container.commit(4, epoch=3)
+    return container
+
+
+def test_positions_of_another_factor_are_removed_once_the_query_runs() -> None:
+    container = a_container_after_a_split()
+
+    container.run(*[None] * 40)
+
+    assert [
+        (checkpoint_topic(container.config.job), 0, [b"checkpoint/kafka.orders.0:0/1"])
+    ] == container.progress.removed
+    assert container.trace.index("start query 1") < container.trace.index("own progress")
+
+
+def test_positions_of_another_factor_that_could_not_be_removed_are_removed_later() -> None:
+    container = a_container_after_a_split()
+    container.progress.fails = [ProducerError("the connection broke")]
+
+    container.run(*[None] * 60)
+
+    assert 1 == len(container.progress.removed)
+    assert 1 == len(container.query.started)
+
+
+def test_positions_of_another_factor_whose_grant_stands_are_still_needed() -> None:
+    """The sibling is not granted yet, and its start is computed from the parent's position."""
+    container = a_container_after_a_split()
+    container.stream.records.insert(0, GrantPut(grant=a_task("a", epoch=3, execution_id="e0")))
+
+    container.run(*[None] * 40)
+
+    assert [] == container.progress.removed
+
+
+def test_after_a_split_state_passes_on_one_host_without_a_look_at_the_changelog() -> None:
+    container = AContainer(grants=(a_grant("Partition_0", ssp_kb="kafka.orders.0:0/1"),))
+    keys = [changelog_key(bytes([letter]), b"") for letter in b"abcdefgh"]
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(key, b"1") for key in keys])
+    container.run()
+    disks, container = (
+        container.disks,
+        AContainer(
+            grants=tuple(
+                a_grant(f"Partition_0-{bucket}-2", epoch=2 + bucket, ssp_kb=f"kafka.orders.0:{bucket}/2")
+                for bucket in range(2)
+            )
+        ),
+    )
+    container.disks = disks
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(key, b"1") for key in keys])
+
+    container.run()
+
+    assert "read changelog" not in container.trace
+    found = [disks[f"Partition_0-{bucket}-2"].opened[-1].values("sums") for bucket in range(2)]
+    assert sorted(keys) == sorted([*found[0], *found[1]]) and all(found)
+    assert 0 == disks["Partition_0"].number

@@ -1,17 +1,28 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.container.ports import TopicBounds
-from samzapy.container.start import Positions, check_bounds, check_identity, positions_of, start_offset, starts_of
+from samzapy.container.start import (
+    Positions,
+    check_bounds,
+    check_identity,
+    positions_of,
+    stale_keys,
+    start_offset,
+    starts_of,
+    superseded_keys,
+)
 from samzapy.errors import LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.grant import BucketStart
+from samzapy.model.grant import BucketStart, Floor
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
-from samzapy.stream.records import CheckpointPut, ProgressPut, TermPut
+from samzapy.stream.records import CheckpointPut, ProgressPut, Removed, TermPut
 from samzapy.testing.builders import a_config, a_grant, an_ssp, an_ssp_kb
 
 
@@ -87,6 +98,73 @@ def test_the_latest_record_of_a_bucket_counts_and_others_are_no_positions() -> N
 
     assert 15 == found.checkpoints[an_ssp_kb()].offset_next
     assert {} == found.progress
+
+
+def test_a_position_that_was_removed_is_none() -> None:
+    found = positions_of(
+        [
+            *(a_checkpoint(20), a_progress(30), a_checkpoint(8, ssp_kb="kafka.orders.1:0/1")),
+            *(Removed(key="checkpoint/kafka.orders.0:0/1"), Removed(key="progress/kafka.orders.0:0/1")),
+        ]
+    )
+
+    assert ([an_ssp_kb("kafka.orders.1:0/1")], []) == (list(found.checkpoints), list(found.progress))
+
+
+def test_stale_are_the_positions_of_earlier_runs_in_buckets_that_are_granted() -> None:
+    positions = positions_of(
+        [
+            *(a_checkpoint(20, epoch=5), a_progress(30, epoch=6)),
+            *(a_checkpoint(1, epoch=6, ssp_kb="kafka.orders.1:0/1"), a_progress(2, ssp_kb="kafka.orders.1:0/1")),
+            a_checkpoint(1, ssp_kb="kafka.orders.2:0/1"),
+        ]
+    )
+    grants = [
+        a_grant("a", epoch=7, counts_after=5),
+        a_grant("b", epoch=8, counts_after=5, ssp_kb="kafka.orders.1:0/1"),
+    ]
+
+    assert [b"checkpoint/kafka.orders.0:0/1", b"progress/kafka.orders.1:0/1"] == stale_keys(grants, positions)
+    assert [] == stale_keys([a_grant("a", epoch=7)], positions)
+
+
+def test_positions_of_another_factor_go_when_their_grant_is_gone_from_the_log() -> None:
+    positions = positions_of(
+        [
+            *(a_checkpoint(20, epoch=5), a_progress(30, epoch=6)),
+            *(
+                a_checkpoint(9, epoch=3, ssp_kb="kafka.orders.0:1/4"),
+                a_checkpoint(9, epoch=4, ssp_kb="kafka.orders.0:2/4"),
+            ),
+            # Its own, which it will write over; a sibling's part; another partition's; and one of a newer grant.
+            *(a_checkpoint(5, epoch=2, ssp_kb="kafka.orders.0:0/2"), a_progress(1, ssp_kb="kafka.orders.0:3/4")),
+            *(a_checkpoint(1, ssp_kb="kafka.orders.1:0/1"), a_progress(1, epoch=12, ssp_kb="kafka.orders.0:0/4")),
+        ]
+    )
+    grant = a_grant("a", epoch=9, ssp_kb="kafka.orders.0:0/2")
+
+    assert [b"checkpoint/kafka.orders.0:2/4", b"progress/kafka.orders.0:0/1"] == superseded_keys(
+        [grant], positions, {5, 9}
+    )
+    assert [] == superseded_keys([grant], positions, {4, 5, 6, 9})
+    of_an_earlier_run = replace(grant, counts_after=5)
+    assert [b"checkpoint/kafka.orders.0:0/1", b"checkpoint/kafka.orders.0:2/4"] == superseded_keys(
+        [of_an_earlier_run], positions, {4, 5, 6, 9}
+    )
+
+
+def test_positions_in_a_broadcast_input_go_with_the_task_whose_buckets_were_taken_over() -> None:
+    readers = ("Partition_3", "Partition_3-0-4", "Partition_3-1-4", "Partition_3-0-2", "Partition_30", "Partition_2")
+    positions = positions_of([a_checkpoint(1, ssp_kb=f"kafka.rules.0@{reader}") for reader in readers])
+    grants = [
+        a_grant("Partition_3-0-2", epoch=7, ssp_kb="kafka.rules.0@Partition_3-0-2"),
+        a_grant("Partition_2-0-2", epoch=8, ssp_kb="kafka.limits.0@Partition_2-0-2"),
+    ]
+
+    assert [
+        b"checkpoint/kafka.rules.0@Partition_3",
+        b"checkpoint/kafka.rules.0@Partition_3-0-4",
+    ] == superseded_keys(grants, positions, {7, 8})
 
 
 def test_each_bucket_of_each_grant_has_its_start() -> None:
@@ -186,3 +264,14 @@ def test_an_input_that_was_made_again_is_refused_by_name_with_the_way_out() -> N
         "nothing about it. Nothing of it is read. Start the job under another job.id to read the new topic from its "
         "beginning"
     ) == str(refused.value)
+
+
+def test_a_floor_past_the_end_says_that_the_log_was_cut_too() -> None:
+    floors = [Floor(ssp_kb=an_ssp_kb("kafka.orders.0:1/2"), offset_next=offset) for offset in (200, 201)]
+
+    with pytest.raises(LostRangeError) as lost:
+        check_bounds({an_ssp_kb(): 150}, {an_ssp(): TopicBounds(offset_first=100, offset_end=200)}, floors)
+
+    assert str(lost.value).startswith(
+        "kafka.orders.0:1/2: wanted to read on from offset 201, but the topic ends at 200"
+    )

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig
+from samzapy.container.measures import KEYS_EVERY
 from samzapy.container.work import Report, ReportKind
 from samzapy.container.worker import TRACEBACK_CHARS_MAX
 from samzapy.errors import FencedError, LocalStateError, LostContainerError, ProducerError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
-from samzapy.stream.changelog import changelog_key
+from samzapy.stream.changelog import changelog_key, task_entry_key
 from samzapy.task import LoadedTask
 from unit_tests.container.fakes import Crash, CrashAt
 from unit_tests.container.worlds import SSP_KB, TASK, AWorker, a_job, a_plan, a_position, rows, sum_up
@@ -52,12 +53,9 @@ def test_outputs_state_and_checkpoint_of_a_batch_are_committed_together() -> Non
         (found.ssp_kb, found.offset_next, found.epoch, found.task_name, found.execution_id)
         for found in worker.checkpoints()
     ]
-    assert (
-        Report(
-            kind=ReportKind.COMMITTED, route=0, offset_next=3, records_in=3, records_out=3, dead_letters=0, commits=1
-        )
-        == report
-    )
+    assert Report(
+        kind=ReportKind.COMMITTED, route=0, offset_next=3, records_in=3, records_out=3, dead_letters=0, commits=1
+    ) == replace(report, measured=None)
 
 
 def test_the_local_position_says_what_the_transaction_did() -> None:
@@ -274,6 +272,129 @@ def test_an_instance_that_fails_at_its_beginning_fails_the_task_and_no_message()
     assert ReportKind.TASK_FAILED is report.kind
     assert report.error.startswith(f"task {TASK} failed in init: ConnectionError: no database\nTraceback")
     assert ([], []) == (worker.outputs(), worker.kafka.committed("dead"))
+
+
+# --- what it costs ---
+
+
+def test_a_report_tells_what_handling_and_committing_took() -> None:
+    worker = AWorker(bytes_max=0)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        sum_up(envelope, collector, context)
+        worker.now_s += 0.5
+
+    worker.process = process
+    worker.slot.producer().while_flushing = lambda: setattr(worker, "now_s", worker.now_s + 2.0)
+
+    measured = worker.run(rows(("a", 1), ("b", 2))).measured
+
+    assert measured is not None
+    assert (2, 4_000_000_000) == (measured.transactions, measured.commit_ns)
+    assert 1_000_000_000 == measured.process_ns
+    assert 5_000_000_000 == measured.busy_ns
+    assert worker.environment.bytes_on_disk() == measured.disk_bytes > 0
+
+
+def test_waiting_for_rows_makes_a_task_no_busier() -> None:
+    worker = AWorker()
+
+    def coming() -> Any:
+        yield rows(("a", 1))
+        worker.now_s += 3.0
+        yield rows(("a", 1), first=1)
+
+    (report,) = worker.runner.run(coming(), worker.slot)
+
+    assert report.measured is not None
+    assert (3_000_000_000, 0) == (report.measured.input_ns, report.measured.busy_ns)
+
+
+def test_of_a_task_s_reports_the_first_one_says_what_it_cost() -> None:
+    other = SspKeyBucket.parse("kafka.zones.0:0/1")
+    worker = AWorker(plan=a_plan(a_job(), ssp_kbs=(SSP_KB, other)))
+
+    first, second = worker.run_routes(rows(("a", 1)), rows(("a", 1), route=1))
+
+    assert first.measured is not None and 1 == first.measured.transactions
+    assert second.measured is None
+
+
+def test_each_run_tells_its_own_costs() -> None:
+    worker = AWorker()
+
+    found = [worker.run(rows(("a", 1), first=number)).measured for number in range(3)]
+
+    assert [1, 1, 1] == [measured.transactions for measured in found if measured is not None]
+
+
+def test_rows_that_were_done_already_are_counted_as_skipped() -> None:
+    worker = AWorker()
+    worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 2})
+
+    report = worker.run(rows(*[("a", 1)] * 5))
+
+    assert report.measured is not None
+    assert (3, 2) == (report.records_in, report.measured.skipped)
+
+
+def test_of_a_store_the_first_call_of_each_kind_in_each_chunk_is_timed() -> None:
+    worker = AWorker()
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        store = context.store("sums")
+        store.get()
+        store.put(1)
+        store.delete("half")
+
+    worker.process = process
+
+    one = worker.run(rows(*[("a", 1)] * 5)).measured
+    three = worker.run(*(rows(*[("a", 1)] * 5, first=first) for first in (5, 10, 15))).measured
+
+    for measured, timed in ((one, 1), (three, 3)):
+        assert measured is not None
+        assert (timed,) * 3 == (measured.gets_timed, measured.puts_timed, measured.deletes_timed)
+
+
+def test_a_store_that_is_timed_does_what_it_always_does() -> None:
+    kept: list[Any] = []
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        store = context.store("sums")
+        # Kept while it is the one that is timed.
+        kept.append(store.get)
+        store.put((kept[0]("n") or 0) + 1, name="n")
+
+    worker = AWorker(process)
+    for number in range(3):
+        worker.run(rows(*[("a", 1)] * 3, first=3 * number))
+
+    assert {changelog_key(b"a", b"n"): b"9"} == worker.sums
+
+
+def test_the_frames_of_a_timed_call_are_not_shown_to_the_user() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        context.store("sums").put(object())
+
+    report = AWorker(process).run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert "not JSON serializable" in report.error
+    assert "measures.py" not in report.error
+
+
+def test_the_busiest_key_is_found_among_the_sampled_ones() -> None:
+    worker = AWorker(lambda *_: None)
+    messages = [("hot" if number % 3 else f"k{number}", 1) for number in range(100 * KEYS_EVERY)]
+
+    measured = worker.run(rows(*messages)).measured
+
+    assert measured is not None
+    assert 100 == measured.keys.sampled
+    key, share = measured.keys.busiest() or ("", 0.0)
+    assert "hot" == key
+    assert 0.5 < share <= 0.7
 
 
 # --- a message is all or nothing ---
@@ -637,6 +758,51 @@ def test_a_keyed_store_is_refused_while_a_broadcast_message_is_handled_and_only_
         dict(dead.headers)["error"] or b""
     )
     assert [2] == [value["total"] for _, value in worker.outputs()]
+
+
+def count_rules(envelope: Any, collector: Any, context: Any) -> None:
+    """Counts broadcast messages, and sends the count along with each of the task's own."""
+    rules = context.store("rules")
+    if envelope.ssp == RULES.ssp or envelope.value == "mine":
+        rules.put((rules.get() or 0) + 1)
+        rules.put(envelope.key, name="last")
+    else:
+        collector.send("totals", {"rules": rules.get(), "last": rules.get("last")}, key=envelope.key)
+
+
+OF_ALL = {"stores_rules_msg_serde": "json", "stores_rules_scope": "broadcast", "task_broadcast_inputs": "kafka.rules"}
+
+
+def test_a_store_of_scope_broadcast_is_written_by_broadcast_messages_and_read_by_all_with_a_key_or_without() -> None:
+    worker = a_worker_of(RULES, SSP_KB, process=count_rules, config=a_job(**OF_ALL))
+
+    worker.run_routes(rows(("q", 1), ("r", 2)), rows(("a", 1), (None, 1), route=1))
+
+    assert [{"rules": 2, "last": "r"}] * 2 == [value for _, value in worker.outputs()]
+    assert {task_entry_key(TASK, b""): b"2", task_entry_key(TASK, b"last"): b'"r"'} == worker.environment.values(
+        "rules"
+    )
+    assert sorted(worker.environment.values("rules").items()) == sorted(worker.changelog("rules"))
+
+
+def test_a_store_of_scope_broadcast_is_not_written_by_a_message_of_the_task_s_own() -> None:
+    worker = a_worker_of(RULES, SSP_KB, process=count_rules, config=a_job(**OF_ALL, **DEAD_LETTERS))
+
+    worker.run_routes(rows(("a", "mine"), ("a", 1), route=1))
+
+    (dead,) = worker.kafka.committed("dead")
+    assert b"store rules: wanted a message of a broadcast input, found one of the task's own" in (
+        dict(dead.headers)["error"] or b""
+    )
+    assert [{"rules": None, "last": None}] == [value for _, value in worker.outputs()]
+
+
+def test_a_store_of_scope_task_is_the_same_for_every_message() -> None:
+    worker = a_worker_of(RULES, SSP_KB, process=count_rules, config=a_job(**{**OF_ALL, "stores_rules_scope": "task"}))
+
+    worker.run_routes(rows(("r", 1)), rows(("a", "mine"), ("b", 1), route=1))
+
+    assert [{"rules": 2, "last": "a"}] == [value for _, value in worker.outputs()]
 
 
 def test_a_position_in_a_broadcast_input_is_the_task_s() -> None:

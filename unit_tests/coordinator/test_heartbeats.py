@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.heartbeats import REASON_LENGTH_MAX, parse_heartbeat
 from samzapy.model.container import ContainerPhase
+from samzapy.model.figures import TaskFigures
 from samzapy.testing.builders import a_heartbeat, an_ssp_kb
 
 BODY = {
@@ -50,10 +51,53 @@ def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
     assert Figures() == parse_heartbeat(json.dumps(body).encode(), received_ms=0).figures
 
 
+def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
+    figures = {
+        **{"atMs": 1, "batchNs": 2, "inputNs": 3, "keyhashNs": 4, "offsetsRead": 5, "skipped": 6, "recoveries": 7},
+        "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 9}},
+        "tasks": {"Partition_3-1-4": {"busyNs": 8, "newer": "?"}},
+        "otherTasks": {"count": 2, "busyNs": 9},
+    }
+
+    expected = Figures(
+        at_ms=1,
+        batch_ns=2,
+        input_ns=3,
+        keyhash_ns=4,
+        offsets_read=5,
+        skipped=6,
+        recoveries=7,
+        positions={an_ssp_kb("kafka.orders.3:0/1"): Position(100, 120, 9)},
+        tasks={"Partition_3-1-4": TaskFigures(busy_ns=8)},
+        other_tasks=TaskFigures(busy_ns=9),
+        other_task_count=2,
+    )
+    assert expected == parsed(figures=figures).figures
+
+
 def test_only_true_says_that_everything_was_read_to_its_end():
     found = [parsed(**said).finished for said in ({}, {"finished": True}, {"finished": "yes"}, {"finished": 1})]
 
     assert [False, True, False, False] == found
+
+
+def test_what_an_operator_gave_up_may_be_said():
+    words = ["kafka.orders.0:0/1@42-60", "kafka.rules.0@Partition_3@5-9"]
+
+    assert words == [str(loss) for loss in parsed(acceptedLosses=words).accepted_losses]
+    assert () == parsed().accepted_losses
+
+
+def test_only_false_says_that_the_processor_does_not_come_back():
+    found = [parsed(**said).comes_back for said in ({}, {"comesBack": False}, {"comesBack": "no"}, {"comesBack": 0})]
+
+    assert [True, False, True, True] == found
+
+
+def test_the_order_to_restart_that_its_query_knows_may_be_said():
+    assert (0, 7) == tuple(parsed(**said).restart for said in ({}, {"restart": 7}))
+    with pytest.raises(ValueError, match="restart: wanted a whole number"):
+        parsed(restart="7")
 
 
 def test_a_fault_domain_may_be_said():
@@ -94,7 +138,17 @@ def test_each_other_field_is_wanted(field):
         {"held": [{"task": "t", "epoch": "7"}]},
         {"figures": {"positions": {"nonsense": {"offsetNext": 0, "offsetEnd": 0}}}},
         {"figures": {"recordsIn": None}},
+        {"figures": {"tasks": []}},
+        {"figures": {"tasks": {"a b": {}}}},
+        {"figures": {"tasks": {"a": 1}}},
+        {"figures": {"tasks": {"a": {"busyNs": "1"}}}},
+        {"figures": {"otherTasks": {"count": -1}}},
         {"reason": 5},
+        {"acceptedLosses": "kafka.orders.0@1-2"},
+        {"acceptedLosses": [1]},
+        {"acceptedLosses": ["kafka.orders.0@2-1"]},
+        {"acceptedLosses": ["kafka.orders.0:0/3@1-2"]},
+        {"acceptedLosses": ["kafka.orders.0:0/512@1-2"]},
     ],
 )
 def test_a_field_out_of_its_range_is_refused(changes):

@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, ReviewMembers
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.grants import wanted_grants
 from samzapy.model.container import ContainerPhase
+from samzapy.stream.records import Removed, RunPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.coordinator.histories import Machine, a_term
 
@@ -17,10 +20,10 @@ class Job(Machine):
     """A machine whose processors come, go and are reviewed at given times; execution `1b` is of processor `1`."""
 
     @classmethod
-    def submitted(cls, partitions=4):
+    def submitted(cls, partitions=4, config=None):
         job = cls()
         job.step(a_term(0))
-        job.step(a_submission(partition_counts={"kafka.orders": partitions}))
+        job.step(a_submission(config=config, partition_counts={"kafka.orders": partitions}))
         return job
 
     def at(self, now_ms, run_id="run-1"):
@@ -159,6 +162,24 @@ def test_who_comes_back_within_the_grace_goes_on_with_its_tasks(leaves):
 
     assert "01" == job.at(90_000)
     assert 1 == job.state.generation.generation
+
+
+@pytest.mark.parametrize("state", [RUNNING, STOPPED])
+def test_nobody_waits_for_who_cannot_come_back(state):
+    job = Job.submitted()
+    for execution in ("0a", "1a"):
+        job.step(
+            a_heartbeat(execution, processor_id=execution[0], pid=ord(execution[0]), comes_back=execution != "0a")
+        )
+    job.at(0)
+    if state is STOPPED:
+        job.step(a_heartbeat("0a", processor_id="0", pid=ord("0"), comes_back=False, state=state))
+    else:
+        job.crashes("0a")
+    job.fails_over()
+
+    assert "1" == job.at(5_000)
+    assert 4 == len(job.tasks_of("1"))
 
 
 def test_each_absence_has_a_grace_of_its_own():
@@ -367,6 +388,28 @@ def test_a_run_is_finished_when_all_who_hold_a_task_have_read_it_to_its_end():
     assert before.run == job.state.run
 
 
+def test_a_review_that_finds_the_run_finished_leaves_nothing_to_do_for_the_next():
+    """Law L2. Who had joined by then, or gone, is not planned for any more: all stop."""
+    job = Bounded.running()
+    job.comes("2a")
+    job.at(0)
+    for execution in ("0a", "1a"):
+        job.step(
+            a_heartbeat(
+                execution, processor_id=execution[0], pid=ord(execution[0]), held=job.held(execution), finished=True
+            )
+        )
+    job.crashes("2a")
+    job.comes("3a")
+    review = ReviewMembers(now_ms=90_000, debounce_ms=DEBOUNCE_MS, grace_ms=GRACE_MS, run_id_next="run-2")
+
+    records = job.step(review)
+
+    assert (True, "01") == (job.state.run.finished, job.members)
+    assert {RunPut, Removed} == {type(record) for record in records}
+    assert () == job.step(review)
+
+
 def test_a_run_is_not_finished_while_a_task_is_held_by_nobody():
     job = Bounded.running()
     job.says("0a")
@@ -397,3 +440,113 @@ def test_a_finished_run_ends_when_all_have_left_and_the_next_is_another():
     job.at(60_000, run_id="run-2")
 
     assert ("run-2-60000", False, False) == (job.state.run.run_id, job.state.run.finished, job.state.run.ended)
+
+
+# --- a run that begins without what earlier ones left ---
+
+BOUNDED = a_config(systems_kafka_samza_offset_end="head")
+IN_PART_BOUNDED = a_config(
+    task_inputs="kafka.orders,kafka.refunds", systems_kafka_streams_orders_samza_offset_end="head"
+)
+
+
+class Again(Job):
+    """A job whose two processors have run, said where they are, and left; execution `0b` comes next."""
+
+    @classmethod
+    def after_a_run(cls, config=BOUNDED):
+        job = cls.submitted(config=config)
+        job.comes("0a", "1a")
+        job.at(0)
+        granted(job)
+        for execution in ("0a", "1a"):
+            held = [(grant.task_name, grant.epoch) for grant in job.state.grants_sorted]
+            job.step(a_heartbeat(execution, processor_id=execution[0], pid=ord(execution[0]), held=held))
+        assert job.state.localities and job.state.task_localities
+        job.stops("0a", "1a")
+        job.comes("0b")
+        return job
+
+    @property
+    def places(self):
+        return (*self.state.localities, *self.state.task_localities)
+
+
+@pytest.mark.parametrize("config", [a_config(), IN_PART_BOUNDED])
+def test_a_run_of_a_job_without_an_end_goes_on_with_everything(config):
+    job = Again.after_a_run(config)
+    places = job.places
+
+    assert "01" == job.at(50_000, run_id="run-2")
+    assert (0, places) == (job.state.run.counts_after, job.places)
+
+
+def test_a_run_of_a_bounded_job_begins_without_positions_state_and_places_and_waits_for_nobody():
+    job = Again.after_a_run()
+    epoch = job.state.epoch
+
+    assert "0" == job.at(50_000, run_id="run-2")
+    assert ("run-2-50000", epoch, ()) == (job.state.run.run_id, job.state.run.counts_after, job.places)
+    assert 4 == len(job.tasks_of("0"))
+
+
+def test_what_is_forgotten_once_stays_so_in_runs_that_go_on():
+    job = Again.after_a_run()
+    epoch = job.state.epoch
+    job.at(50_000)
+    job.stops("0b")
+    job.step(a_submission(config=a_config()))
+    job.comes("0c")
+    granted(job)
+
+    job.at(60_000, run_id="run-3")
+
+    assert ("run-3-60000", epoch) == (job.state.run.run_id, job.state.run.counts_after)
+
+
+def test_the_first_run_has_nothing_to_leave_out():
+    job = Job.submitted(config=BOUNDED)
+    job.comes("0a")
+    job.at(0)
+
+    assert 0 == job.state.run.counts_after
+
+
+def test_a_crash_goes_on_with_the_run_and_with_what_it_left():
+    job = Again.after_a_run()
+    job.at(50_000)
+    granted(job)
+    before = job.state.run
+    job.crashes("0b")
+    job.comes("0c")
+    job.at(60_000)
+
+    assert before == job.state.run
+
+
+def test_wherever_the_beginning_of_a_run_is_torn_the_next_review_makes_it_whole():
+    job = Again.after_a_run()
+    review = ReviewMembers(now_ms=50_000, debounce_ms=DEBOUNCE_MS, grace_ms=GRACE_MS, run_id_next="run-2")
+    records = decide(review, job.state, job.seen).records
+    assert 6 + 1 == next(index for index, record in enumerate(records) if isinstance(record, RunPut)) + 1
+
+    for survivors in range(1, len(records)):
+        torn = Again(state=job.state, seen=job.seen, offset_next=job.offset_next)
+        torn.commit(records[:survivors])
+        assert not wanted_grants(torn.state) or torn.state.run.run_id == "run-2"
+        torn.step(review)
+        # At the latest when the others have had time to come back.
+        torn.at(90_000)
+
+        assert ("run-2", job.state.epoch, ()) == (torn.state.run.run_id, torn.state.run.counts_after, torn.places)
+        assert "0" == torn.members
+
+
+def test_between_two_runs_nothing_is_granted():
+    job = Again.after_a_run()
+    assert job.state.run.ended
+
+    assert () == wanted_grants(job.state)
+
+    job.at(50_000)
+    assert 4 == len(wanted_grants(job.state))

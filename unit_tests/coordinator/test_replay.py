@@ -2,13 +2,14 @@
 
 import pytest
 
+from samzapy.coordinator import replay as replay_module
 from samzapy.coordinator.replay import NOTHING, check_whole, replay
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import CheckpointPut, EpochPut, GenerationPut, Removed
+from samzapy.stream.records import CheckpointPut, ConfigPut, EpochPut, GenerationPut, Removed
 from samzapy.testing.builders import an_ssp_kb
 
 
@@ -43,6 +44,22 @@ def test_a_tail_is_folded_on_top_of_what_was_read_before():
     assert (0, 6) == (found.state.epoch, found.seq_next)
     assert INITIAL == found.state
     assert NOTHING == replay([], topic="t")
+
+
+def test_a_stream_of_any_length_is_folded_without_being_held(monkeypatch):
+    monkeypatch.setattr(replay_module, "BATCH_RECORDS", 3)
+    records = [at(offset, ConfigPut(config_key=f"key-{offset % 4}", value=str(offset))) for offset in range(11)]
+    folded = []
+    monkeypatch.setattr(
+        replay_module, "evolve", lambda state, batch: folded.append(len(batch)) or evolve(state, batch)
+    )
+
+    found = replay(records, topic="t")
+
+    assert [3, 3, 3, 2] == folded
+
+    assert {f"key-{offset % 4}": str(offset) for offset in range(7, 11)} == found.state.config
+    assert 11 == found.state.offset_next
 
 
 def test_a_position_on_the_coordinator_stream_is_refused_with_its_offset():

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.grants import Bounds
+from samzapy.config import AcceptedLoss
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.service import CoordinatorService
+from samzapy.coordinator.starts import Bounds
 from samzapy.errors import FencedError, RejectedError, TopicIdentityError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
+from samzapy.stream.audit import change_text, history
 from samzapy.stream.codec import decode, parse_headers
 from samzapy.stream.log import Write
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp, an_ssp_kb
@@ -267,6 +269,41 @@ def test_an_accepted_loss_moves_the_start_and_is_recorded():
     assert (loss.offset_from, loss.offset_to) == (42, 50)
 
 
+def test_a_loss_may_be_accepted_by_whichever_processor_is_started_with_the_word():
+    """Who leads was started before anything was lost, and need not be stopped for it."""
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
+    world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
+    world.bounds[an_ssp()] = Bounds(50, 100)
+    word = AcceptedLoss(ssp_kb="kafka.orders.0", offset_from=42, offset_to=50)
+
+    hears(world, service, a_heartbeat(state=STOPPED), a_heartbeat("e2", pid=200, accepted_losses=[word]))
+
+    state = service.status().state
+    assert state.grants["SystemStreamPartition_kafka.orders.0", 5].starts[0].offset_next == 50
+    assert ssp_kb in state.accepted_losses
+    assert "task.lost.range.accept" not in state.config
+
+
+def test_a_restart_with_other_settings_shows_in_the_history_what_was_and_what_is():
+    world = World(
+        config=a_config(task_hang_timeout_ms="5", job_debounce_time_ms="7", systems_kafka_client_sasl_password="a")
+    )
+    service = started(world)
+    world.config = a_config(task_hang_timeout_ms="6", job_id="1", systems_kafka_client_sasl_password="b")
+
+    service.submit(a_submission(config=world.config, cause="submit-2"))
+
+    entries = [entry for entry in history(world.log().read(), topic="t") if entry.headers.cause == "submit-2"]
+    assert [
+        ("ConfigChanged", "config/task.hang.timeout.ms", "value 5 -> 6"),
+        ("ConfigRemoved", "config/job.debounce.time.ms", "removed (was 7)"),
+        ("ConfigSet", "config/job.id", "config_key=job.id value=1"),
+    ] == sorted((entry.event, entry.key, change_text(entry)) for entry in entries)
+
+
 def test_a_topic_that_was_made_again_is_refused_and_nothing_is_written():
     world = World()
     service = started(world)
@@ -319,25 +356,20 @@ def test_a_new_plan_replaces_the_records_of_the_old_one():
     service = started(world)
     hears(world, service, a_heartbeat())
 
-    service.submit(a_submission(partition_counts={"kafka.orders": 6}))
+    hears(world, service, a_heartbeat("e2", processor_id="1", pid=200))
+    world.clock.advance(20_000)
+    now_ms = world.clock.monotonic_ms()
+    hears(
+        world,
+        service,
+        a_heartbeat(received_ms=now_ms),
+        a_heartbeat("e2", processor_id="1", pid=200, received_ms=now_ms),
+    )
 
     state = service.status().state
     assert {generation for generation, _ in state.planned_tasks} == {2}
-    assert len(state.plan) == 6
+    assert ("0", "1") == state.generation.processor_ids
     assert state == folded(world)
-
-
-def test_added_partitions_are_read_from_their_beginning_whatever_the_default():
-    world = World(config=a_config(systems_kafka_samza_offset_default="upcoming"))
-    service = started(world)
-    hears(world, service, a_heartbeat())
-    service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 5}))
-
-    starts = {
-        grant.starts[0].ssp_kb.ssp.partition: grant.starts[0].offset_next
-        for grant in service.status().state.grants_sorted
-    }
-    assert starts == {0: 100, 1: 100, 2: 100, 3: 100, 4: 0}
 
 
 def test_headers_tell_term_and_a_gapless_sequence():
@@ -687,3 +719,116 @@ def test_a_stream_without_an_end_has_none():
     hears(world, service, a_heartbeat())
 
     assert {} == ends(service)
+
+
+# --- a new run of a bounded job ---
+
+STATEFUL_AND_BOUNDED = {
+    "systems_kafka_samza_offset_end": "head",
+    "stores_sums_msg_serde": "json",
+    "local_store_dir": "/data",
+}
+TASK_0 = "SystemStreamPartition_kafka.orders.0"
+
+
+def newest(service, task=TASK_0):
+    return next(grant for grant in reversed(service.status().state.grants_sorted) if grant.task_name == task)
+
+
+def after_a_run(world):
+    """A job whose only container has read orders.0 to 30 and written its changelog up to 7, and stopped."""
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    first = newest(service)
+    assert (0, ()) == (first.counts_after, first.changelog_starts)
+    world.checkpoints[an_ssp_kb()] = Checkpoint(
+        ssp_kb=an_ssp_kb(), offset_next=30, epoch=first.epoch, task_name=TASK_0, execution_id="e1"
+    )
+    changelog_ends_at(world, 7)
+    hears(world, service, a_heartbeat(state=STOPPED))
+    return service
+
+
+def changelog_ends_at(world, offset):
+    world.changelog_ends.update({("sums", partition): offset + partition for partition in range(4)})
+
+
+def begins(grant):
+    return [(start.store, start.offset) for start in grant.changelog_starts]
+
+
+def test_a_new_run_of_a_bounded_job_grants_without_what_the_last_one_left():
+    world = World(config=a_config(**STATEFUL_AND_BOUNDED))
+    service = after_a_run(world)
+    epoch_before = service.status().state.epoch
+
+    hears(world, service, a_heartbeat("e2", pid=200))
+
+    assert [0, 0, 0, 0] == granted_starts(service)
+    found = [newest(service, f"{TASK_0[:-1]}{partition}") for partition in range(4)]
+    assert [epoch_before] * 4 == [grant.counts_after for grant in found]
+    assert [[("sums", 7)], [("sums", 8)], [("sums", 9)], [("sums", 10)]] == [begins(grant) for grant in found]
+
+
+def test_where_the_state_of_a_run_begins_is_fixed_by_the_first_grant_whoever_takes_the_task_over():
+    world = World(config=a_config(**STATEFUL_AND_BOUNDED))
+    service = after_a_run(world)
+    hears(world, service, a_heartbeat("e2", pid=200))
+    first = newest(service)
+    world.checkpoints[an_ssp_kb()] = Checkpoint(
+        ssp_kb=an_ssp_kb(), offset_next=12, epoch=first.epoch, task_name=TASK_0, execution_id="e2"
+    )
+
+    changelog_ends_at(world, 50)
+    world.alive[200] = False
+    successor = succeeds(world)
+    world.clock.advance(1_000)
+    hears(world, successor, a_heartbeat("e3", pid=300))
+
+    assert ("e3", 12) == (newest(successor).execution_id, newest(successor).starts[0].offset_next)
+    assert (first.counts_after, [("sums", 7)]) == (newest(successor).counts_after, begins(newest(successor)))
+
+
+def test_a_store_that_comes_later_in_a_run_begins_where_its_changelog_ends_then():
+    world = World(config=a_config(**STATEFUL_AND_BOUNDED))
+    service = after_a_run(world)
+    hears(world, service, a_heartbeat("e2", pid=200))
+
+    world.alive[200] = False
+    world.clock.advance(1_000)
+    service.run_once(0)
+    world.config = a_config(**STATEFUL_AND_BOUNDED, stores_more_msg_serde="json")
+    world.changelog_ends.update({("more", partition): 3 for partition in range(4)})
+    changelog_ends_at(world, 50)
+    service.submit(a_submission(config=world.config))
+    hears(world, service, a_heartbeat("e3", pid=300))
+
+    assert [("more", 3), ("sums", 7)] == begins(newest(service))
+
+
+def test_a_run_without_an_end_that_follows_goes_on_with_what_the_bounded_one_left_and_no_more():
+    world = World(config=a_config(**STATEFUL_AND_BOUNDED))
+    service = after_a_run(world)
+    hears(world, service, a_heartbeat("e2", pid=200))
+    bounded = newest(service)
+    world.checkpoints[an_ssp_kb()] = Checkpoint(
+        ssp_kb=an_ssp_kb(), offset_next=12, epoch=bounded.epoch, task_name=TASK_0, execution_id="e2"
+    )
+    hears(world, service, a_heartbeat("e2", pid=200, state=STOPPED))
+
+    world.config = a_config(stores_sums_msg_serde="json", local_store_dir="/data")
+    service.submit(a_submission(config=world.config))
+    hears(world, service, a_heartbeat("e3", pid=300))
+
+    assert [12, 0, 0, 0] == granted_starts(service)
+    assert (bounded.counts_after, [("sums", 7)]) == (newest(service).counts_after, begins(newest(service)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"systems_kafka_streams_orders_samza_reset_offset": "true"}])
+def test_a_new_run_of_a_job_without_an_end_keeps_its_state(settings):
+    world = World(config=a_config(stores_sums_msg_serde="json", local_store_dir="/data", **settings))
+    service = after_a_run(world)
+
+    hears(world, service, a_heartbeat("e2", pid=200))
+
+    assert (0, []) == (newest(service).counts_after, begins(newest(service)))

@@ -1,15 +1,16 @@
 """The fold by example; the laws about it are in test_laws."""
 
 from hypothesis import given
+from hypothesis import strategies as st
 
-from samzapy.coordinator.state import INITIAL, Committed, committed, evolve, job_model, latest
+from samzapy.coordinator.state import INITIAL, Committed, committed, evolve, job_model, latest, records_of
 from samzapy.model.container import ProcessorLocality
 from samzapy.stream.audit import event_name
 from samzapy.stream.keys import key_of
 from samzapy.stream.records import ConfigPut, GenerationPut, LocalityPut, Removed
 from samzapy.testing.builders import a_grant
 from unit_tests.coordinator.histories import Machine, run
-from unit_tests.coordinator.test_laws import PUTS
+from unit_tests.coordinator.test_laws import PUTS, placeless
 
 
 @given(put=PUTS)
@@ -51,6 +52,17 @@ def test_it_is_known_where_the_plan_in_force_stands_and_where_the_state_comes_fr
     state = evolve(INITIAL, committed([generation, ConfigPut(config_key="a", value="")], 40))
 
     assert (40, 42) == (state.generation_offset, state.offset_next)
+
+
+@given(puts=st.lists(PUTS, max_size=8))
+def test_a_state_is_the_fold_of_the_records_that_it_names(puts):
+    """A kind of record that were forgotten there would be missing from every audit."""
+    state = evolve(INITIAL, committed(puts, 0))
+
+    again = evolve(INITIAL, committed(tuple(records_of(state)), 0))
+
+    assert placeless(state) == placeless(again)
+    assert len({key_of(put) for put in puts}) >= len(tuple(records_of(state)))
 
 
 def test_there_is_no_job_model_before_the_first_plan():

@@ -1,10 +1,11 @@
 """The status of a job: what is known is shown, what is not known is null."""
 
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.coordinator.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
+from samzapy.model.figures import TaskFigures
 from samzapy.testing.builders import a_heartbeat, a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
@@ -59,7 +60,7 @@ def test_positions_lag_and_counters_are_those_of_the_last_heartbeat():
 def test_a_position_that_nobody_reported_is_the_grants_start_without_a_lag():
     status = shown(*a_running_job(a_heartbeat()))
 
-    expected = {"ssp": "kafka.orders.0:0/1", "offsetNext": 0, "offsetEnd": None, "lag": None}
+    expected = {"ssp": "kafka.orders.0:0/1", "offsetNext": 0, "offsetEnd": None, "lag": None, "recordsIn": None}
     assert [expected] == status["tasks"][0]["positions"]
     assert status["tasks"][0]["lag"] is None
 
@@ -80,6 +81,24 @@ def test_without_a_leader_the_topics_tell_how_far_a_job_is():
     assert {None} == set(status["totals"].values())
     assert shown(world, service).keys() == status.keys()
     assert shown(world, service)["containers"][0].keys() == status["containers"][0].keys()
+
+
+def test_figures_are_shown_of_each_task_that_is_told_of():
+    task = "SystemStreamPartition_kafka.orders.1"
+    figures = Figures(
+        at_ms=9,
+        batch_ns=8,
+        input_ns=7,
+        skipped=6,
+        tasks={task: TaskFigures(busy_ns=5)},
+        positions={an_ssp_kb("kafka.orders.1:0/1"): Position(1, 2, 3)},
+    )
+    status = shown(*a_running_job(a_heartbeat(figures=figures)))
+
+    assert [None, {"busyNs": 5}] == [row["figures"] for row in status["tasks"]]
+    assert [None, 3] == [row["positions"][0]["recordsIn"] for row in status["tasks"]]
+    assert {"atMs": 9, "batchNs": 8, "inputNs": 7, "skipped": 6}.items() <= status["containers"][0]["figures"].items()
+    assert (1, 2, 2) == (status["factor"], status["taskCount"], status["containers"][0]["slotCount"])
 
 
 def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():

@@ -4,12 +4,20 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.config import differences
 from samzapy.coordinator.commands import Figures, OwnTopicFound
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
-from samzapy.coordinator.submission import check_joinable, differing_keys, start_term, submit_job
-from samzapy.errors import ExitCode, PartitionSchemeError, RejectedError, TopicPolicyError, UnknownSchemaError
+from samzapy.coordinator.submission import check_joinable, start_term, submit_job
+from samzapy.errors import (
+    ConfigError,
+    ExitCode,
+    PartitionSchemeError,
+    RejectedError,
+    TopicPolicyError,
+    UnknownSchemaError,
+)
 from samzapy.model.container import ProcessorLocality, TaskLocality
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
@@ -19,14 +27,16 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     ConfigPut,
     ContainerPut,
+    FactorPut,
     FormatLevelPut,
     GenerationPut,
+    GrantPut,
     LocalityPut,
     PlannedTaskPut,
     Removed,
     TaskLocalityPut,
 )
-from samzapy.testing.builders import a_config, a_container, a_submission
+from samzapy.testing.builders import a_config, a_container, a_grant, a_submission
 from unit_tests.coordinator.histories import a_term
 
 
@@ -177,6 +187,23 @@ def test_state_that_was_kept_once_binds_also_after_its_store_is_gone_from_the_co
         submitted(state, partition_counts={"kafka.orders": 6})
 
 
+def test_a_store_keeps_the_scope_under_which_it_was_filled():
+    stateful = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
+    first = a_submission(config=stateful)
+    first = replace(first, own_topics=(*first.own_topics, changelog))
+    of_tasks = a_config(stores_seen_msg_serde="json", local_store_dir="/data", stores_seen_scope="task")
+    state = after(in_office(), submit_job(first, in_office(), Sightings()))
+    # Nothing was kept yet.
+    assert submit_job(replace(first, config=of_tasks), state, Sightings())
+
+    state = after(state, [GrantPut(grant=a_grant())])
+
+    assert () == submit_job(first, state, Sightings())
+    with pytest.raises(ConfigError, match=r"stores\.seen\.scope: wanted key, .* found task"):
+        submit_job(replace(first, config=of_tasks), state, Sightings())
+
+
 def test_a_changed_scheme_is_a_new_generation_that_says_so():
     state = after(in_office(), submitted(in_office()))
 
@@ -239,7 +266,7 @@ def test_what_belongs_to_one_process_is_neither_recorded_nor_compared():
     state = after(in_office(), submitted(in_office()))
 
     assert () == submitted(state, config=config)
-    assert () == differing_keys(state, config)
+    assert () == differences(config, state.config)
 
 
 def test_a_process_of_another_configuration_is_refused_by_the_names_of_its_keys_while_the_job_runs():
@@ -257,6 +284,46 @@ def test_a_process_of_another_configuration_is_refused_by_the_names_of_its_keys_
     assert ExitCode.REJECTED == refused.value.exit_code
 
 
+# --- the factor ---
+
+
+def handed_in(state, **settings):
+    return after(state, submitted(state, config=a_config(**settings)))
+
+
+def test_a_first_factor_is_recorded_before_the_configuration_and_planned_by():
+    records = submitted(in_office(), config=a_config(job_elasticity_factor="4"))
+
+    assert FactorPut(factor=4) == records[0]
+    state = after(in_office(), records)
+    assert (4, {4}) == (state.generation.factor, {kb.factor for task in state.plan for kb in task.ssp_kbs})
+
+
+def test_a_restart_does_not_undo_what_the_job_was_scaled_to():
+    state = after(handed_in(in_office(), job_elasticity_factor="2"), [FactorPut(factor=8, uuid="u")])
+
+    assert 8 == handed_in(state, job_elasticity_factor="2").factor.factor
+    # A line that was taken out says nothing either.
+    assert 8 == handed_in(state).factor.factor
+
+
+def test_a_factor_that_is_set_to_another_value_acts_also_back_to_1():
+    state = handed_in(in_office(), job_elasticity_factor="2")
+    assert 1 == handed_in(state, job_elasticity_factor="1").generation.factor
+
+    scaled = after(handed_in(in_office()), [FactorPut(factor=8, uuid="u")])
+    assert 1 == handed_in(scaled, job_elasticity_factor="1").generation.factor
+
+
+def test_a_factor_that_was_torn_from_its_configuration_acts_all_the_same():
+    state = handed_in(in_office(), job_elasticity_factor="2")
+    records = submitted(state, config=a_config(job_elasticity_factor="4"))
+
+    for torn in range(1, len(records) + 1):
+        again = handed_in(after(state, records[:torn]), job_elasticity_factor="4")
+        assert (4, 4) == (again.factor.factor, again.generation.factor)
+
+
 def test_a_changed_configuration_is_taken_while_nobody_runs():
     state = after(in_office(), submitted(in_office()))
 
@@ -267,7 +334,7 @@ def test_a_changed_configuration_is_taken_while_nobody_runs():
 def test_a_changed_secret_is_no_other_configuration():
     state = after(in_office(), submitted(in_office(), config=a_config(systems_kafka_client_sasl_password="a")))
 
-    assert () == differing_keys(state, a_config(systems_kafka_client_sasl_password="b"))
+    assert () == submitted(state, config=a_config(systems_kafka_client_sasl_password="b"))
 
 
 def test_what_a_pattern_matches_is_no_setting_and_is_taken_in_while_the_job_runs():
@@ -278,6 +345,8 @@ def test_what_a_pattern_matches_is_no_setting_and_is_taken_in_while_the_job_runs
     more = resolve_inputs(raw, ["orders", "orders2"])
     seen = Sightings(last={"e1": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=Figures())})
 
-    assert () == differing_keys(state, raw) == differing_keys(state, more)
-    assert ("task.inputs",) == differing_keys(state, a_config(task_inputs="kafka.~orders"))
+    assert () == differences(raw, state.config) == differences(more, state.config)
+    assert ["task.inputs"] == [
+        found.key for found in differences(a_config(task_inputs="kafka.~orders"), state.config)
+    ]
     assert 8 == len(after(state, submit_job(a_submission(config=more), state, seen)).plan)

@@ -10,13 +10,14 @@ from samzapy.coordinator.status import status_json
 from samzapy.coordinator.topic_watch import specs_of, topics_of
 from samzapy.errors import TopicIdentityError
 from samzapy.model.container import ContainerPhase
-from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.model.topic_checks import Cluster
 from samzapy.plan.input_patterns import resolve_inputs
-from samzapy.testing.builders import a_config, a_heartbeat, a_submission, a_topic_found
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, a_topic_found, an_input_topic_found
 from unit_tests.coordinator.world import World
 
 CLUSTER = Cluster(bootstrap_servers="b:9092", broker_count=1)
 CHECKPOINT = "__samzapy-checkpoint-flights-1"
+PLACEMENT = "__samzapy-placement-flights-1"
 COORDINATOR = "__samzapy-coordinator-flights-1"
 
 
@@ -24,9 +25,7 @@ def looked(service, **changes):
     """What a look at the cluster gives; `changes` by topic: other settings, another id, or None for gone."""
     state = service.status().state
     found = {spec.name: a_topic_found(spec) for spec in specs_of(state)}
-    found["orders"] = TopicFound(
-        name="orders", topic_id="id-of-kafka.orders", partition_count=2, replication_factor=1, settings={}
-    )
+    found["orders"] = an_input_topic_found("orders", 2)
     for name, change in changes.items():
         found[name] = change(found[name])
     return TopicsLooked(found=found, cluster=CLUSTER)
@@ -35,19 +34,13 @@ def looked(service, **changes):
 def with_settings(**settings):
     def change(topic):
         spec = {name.replace("_", "."): value for name, value in settings.items()}
-        return TopicFound(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_count=topic.partition_count,
-            replication_factor=topic.replication_factor,
-            settings={**topic.settings, **spec},
-        )
+        return replace(topic, settings={**topic.settings, **spec})
 
     return change
 
 
 def made_again(topic):
-    return TopicFound(name=topic.name, topic_id="new", partition_count=1, replication_factor=1, settings={})
+    return an_input_topic_found(topic.name, 1, topic_id="new")
 
 
 def gone(topic):
@@ -79,7 +72,7 @@ def look(world, service, **changes):
 
 
 def test_all_topics_of_the_job_are_looked_at(service):
-    assert (CHECKPOINT, COORDINATOR, "orders") == topics_of(service.status().state)
+    assert (CHECKPOINT, COORDINATOR, PLACEMENT, "orders") == topics_of(service.status().state)
 
 
 def test_a_broadcast_input_is_looked_at_like_any_other(world, service):
@@ -174,7 +167,13 @@ def test_what_the_topics_must_be_is_read_off_the_log(world):
 
     specs = {spec.name: (spec.partition_count, spec.replication_factor) for spec in specs_of(service.status().state)}
 
-    assert {COORDINATOR: (1, 2), CHECKPOINT: (1, 2), changelogs[0]: (4, 3), changelogs[1]: (4, 2)} == specs
+    assert {
+        COORDINATOR: (1, 2),
+        CHECKPOINT: (1, 2),
+        PLACEMENT: (1, 2),
+        changelogs[0]: (4, 3),
+        changelogs[1]: (4, 2),
+    } == specs
 
 
 def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is_taken_in(world, caplog):

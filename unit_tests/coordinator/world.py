@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.coordinator.commands import Landmarks
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
-from samzapy.errors import BrokerUnavailableError
+from samzapy.coordinator.starts import Bounds, PositionsRead
+from samzapy.errors import BrokerUnavailableError, ProducerError
 from samzapy.model.container import coordinator_transactional_id
 from samzapy.testing.builders import a_config
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+from samzapy.testing.memory_placement import MemoryPlacementWriter
 from samzapy.testing.virtual_clock import VirtualClock
 
 
@@ -25,8 +27,18 @@ class World:
     checkpoints: dict = field(default_factory=dict)
     progress: dict = field(default_factory=dict)
     bounds: dict = field(default_factory=dict)
+    changelog_ends: dict = field(default_factory=dict)
+    watermarks: dict = field(default_factory=dict)
+    watermarks_read: list = field(default_factory=list)
+    offset_at: int = 50
+    landmarks_read: list = field(default_factory=list)
     positions_reads: int = 0
     alive: dict = field(default_factory=dict)
+    placement: MemoryTopic = field(default_factory=lambda: MemoryTopic("__samzapy-placement-flights-1"))
+    writing_fails: int = 0
+
+    def __post_init__(self):
+        self.writer = MemoryPlacementWriter(self.placement)
 
     def take(self, timeout_ms):
         taken, self.queue[:] = tuple(self.queue), []
@@ -38,7 +50,7 @@ class World:
             raise BrokerUnavailableError("no broker answered")
         self.fenced.extend(transactional_ids)
 
-    def read(self, ssps):
+    def read(self, ssps, changelogs=()):
         if self.reading_fails:
             self.reading_fails -= 1
             raise BrokerUnavailableError("no broker answered")
@@ -47,7 +59,33 @@ class World:
             checkpoints=dict(self.checkpoints),
             progress=dict(self.progress),
             bounds={ssp: self.bounds.get(ssp, Bounds(0, 100)) for ssp in ssps},
+            changelog_ends={place: self.changelog_ends[place] for place in changelogs},
         )
+
+    def high_watermarks(self, ssps):
+        if self.reading_fails:
+            self.reading_fails -= 1
+            raise BrokerUnavailableError("no broker answered")
+        self.watermarks_read.append(tuple(ssps))
+        return {ssp: self.watermarks.get(ssp, 100) for ssp in ssps}
+
+    def landmarks(self, ssps, timestamp_ms):
+        if self.reading_fails:
+            self.reading_fails -= 1
+            raise BrokerUnavailableError("no broker answered")
+        self.landmarks_read.append((tuple(ssps), timestamp_ms))
+        bounds = {ssp: self.bounds.get(ssp, Bounds(0, 100)) for ssp in ssps}
+        at = None if timestamp_ms is None else self.offset_at
+        return {ssp: Landmarks(found.offset_first, found.offset_end, at) for ssp, found in bounds.items()}
+
+    def own(self):
+        return self.writer.own()
+
+    def write(self, writes):
+        if self.writing_fails:
+            self.writing_fails -= 1
+            raise ProducerError("no broker answered")
+        return self.writer.write(writes)
 
     def is_alive(self, boot_id, pid, process_started_ms):
         return self.alive.get(pid)
@@ -72,4 +110,5 @@ class World:
             fencing=self,
             positions=self,
             processes=self,
+            placement=self,
         )

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition, is_covered
 from samzapy.plan.elasticity import key_bucket
 from samzapy.plan.task_names import TaskNameParts
 
@@ -105,6 +105,30 @@ def test_buckets_overlap_exactly_when_some_message_falls_into_both(one: SspKeyBu
     ]
 
     assert bool(shared) == one.overlaps(other) == other.overlaps(one)
+
+
+@given(key_buckets(one_ssp), st.lists(key_buckets(one_ssp), max_size=6))
+@example(
+    SspKeyBucket.parse("kafka.orders.3:1/2"), [SspKeyBucket.parse(f"kafka.orders.3:{n}") for n in ("1/4", "3/4")]
+)
+@example(
+    SspKeyBucket.parse("kafka.orders.3:1/2"), [SspKeyBucket.parse(f"kafka.orders.3:{n}") for n in ("1/4", "7/8")]
+)
+@example(SspKeyBucket.parse("kafka.orders.3:3/4"), [SspKeyBucket.parse("kafka.orders.3:1/2")])
+def test_a_bucket_is_covered_exactly_when_each_message_of_it_falls_into_one_of_the_others(
+    wanted: SspKeyBucket, others: list[SspKeyBucket]
+) -> None:
+    def falls_into(offset: int, found: SspKeyBucket) -> bool:
+        return key_bucket(None, offset, found.factor) == found.bucket
+
+    left_out = [
+        offset
+        for offset in range(256)
+        if falls_into(offset, wanted) and not any(falls_into(offset, other) for other in others)
+    ]
+
+    pairs = [(other.bucket, other.factor) for other in others]
+    assert (not left_out) == is_covered((wanted.bucket, wanted.factor), pairs)
 
 
 @given(key_buckets())

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.model.container import Locality
+from samzapy.model.container import NO_LOCALITY, Locality
+from samzapy.model.ssp import SystemStream
 from samzapy.plan.container_grouping import group_tasks
+from samzapy.plan.job_plan import plan_job
+from samzapy.testing.builders import a_config
 
 CASES = Path(__file__).parent.parent / "samza_cases" / "group_containers.jsonl"
 TASKS = st.lists(st.integers(0, 40).map(lambda number: f"Partition_{number}"), unique=True, max_size=30)
@@ -222,3 +225,67 @@ def test_processors_without_a_task_are_no_error(case):
 def test_all_recorded_cases_are_asked():
     assert len(FRESH) + len(KNOWN) + len(REFUSED) + sum(not is_balanced(case) for case in ANSWERED) == len(cases())
     assert len(FRESH) >= 15 and len(KNOWN) >= 25
+
+
+# --- the parts of a task ---
+
+ORDERS = SystemStream("kafka", "orders")
+FOUR_FACTORS = st.sampled_from([1, 2, 4, 8])
+
+
+def planned(factor, processors, before=None, *, partitions=4, colocate="false", locality=NO_LOCALITY):
+    config = a_config(job_elasticity_colocate=colocate)
+    return plan_job(config, {ORDERS: partitions}, before, processors, factor=factor, locality=locality)
+
+
+def homes(plan):
+    """Where each finest part of each partition is."""
+    return {
+        (ssp_kb.ssp, bucket): container.processor_id
+        for container in plan.containers
+        for task in container.tasks
+        for ssp_kb in task.ssp_kbs
+        for bucket in range(ssp_kb.bucket, 8, ssp_kb.factor)
+    }
+
+
+@given(st.lists(FOUR_FACTORS, min_size=2, max_size=4), st.sampled_from([1, 2, 4]))
+def test_a_change_of_the_factor_alone_moves_nothing_between_processors_that_share_partitions_evenly(factors, count):
+    processors = [str(number) for number in range(count)]
+    first = planned(1, processors)
+    plan = first
+    for factor in factors:
+        plan = planned(factor, processors, plan)
+
+    assert homes(first) == homes(plan)
+
+
+def test_a_child_begins_where_its_parent_s_state_is_when_its_processor_is_gone():
+    before = planned(1, ["0"], partitions=1)
+    locality = Locality(
+        processors={"1": "host-a", "2": "host-b"}, tasks={task.name: "host-b" for task in before.tasks}
+    )
+
+    after = planned(2, ["1", "2"], before, partitions=1, locality=locality)
+
+    # One each, and the first of them finds its state.
+    assert {"2": [0], "1": [1]} == {
+        container.processor_id: [task.ssp_kbs[0].bucket for task in container.tasks] for container in after.containers
+    }
+
+
+@given(FOUR_FACTORS, FOUR_FACTORS, st.integers(1, 6), st.integers(1, 4))
+def test_colocated_parts_of_a_partition_are_on_one_processor_and_partitions_are_spread(one, other, partitions, count):
+    processors = [str(number) for number in range(count)]
+    before = planned(one, processors, partitions=partitions, colocate="true")
+
+    after = planned(other, processors, before, partitions=partitions, colocate="true")
+
+    for plan in (before, after):
+        owners = {}
+        for (ssp, _), processor in homes(plan).items():
+            owners.setdefault(ssp, set()).add(processor)
+        assert all(len(found) == 1 for found in owners.values())
+        shares = Counter(next(iter(found)) for found in owners.values())
+        assert max(shares.values()) - min((shares[one] for one in processors), default=0) <= 1
+    assert homes(before) == homes(after)

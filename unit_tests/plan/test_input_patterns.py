@@ -60,7 +60,7 @@ def test_a_pattern_that_is_no_regular_expression_is_refused():
 def test_names_and_patterns_are_recorded_and_read_back_the_same():
     config = resolved("kafka.~orders-[ab]")
 
-    recorded = recorded_properties(config.properties)
+    recorded = recorded_properties(config)
 
     assert ("kafka.orders-a,kafka.orders-b", "kafka.~orders-[ab]") == (
         recorded["task.inputs"],

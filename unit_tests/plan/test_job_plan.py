@@ -331,7 +331,7 @@ def test_a_broadcast_input_that_was_divided_before_is_missed_in_a_job_with_state
 
 def test_all_ssps_to_single_task_gives_each_processor_a_task_that_reads_everything():
     config = a_config(task_partition_scheme="all-ssps-to-single-task", processor_id="0")
-    before = plan_job(config, {ORDERS: 2}, None, ["1", "0"], factor=2)
+    before = plan_job(config, {ORDERS: 2}, None, ["1", "0"])
 
     after = plan_job(config, {ORDERS: 3}, before, ["2", "1"])
 
@@ -344,6 +344,22 @@ def test_all_ssps_to_single_task_gives_each_processor_a_task_that_reads_everythi
     assert [("Task_1", 1, (), 3), ("Task_2", 2, (), 3)] == [
         (task.name, task.partition_id, task.ssp_kbs, len(task.broadcast_ssps)) for task in after.tasks
     ]
+
+
+def test_all_ssps_to_single_task_with_a_factor_is_refused_by_name():
+    config = a_config(task_partition_scheme="all-ssps-to-single-task", processor_id="0")
+
+    with pytest.raises(PartitionSchemeError, match="all-ssps-to-single-task: wanted factor 1"):
+        plan_job(config, {ORDERS: 2}, None, ["0"], factor=2)
+
+
+def test_a_store_of_the_task_as_a_whole_is_not_divided():
+    config = a_stateful_config(stores_totals_msg_serde="json", stores_totals_scope="task")
+    before = plan_job(config, {ORDERS: 2}, None, ["0"], factor=2)
+
+    with pytest.raises(PartitionSchemeError, match="wanted factor 2, because the store totals belongs to its task"):
+        plan_job(config, {ORDERS: 2}, before, ["0"], factor=4)
+    assert plan_job(config, {ORDERS: 2}, before, ["0", "1"], factor=2)
 
 
 def test_fewer_partitions_are_refused_without_stores_too():
@@ -370,6 +386,7 @@ def shuffled(random, mapping):
 def test_equal_inputs_plan_equally_to_the_byte_in_whatever_order_they_are_given(
     scheme, stateful, counts, growth, factor, random
 ):
+    factor = 1 if scheme == "all-ssps-to-single-task" else factor
     own = {"stores_seen_msg_serde": "json"} if stateful and scheme != "all-ssps-to-single-task" else {}
     broadcast = {"task_broadcast_inputs": "kafka.rules"} if scheme != "all-ssps-to-single-task" else {}
     given = {"task_inputs": "kafka.orders,kafka.refunds", "task_partition_scheme": scheme, "local_store_dir": "/data"}

@@ -28,7 +28,7 @@ def test_a_first_plan_is_all_new_and_comes_from_nothing():
     assert [(Change.NEW, None, "new; least loaded")] * 4 == [
         (task.change, task.processor_before, task.why) for task in change.tasks
     ]
-    assert {"stays": 0, "moves": 0, "new": 4, "gone": 0} == change.counts
+    assert {"stays": 0, "moves": 0, "splits": 0, "merges": 0, "new": 4, "gone": 0} == change.counts
 
 
 def test_each_task_says_why_it_is_where_it_is():
@@ -46,6 +46,28 @@ def test_each_task_says_why_it_is_where_it_is():
         ("moves", "3", "processor 1 is gone; least loaded"),
         ("new", "2", "new; least loaded"),
     ] == [(task.change.value, task.processor_id, task.why) for task in change.tasks]
+
+
+def test_what_splits_and_merges_names_what_it_is_made_of():
+    counts = {SystemStream("kafka", "orders"): 1}
+    whole = a_plan(["0"], counts=counts)
+    parts = plan_job(a_config(), counts, whole, ["0", "1"], factor=2)
+    name = whole.tasks[0].name
+
+    split, merge = changed(whole, parts), changed(parts, plan_job(a_config(), counts, parts, ["0"]))
+
+    assert [
+        (f"{name}-0-2", "splits", "0", "0", f"part of {name}; same processor"),
+        (f"{name}-1-2", "splits", "0", "1", f"part of {name}; least loaded"),
+    ] == [
+        (task.task_name, task.change.value, task.processor_before, task.processor_id, task.why)
+        for task in split.tasks
+    ]
+    assert [(name, "merges", None, f"made of {name}-0-2, {name}-1-2; least loaded")] == [
+        (task.task_name, task.change.value, task.processor_before, task.why) for task in merge.tasks
+    ]
+    assert (name,) == split.gone
+    assert [f"{name}-0-2", f"{name}-1-2"] == plan_change_json("flights-1", merge)["tasks"][0]["parents"]
 
 
 def test_a_task_that_leaves_for_balance_says_so():

@@ -86,6 +86,15 @@ def test_a_run_replaces_its_own_section_and_no_other() -> None:
     assert page.index("new figures") < page.index("memory")
 
 
+def test_what_was_written_by_hand_stays() -> None:
+    page = with_section(with_section("", "rss", "memory"), "data", "figures") + "\n## Failover\n\nby hand\n"
+
+    page = with_section(with_section(page, "audit", "replay"), "data", "other figures")
+
+    assert page.endswith("\n## Failover\n\nby hand\n")
+    assert page.count("by hand") == page.count("replay") == page.count("other figures") == 1
+
+
 def test_the_same_section_twice_is_the_same_page() -> None:
     page = with_section(with_section("", "rss", "memory"), "data", "figures")
 

@@ -6,30 +6,40 @@ from typing import get_args
 
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.startpoint import Startpoint
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
     ContainerPut,
     EpochPut,
+    Expansion,
+    FactorPut,
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InboxPut,
     InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
     LossAcceptedPut,
+    MemoryPhase,
     OwnTopicPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
     Removed,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
     RunPut,
     SchemaPut,
+    StartpointPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -57,9 +67,13 @@ EXAMPLES: tuple[Record, ...] = (
     ConfigPut(config_key="task.inputs", value="kafka.page.views"),
     InputPut(
         system_stream=SystemStream.parse("kafka.page.views"),
-        partition_count=8,
-        partition_count_first=4,
+        partition_count=2,
+        partition_count_first=1,
         topic_id="kqmV1mVwQp6nR2zH3pB8Tw",
+        expansions=(
+            Expansion(partition_count=4, seen_at_ms=1_767_225_600_000, settled=True, ends=(4711, 12)),
+            Expansion(partition_count=5, seen_at_ms=1_767_225_601_000, refused="no multiple"),
+        ),
     ),
     OwnTopicPut(name="__samzapy-coordinator-page-views-1", topic_id="AAAAAAAAAAAAAAAAAAAAAQ", partition_count=1),
     ChangelogPartitionPut(task_name=TaskName("Partition_3"), partition=3),
@@ -80,7 +94,7 @@ EXAMPLES: tuple[Record, ...] = (
         scheme="max",
         processor_ids=(ProcessorId("0"), ProcessorId("1")),
     ),
-    RunPut(run_id="1767225600000-8f3a1b2c", ended=False, epoch_before=98, finished=True),
+    RunPut(run_id="1767225600000-8f3a1b2c", ended=False, epoch_before=98, finished=True, counts_after=98),
     InputEndPut(ssp=_SSP_KB.ssp, run_id="1767225600000-8f3a1b2c", offset_end=4321),
     ContainerPut(
         container=Container(
@@ -115,9 +129,52 @@ EXAMPLES: tuple[Record, ...] = (
                 ),
             ),
             tick_last=12,
+            counts_after=98,
+            broadcast_parent="SystemStreamPartition_kafka.page.views.3-1-2",
+            epoch_rewound=97,
+            changelog_starts=(ChangelogStart(store="sums", offset=77),),
         )
     ),
+    StartpointPut(
+        startpoint=Startpoint(ssp_kb=_SSP_KB, offset_next=10, epoch=97, uuid="77b0d30c-d518-4307-9e8e-c8529eb30f04")
+    ),
     LossAcceptedPut(ssp_kb=_SSP_KB, offset_from=10, offset_to=20),
+    RequestPut(
+        uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04",
+        offset=17,
+        place="samzapy-control-v1.text.json",
+        action="restart-query",
+        deployment_id="1767225600000-8f3a1b2c",
+        processor_id="0",
+        destination_host="",
+        request_expiry_ms=30_000,
+        timestamp_ms=1_767_225_700_000,
+        run_id="1767225600000-8f3a1b2c",
+        status_code=StatusCode.IN_PROGRESS,
+        response_message="processor 0 is to restart its query",
+        accepted_at_ms=1_767_225_700_100,
+        decided_at_ms=1_767_225_700_200,
+        restart=3,
+        answered=True,
+        arguments='{"factor":"4"}',
+    ),
+    RequestMemoryPut(
+        uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04",
+        timestamp_ms=1_767_225_700_000,
+        place="samza-place-container-v1.samza.avro",
+        run_id="1767225600000-8f3a1b2c",
+        status_code=StatusCode.SUCCEEDED,
+        decided_at_ms=1_767_225_700_900,
+        phase=MemoryPhase.COLLECTED,
+        offset=23,
+    ),
+    InboxPut(
+        offset_next=24,
+        forgotten_timestamp_ms=1_767_225_600_000,
+        forgotten_uuid="11b0d30c-d518-4307-9e8e-c8529eb30f04",
+    ),
+    RestartPut(processor_id=ProcessorId("0"), number=3, uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    FactorPut(factor=4, uuid="99b0d30c-d518-4307-9e8e-c8529eb30f04"),
     CheckpointPut(
         checkpoint=Checkpoint(ssp_kb=_SSP_KB, offset_next=1234, epoch=99, task_name=_TASK, execution_id=_EXECUTION)
     ),

@@ -6,28 +6,38 @@ from hypothesis import strategies as st
 
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskMode, TaskName
+from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.startpoint import Startpoint
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
     ContainerPut,
     EpochPut,
+    Expansion,
+    FactorPut,
     FormatLevelPut,
     GenerationPut,
     GrantPut,
+    InboxPut,
     InputEndPut,
     InputPut,
     JobIdentityPut,
     LocalityPut,
     LossAcceptedPut,
+    MemoryPhase,
     OwnTopicPut,
     PlannedTaskPut,
     ProgressPut,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
     RunPut,
     SchemaPut,
+    StartpointPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -81,6 +91,17 @@ records = st.one_of(
         partition_count=longs,
         partition_count_first=longs,
         topic_id=texts,
+        expansions=st.lists(
+            st.builds(
+                Expansion,
+                partition_count=longs,
+                seen_at_ms=longs,
+                settled=st.booleans(),
+                ends=st.lists(longs, max_size=3).map(tuple),
+                refused=texts,
+            ),
+            max_size=3,
+        ).map(tuple),
     ),
     st.builds(OwnTopicPut, name=topic_names, topic_id=texts, partition_count=longs),
     st.builds(ChangelogPartitionPut, task_name=task_names, partition=longs),
@@ -103,7 +124,9 @@ records = st.one_of(
         scheme=texts,
         processor_ids=st.lists(processor_ids, max_size=3).map(tuple),
     ),
-    st.builds(RunPut, run_id=texts, ended=st.booleans(), epoch_before=longs, finished=st.booleans()),
+    st.builds(
+        RunPut, run_id=texts, ended=st.booleans(), epoch_before=longs, finished=st.booleans(), counts_after=longs
+    ),
     st.builds(InputEndPut, ssp=ssps, run_id=texts, offset_end=longs),
     st.builds(
         ContainerPut,
@@ -119,6 +142,7 @@ records = st.one_of(
             phase=st.sampled_from(ContainerPhase),
             format_level=longs,
             reason=texts,
+            comes_back=st.booleans(),
         ),
     ),
     st.builds(
@@ -142,9 +166,51 @@ records = st.one_of(
             changelog_partition=longs,
             starts=st.lists(starts, max_size=4).map(tuple),
             tick_last=longs,
+            counts_after=longs,
+            broadcast_parent=texts,
+            epoch_rewound=longs,
+            changelog_starts=st.lists(st.builds(ChangelogStart, store=texts, offset=longs), max_size=3).map(tuple),
         ),
     ),
+    st.builds(
+        StartpointPut,
+        startpoint=st.builds(Startpoint, ssp_kb=ssp_kbs, offset_next=longs, epoch=longs, uuid=texts),
+    ),
     st.builds(LossAcceptedPut, ssp_kb=ssp_kbs, offset_from=longs, offset_to=longs),
+    st.builds(
+        RequestPut,
+        uuid=names,
+        offset=longs,
+        place=texts,
+        action=texts,
+        deployment_id=texts,
+        processor_id=texts,
+        destination_host=texts,
+        request_expiry_ms=longs,
+        timestamp_ms=longs,
+        run_id=texts,
+        status_code=st.sampled_from(StatusCode),
+        response_message=texts,
+        accepted_at_ms=longs,
+        decided_at_ms=longs,
+        restart=longs,
+        arguments=texts,
+        answered=st.booleans(),
+    ),
+    st.builds(
+        RequestMemoryPut,
+        uuid=names,
+        timestamp_ms=longs,
+        place=texts,
+        run_id=texts,
+        status_code=st.sampled_from(StatusCode),
+        decided_at_ms=longs,
+        phase=st.sampled_from(MemoryPhase),
+        offset=longs,
+    ),
+    st.builds(InboxPut, offset_next=longs, forgotten_timestamp_ms=longs, forgotten_uuid=texts),
+    st.builds(RestartPut, processor_id=processor_ids, number=longs, uuid=texts),
+    st.builds(FactorPut, factor=longs, uuid=texts),
     st.builds(
         CheckpointPut,
         checkpoint=st.builds(

@@ -22,7 +22,7 @@ from samzapy.stream.audit import (
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.keys import key_of
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import ContainerPut, GrantPut, InputPut, LocalityPut, Record, Removed
+from samzapy.stream.records import ContainerPut, Expansion, GrantPut, InputPut, LocalityPut, Record, Removed
 from unit_tests.stream.examples import EXAMPLES
 from unit_tests.stream.strategies import records
 
@@ -45,7 +45,7 @@ def written(*records: Record, **said: str) -> list[LogRecord]:
 
 
 def test_an_entry_says_what_was_before_and_what_is_now() -> None:
-    first = example(InputPut)
+    first = dataclasses.replace(example(InputPut), partition_count=8, expansions=())
     second = dataclasses.replace(first, partition_count=16)
 
     entry = list(history(written(first, second), topic="t"))[1]
@@ -55,6 +55,32 @@ def test_an_entry_says_what_was_before_and_what_is_now() -> None:
     assert change_text(entry) == "partition_count 8 -> 16"
     assert entry.before == fields_of(first)
     assert entry.after == fields_of(second)
+
+
+def test_an_expansion_is_told_step_by_step() -> None:
+    first = dataclasses.replace(example(InputPut), partition_count=2, expansions=())
+    step = Expansion(partition_count=4, seen_at_ms=1)
+    steps = [
+        first,
+        dataclasses.replace(first, expansions=(step,)),
+        dataclasses.replace(first, expansions=(dataclasses.replace(step, refused="no"),)),
+        dataclasses.replace(first, expansions=(step,)),
+        dataclasses.replace(first, expansions=(dataclasses.replace(step, settled=True),)),
+        dataclasses.replace(first, expansions=(dataclasses.replace(step, settled=True, ends=(7, 8)),)),
+        dataclasses.replace(first, partition_count=4),
+    ]
+
+    told = [entry.event for entry in history(written(*steps), topic="t") if isinstance(entry, HistoryEntry)]
+
+    assert told == [
+        "InputRecorded",
+        "InputExpanded",
+        "ExpansionRefused",
+        "InputChanged",
+        "ExpansionSettled",
+        "ExpansionEndsRead",
+        "PartitionsAdded",
+    ]
 
 
 def test_the_event_that_the_writer_named_is_believed() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.stream.changelog import changelog_key, split_changelog_key
+from samzapy.stream.changelog import changelog_key, copy_mark_key, split_changelog_key, task_entry_key
 
 byte_strings = st.binary(max_size=300)
 
@@ -38,3 +38,10 @@ def test_bytes_that_are_no_changelog_key_are_refused(key: bytes) -> None:
 def test_the_bytes_are_frozen() -> None:
     assert changelog_key(b"ann", b"count") == b"\x03anncount"
     assert changelog_key(b"k" * 300, b"") == b"\xac\x02" + b"k" * 300
+    assert task_entry_key("Partition_3", b"count") == b"\x0bPartition_3\x00count"
+    assert copy_mark_key("Partition_3") == b"\x0bPartition_3\x01"
+
+
+@given(byte_strings)
+def test_no_entry_of_a_task_is_the_mark_that_closes_its_copy(sub_key: bytes) -> None:
+    assert task_entry_key("Partition_3", sub_key) != copy_mark_key("Partition_3")

@@ -3,40 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 
+from samzapy.coordinator.laws import Laws
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.finding import Finding
+from samzapy.model.placement import ContainerPlacementRequestMessage
+from samzapy.model.topics import DAY_MS
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode, headers
-from samzapy.stream.examination import examine_changelog, examine_checkpoints, examine_coordinator_stream
+from samzapy.stream.examination import (
+    examine_changelog,
+    examine_checkpoints,
+    examine_coordinator_stream,
+    examine_placement,
+)
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import CheckpointPut, EpochPut, Record, Removed
+from samzapy.stream.placement import Place, encode_message
+from samzapy.stream.records import CheckpointPut, CoordinatorRecord, EpochPut, Record, Removed, TermPut
 from samzapy.testing.builders import a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
 TOPIC = "__samzapy-coordinator-flights-1"
-HORIZON_MS = 1_000
+WHOLE_FROM = 100
+
+
+def lenient(offset: int, record: CoordinatorRecord, is_whole: bool) -> str:
+    """What a coordinator may write is tried in unit_tests/cli/test_stream_verify.py."""
+    return ""
 
 
 def written(
     seq: int | None,
     *,
     term: int = 1,
-    offset: int = 0,
-    at_ms: int = HORIZON_MS + 1,
+    offset: int = WHOLE_FROM,
     record: Record | None = None,
     value: bytes | None = None,
 ) -> LogRecord:
     """A record of the coordinator; without `seq` one without headers."""
     key, encoded = encode(record or EpochPut(epoch=offset))
     said = {} if seq is None else headers(term=term, seq=seq, event="EpochAdvanced", cause="c", actor="a")
-    return LogRecord(offset=offset, timestamp_ms=at_ms, key=key, value=value or encoded, headers=tuple(said.items()))
+    return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value or encoded, headers=tuple(said.items()))
 
 
 def examined(*records: LogRecord) -> Sequence[Finding]:
-    return examine_coordinator_stream(records, topic=TOPIC, horizon_ms=HORIZON_MS)
+    return examine_coordinator_stream(records, topic=TOPIC, whole_from=WHOLE_FROM, judge=lenient)
+
+
+def begun(number: int, *, seq: int, term: int | None = None) -> LogRecord:
+    """The record of a term; `term` is what its headers say, if something else."""
+    put = TermPut(
+        term=number,
+        coordinator_id="c",
+        host="h",
+        boot_id="b",
+        pid=1,
+        process_started_ms=1,
+        url="u",
+        started_at_ms=1,
+    )
+    return written(seq, term=number if term is None else term, record=put)
 
 
 def codes(findings: Sequence[Finding]) -> list[str]:
@@ -45,30 +74,54 @@ def codes(findings: Sequence[Finding]) -> list[str]:
 
 def test_what_a_coordinator_writes_is_well_also_over_terms_and_compacted() -> None:
     world = World()
-    world.topic.now_ms = HORIZON_MS + 1
     for _ in range(3):
         service = world.coordinator()
         service.take_office()
         service.submit(a_submission(partition_counts={"kafka.orders": 2}))
 
-    assert examined(*world.log().read()) == ()
+    assert examine_coordinator_stream(world.log().read(), topic=TOPIC, whole_from=0, judge=Laws().judge) == ()
     assert examined() == ()
 
 
 def test_a_number_that_is_missing_inside_the_horizon_is_a_gap() -> None:
-    (finding,) = examined(written(4, offset=7), written(7, offset=9))
+    (finding,) = examined(written(4, offset=107), written(7, offset=109))
 
     assert finding.code == "stream-gap"
-    assert "offset 9: (term, seq) (1, 7) follows (1, 4): 2 record(s) in between are missing" in finding.found
+    assert "offset 109: (term, seq) (1, 7) follows (1, 4): 2 record(s) in between are missing" in finding.found
 
 
 def test_what_compaction_may_have_taken_is_no_gap() -> None:
-    assert examined(written(4, at_ms=HORIZON_MS), written(7)) == ()
+    assert examined(written(4, offset=WHOLE_FROM - 1), written(7)) == ()
 
 
 def test_numbers_go_on_over_terms() -> None:
-    assert examined(written(4, term=1), written(5, term=2)) == ()
-    assert codes(examined(written(4, term=1), written(6, term=2))) == ["stream-gap"]
+    assert examined(written(4, term=1), begun(2, seq=5)) == ()
+    assert codes(examined(written(4, term=1), begun(2, seq=6))) == ["stream-gap"]
+
+
+def test_a_term_that_nobody_began_is_told_inside_the_horizon() -> None:
+    assert codes(examined(written(4, term=1), written(5, term=2))) == ["stream-wrong-term"]
+    assert codes(examined(written(4, term=1), begun(3, seq=5))) == ["stream-wrong-term"]
+    assert codes(examined(begun(3, seq=5, term=2))) == ["stream-wrong-term"]
+    assert examined(written(4, term=1, offset=WHOLE_FROM - 1), written(7, term=3)) == ()
+
+
+def test_a_number_comes_again_in_the_next_term_where_the_tombstones_at_the_end_were_forgotten() -> None:
+    """As files have it that were exported before and after."""
+    tombstone = written(7, record=Removed(key="epoch"))
+    weeks_later = begun(2, seq=6)._replace(timestamp_ms=8 * DAY_MS)
+
+    assert examined(tombstone, weeks_later) == ()
+    assert codes(examined(tombstone, weeks_later._replace(timestamp_ms=6 * DAY_MS))) == ["stream-two-writers"]
+    assert codes(examined(written(7), weeks_later)) == ["stream-two-writers"]
+    assert codes(examined(tombstone, written(6)._replace(timestamp_ms=8 * DAY_MS))) == ["stream-two-writers"]
+
+
+def test_one_who_writes_a_wrong_number_puts_nobody_else_in_the_wrong() -> None:
+    foreign = [written(9, term=7, offset=105), written(3, offset=106), written(5, term=2, offset=107)]
+
+    assert len(examined(written(4), *foreign[:1], written(5))) == 1
+    assert codes(examined(written(4), *foreign, written(5))) == ["stream-two-writers", "stream-wrong-term"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +130,7 @@ def test_numbers_go_on_over_terms() -> None:
     ids=["twice", "back", "of an older term"],
 )
 def test_numbers_of_two_writers_are_told_apart_at_any_age(before: tuple[int, int], after: tuple[int, int]) -> None:
-    old, new = (written(seq, term=term, at_ms=1) for term, seq in (before, after))
+    old, new = (written(seq, term=term, offset=1) for term, seq in (before, after))
 
     assert codes(examined(old, new)) == ["stream-two-writers"]
 
@@ -133,3 +186,25 @@ def test_entries_of_a_changelog_have_keys_that_can_be_taken_apart() -> None:
         (finding,) = examine_changelog([entry(wrong)], topic="t", partition=2)
         assert finding.code == "record-unreadable"
         assert "t-2 at offset 3" in finding.found
+
+
+def test_what_stands_on_the_placement_topic_and_is_no_request_is_found_until_it_is_removed() -> None:
+    good = encode_message(
+        ContainerPlacementRequestMessage(
+            uuid=UUID(int=1), deployment_id="d", processor_id="0", destination_host="h", timestamp_ms=5
+        ),
+        Place(),
+    )
+
+    def standing(*writes: tuple[bytes, bytes | None]) -> Sequence[Finding]:
+        records = [
+            LogRecord(offset=offset, timestamp_ms=0, key=key, value=value)
+            for offset, (key, value) in enumerate(writes)
+        ]
+        return examine_placement(records, topic="p")
+
+    assert standing((good.key, good.value)) == ()
+    findings = standing((good.key, b"junk"), (b"junk", b"x"), (good.key, good.value), (b"other", b"y"))
+    assert ["p-0 at offset 1:", "p-0 at offset 3:"] == [finding.found[:16] for finding in findings]
+    assert ["request-unreadable"] * 2 == codes(findings)
+    assert standing((b"junk", b"x"), (b"junk", None)) == ()

@@ -30,7 +30,13 @@ KEYS_AS_WRITTEN = [
     "task-locality/SystemStreamPartition_kafka.page.views.3-1-4",
     "epoch",
     "grant/SystemStreamPartition_kafka.page.views.3-1-4/99",
+    "startpoint/kafka.page.views.3:1/4",
     "accepted-loss/kafka.page.views.3:1/4",
+    "request/88b0d30c-d518-4307-9e8e-c8529eb30f04",
+    "request-memory/88b0d30c-d518-4307-9e8e-c8529eb30f04",
+    "inbox",
+    "restart/0",
+    "factor",
     "checkpoint/kafka.page.views.3:1/4",
     "progress/kafka.page.views.3:1/4",
 ]

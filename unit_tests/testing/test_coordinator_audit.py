@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from samzapy.coordinator.grants import owner_of
+from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.model.container import ContainerPhase
 from samzapy.testing.builders import a_heartbeat, a_submission
@@ -57,9 +57,9 @@ def test_a_real_stream_is_in_order_and_gives_the_owners_that_the_coordinator_giv
 
     assert [] == audit.finish()
     state = replay(world.log().read(), topic="t").state
-    owners = {planned.task_name: owner_of(state, planned.task_name) for planned in state.plan}
-    assert {name: "e2" for name in owners} == audit.owners()
-    assert audit.owners() == {name: owner and owner.execution_id for name, owner in owners.items()}
+    owned = owners(state)
+    assert {planned.task_name: "e2" for planned in state.plan} == audit.owners()
+    assert audit.owners() == {name: grant.execution_id for name, grant in owned.items()}
 
 
 def lose(records: Records) -> None:
@@ -121,7 +121,7 @@ def with_header(record: Audited, name: str, value: int) -> Audited:
         (go_on_in_the_old_term, "of term 1 follows term 2"),
         (begin_a_term_without_its_record, "of term 3 follows term 2"),
         (drop_headers, "lacks the headers"),
-        (withdraw_the_only_grant, "no other grant has its task"),
+        (withdraw_the_only_grant, "was removed and no later grant has"),
     ],
 )
 def test_what_must_not_be_is_named(spoil: Callable[[Records], None], complaint: str) -> None:

@@ -254,7 +254,8 @@ POSITIONS = [
     Position(8, "checkpoint", "kafka.fed.0:0/1", 9, 3),
     Position(9, "checkpoint", "kafka.fed.0:0/1", 12, 3),
 ]
-ENDS = {"kafka.fed.0:0/1": 12, "kafka.fed.1:0/1": 4, "kafka.fed.2:0/1": 0}
+ENDS = {"kafka.fed.0": 12, "kafka.fed.1": 4, "kafka.fed.2": 0}
+IN_FORCE = [f"{ssp}:0/1" for ssp in ENDS]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,30 @@ def test_positions_only_go_forward_under_one_owner_and_end_at_the_end(
 ) -> None:
     positions = [position._replace(**spoiled.get(index, {})) for index, position in enumerate(POSITIONS)]
 
-    assert set(rules) == {violation.rule for violation in check_positions(positions, ENDS)}
+    assert set(rules) == {violation.rule for violation in check_positions(positions, ENDS, IN_FORCE)}
+
+
+@pytest.mark.parametrize(
+    ("last", "rules"),
+    [
+        ([("0/2", 12, 4), ("1/2", 12, 5)], ""),
+        # A child that did not come to the end, and the parent that goes on beside its children.
+        ([("0/2", 12, 4), ("1/2", 11, 5)], "G"),
+        ([("0/2", 12, 4), ("1/2", 12, 5), ("0/1", 12, 3)], "E"),
+        ([("0/2", 12, 4), ("1/2", 12, 5), ("0/4", 12, 3)], "E"),
+        ([("0/2", 12, 5), ("1/2", 12, 4)], ""),
+    ],
+)
+def test_parts_of_a_partition_come_to_its_end_each_and_no_earlier_owner_of_any_writes_again(
+    last: list[tuple[str, int, int]], rules: str
+) -> None:
+    children = [
+        Position(10 + number, "checkpoint", f"kafka.fed.0:{part}", offset, epoch)
+        for number, (part, offset, epoch) in enumerate(last)
+    ]
+    in_force = ["kafka.fed.0:0/2", "kafka.fed.0:1/2", *IN_FORCE[1:]]
+
+    assert set(rules) == {violation.rule for violation in check_positions([*POSITIONS, *children], ENDS, in_force)}
 
 
 def test_state_must_be_the_sums_in_the_changelog_and_in_the_stores(history: History) -> None:

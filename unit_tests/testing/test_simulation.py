@@ -1,6 +1,7 @@
 """Histories of a whole job, each made from its seed, each step judged (`testing.simulation`).
 
-`SAMZAPY_SIMULATIONS` says how many histories; CI runs 5,000. The seeds are always the same ones.
+`SAMZAPY_SIMULATIONS` says how many histories; CI runs 2,000. The seeds are always the same ones: the even ones here,
+the others in `test_simulation_of_odd_seeds`, which runs beside this one.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from samzapy.testing.simulation.world import World, simulate
 
 COUNT = int(os.environ.get("SAMZAPY_SIMULATIONS", "100"))
 PARTS = 10
+"""Tests that share the histories; each takes every tenth seed."""
 
 ONCE_BROKEN = {
     2: "an append failed in the second try of a round, and the coordinator went on as the leader of before",
+    756: "a restart was ordered, its processor lost its tasks, and the wall clock was put back",
+    1163: "the same, with another coordinator by then",
 }
 """Seeds that showed a fault, and which one. They run whatever the count is."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(0, PARTS, 2))
 def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
     for seed in range(part, COUNT, PARTS):
         simulate(seed)
 
 
-@pytest.mark.parametrize("seed", ONCE_BROKEN, ids=ONCE_BROKEN.get)
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
 def test_a_history_that_showed_a_fault_once(seed: int) -> None:
     simulate(seed)
 
@@ -64,20 +68,28 @@ def test_histories_are_long_and_full_of_faults_of_every_kind() -> None:
     assert sum(faults.values()) / len(histories) >= 15
     assert sum(history.commits for history in histories) / len(histories) >= 10
     assert sum(history.terms for history in histories) / len(histories) >= 3
+    assert sum(history.elastic_grants for history in histories) / len(histories) >= 5
+    assert sum(history.floored_grants for history in histories) >= 10
 
 
 def test_a_broken_law_tells_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoordinatorService, "leave_office", lambda self: None)
 
-    with pytest.raises(BrokenLawError, match=r"samzapy dev simulate --seed 2 --events 400"):
-        simulate(2)
+    told = {}
+    for seed in range(50):
+        try:
+            simulate(seed)
+        except BrokenLawError as error:
+            told[seed] = str(error)
+            break
+
+    ((seed, text),) = told.items()
+    assert f"samzapy dev simulate --seed {seed} --events 400" in text
 
 
 def test_a_world_in_which_nothing_is_granted_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved = CoordinatorService._resolved
-
     def nothing(self: CoordinatorService, wanted: list[ResolveStarts]) -> object:
-        return resolved(self, wanted[:0]) if wanted else ()
+        return ()
 
     monkeypatch.setattr(CoordinatorService, "_resolved", nothing)
 

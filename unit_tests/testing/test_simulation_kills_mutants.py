@@ -13,17 +13,31 @@ from pathlib import Path
 import pytest
 
 from samzapy.coordinator import actions as actions_module
-from samzapy.coordinator import decide, grants, liveness, membership, planning, service, state
+from samzapy.coordinator import (
+    decide,
+    expansion,
+    grants,
+    liveness,
+    membership,
+    planning,
+    requests,
+    scaling,
+    service,
+    starts,
+    state,
+)
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.errors import DeadlineError, ProducerError
 from samzapy.model.container import Container, ContainerPhase
-from samzapy.stream.records import EpochPut, GenerationPut, Removed
+from samzapy.model.placement import StatusCode
+from samzapy.stream.records import EpochPut, FactorPut, GenerationPut, Removed
 from samzapy.testing.memory_log import MemoryLog
+from samzapy.testing.simulation import containers
 from samzapy.testing.simulation.coordinators import CoordinatorProcess
-from samzapy.testing.simulation.world import simulate
+from samzapy.testing.simulation.world import PROCESSORS, simulate
 
 Patch = pytest.MonkeyPatch
-HISTORIES_MAX = 300
+HISTORIES_MAX = 600
 
 
 def replay_before_fence(patch: Patch) -> None:
@@ -131,13 +145,13 @@ def grant_before_fenced(patch: Patch) -> None:
     """L6: the tasks of a lost execution are granted before its transactional ids are initialised."""
     gone = (ContainerPhase.STOPPED, ContainerPhase.LOST, ContainerPhase.FENCED)
     patch.setattr(Container, "is_gone", property(lambda self: self.phase in gone))
-    real = actions_module.actions
+    real = actions_module.hand_overs
 
     def mutated(found):  # type: ignore[no-untyped-def]
         wanted = real(found)
         return tuple(action for action in wanted if not isinstance(action, service.FenceExecution)) or wanted
 
-    patch.setattr(service, "actions", mutated)
+    patch.setattr(service, "hand_overs", mutated)
 
 
 def fenced_without_fencing(patch: Patch) -> None:
@@ -175,29 +189,31 @@ def stopped_while_holding(patch: Patch) -> None:
 
 def epoch_reused(patch: Patch) -> None:
     """L6: the next epoch is counted from the grants that stand, not from the record of its own."""
-    grant_task = grants.grant_task
+    grant_tasks = grants.grant_tasks
 
     def mutated(command, found):  # type: ignore[no-untyped-def]
         highest = max((grant.epoch for grant in found.grants.values()), default=0)
-        return grant_task(command, replace(found, epoch=highest))
+        return grant_tasks(command, replace(found, epoch=highest))
 
-    patch.setattr(decide, "grant_task", mutated)
+    patch.setattr(decide, "grant_tasks", mutated)
 
 
 def progress_ignored(patch: Patch) -> None:
     """Section 6: a start is computed from checkpoints alone."""
-    reached = grants.reached
-    patch.setattr(grants, "reached", lambda grant, start, read: reached(grant, start, replace(read, progress={})))
+    reached = starts.reached
+    patch.setattr(starts, "reached", lambda grant, start, read: reached(grant, start, replace(read, progress={})))
 
 
 def grant_in_front_of_its_epoch(patch: Patch) -> None:
     """M1: within its transaction, a grant stands before the record of its epoch."""
-    _reordered(patch, "grant_task", lambda records: sorted(records, key=lambda found: isinstance(found, EpochPut)))
+    _reordered(patch, "grant_tasks", lambda records: sorted(records, key=lambda found: isinstance(found, EpochPut)))
 
 
 def old_grant_removed_first(patch: Patch) -> None:
     """M1: within its transaction, a grant's predecessor is removed before the grant stands."""
-    _reordered(patch, "grant_task", lambda records: sorted(records, key=lambda found: not isinstance(found, Removed)))
+    _reordered(
+        patch, "grant_tasks", lambda records: sorted(records, key=lambda found: not isinstance(found, Removed))
+    )
 
 
 def generation_in_front_of_its_tasks(patch: Patch) -> None:
@@ -273,7 +289,7 @@ def failed_append_sent_again(patch: Patch) -> None:
 
 def fence_known_only_to_who_gave_up(patch: Patch) -> None:
     """L3: an execution is fenced by the coordinator that gave it up; a successor does not ask again."""
-    real, take_office = actions_module.actions, CoordinatorService.take_office
+    real, take_office = actions_module.hand_overs, CoordinatorService.take_office
     lost_before: set[str] = set()
 
     def takes_office(self: CoordinatorService) -> None:
@@ -289,7 +305,7 @@ def fence_known_only_to_who_gave_up(patch: Patch) -> None:
         )
 
     patch.setattr(CoordinatorService, "take_office", takes_office)
-    patch.setattr(service, "actions", mutated)
+    patch.setattr(service, "hand_overs", mutated)
 
 
 def numbers_from_zero(patch: Patch) -> None:
@@ -331,6 +347,138 @@ def the_dead_come_back(patch: Patch) -> None:
     patch.setattr(liveness, "is_expected", lambda found, heartbeat: heartbeat.execution_id in found.containers)
 
 
+def uuid_memory_lost_at_failover(patch: Patch) -> None:
+    """H63: a coordinator that takes over remembers no request that is over."""
+    replayed = service.replay
+
+    def mutated(records, *, topic, before=service.NOTHING):  # type: ignore[no-untyped-def]
+        found = replayed(records, topic=topic, before=before)
+        return replace(found, state=replace(found.state, request_memory={}))
+
+    patch.setattr(service, "replay", mutated)
+
+
+def uuid_that_comes_again_is_new(patch: Patch) -> None:
+    """H63: a request whose uuid was answered already is served once more."""
+    read = requests.read_requests
+    patch.setattr(decide, "read_requests", lambda command, found: read(command, replace(found, request_memory={})))
+
+
+def position_in_front_of_its_decisions(patch: Patch) -> None:
+    """Design section 3: the position on the placement topic is written before what was read there is decided."""
+    read = requests.read_requests
+    patch.setattr(decide, "read_requests", lambda command, found: tuple(reversed(read(command, found))))
+
+
+def restart_in_front_of_its_request(patch: Patch) -> None:
+    """M1: a restart is ordered before the request is recorded as begun; torn, it is ordered again."""
+    begin = requests._begin
+    patch.setattr(requests, "_begin", lambda *known: tuple(reversed(tuple(begin(*known)))))
+
+
+def restart_taken_for_granted(patch: Patch) -> None:
+    """H68: a restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
+    patch.setattr(
+        requests, "_restarted", lambda request, found, seen: next(iter(requests._lives(request, found)), "")
+    )
+
+
+def ordered_restart_waits_for_nobody(patch: Patch) -> None:
+    """H68: a restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
+    without_query = requests._without_query
+
+    def mutated(request, *known):  # type: ignore[no-untyped-def]
+        return without_query(request, *known) if request.status_code is StatusCode.ACCEPTED else None
+
+    patch.setattr(requests, "_without_query", mutated)
+
+
+def answered_before_it_is_written(patch: Patch) -> None:
+    """L3: a response counts as written when the broker did not answer."""
+
+    def mutated(self: object, writes: list[object]) -> int:
+        return 0
+
+    patch.setattr("samzapy.testing.simulation.coordinators._Placement.write", mutated)
+
+
+def new_partitions_not_waiting(patch: Patch) -> None:
+    """Design section 8: new partitions are planned as soon as the ends of the old ones are known."""
+    patch.setattr(expansion, "_has_passed", lambda *_: True)
+
+
+def merge_from_the_largest(patch: Patch) -> None:
+    """Design section 8: a merged task begins where the furthest of its parts stood, instead of the last of them."""
+    joined = starts._joined
+    patch.setattr(starts, "_joined", lambda ssp_kb, positions: joined(ssp_kb, [max(positions)] * len(positions)))
+
+
+def floors_forgotten(patch: Patch) -> None:
+    """Design section 8: a merged task has no floors for those of its parts that were further."""
+    joined = starts._joined
+    patch.setattr(starts, "_joined", lambda *known: replace(joined(*known), floors=()))
+
+
+def floors_of_before_forgotten(patch: Patch) -> None:
+    """Design section 8: a change on top of an unfinished merge does not look at the floors of that."""
+    positions = starts._positions
+
+    def mutated(ssp_kb, known, *read):  # type: ignore[no-untyped-def]
+        given = {id(grant): grant for _, grant in known.overlapping(ssp_kb)}.values()
+        bare = [replace(grant, starts=tuple(replace(start, floors=()) for start in grant.starts)) for grant in given]
+        return positions(ssp_kb, starts.GrantIndex(bare), *read)
+
+    patch.setattr(starts, "_positions", mutated)
+
+
+def children_granted_before_the_release(patch: Patch) -> None:
+    """L6: only an earlier grant of the same task is waited for, not one of an overlapping key bucket."""
+    mutated = lambda self, planned: self.newest_of(planned.task_name) is not None  # noqa: E731
+    patch.setattr(starts.GrantIndex, "clashes_with", mutated)
+
+
+def parent_removed_with_its_first_child(patch: Patch) -> None:
+    """Design section 8: a grant is removed as soon as newer ones give some of its buckets."""
+    patch.setattr(grants._Standing, "_is_covered", lambda self, grant: True)
+
+
+def positions_removed_with_the_first_child(patch: Patch) -> None:
+    """Design section 8: a container removes positions of another factor from which starts may still be computed."""
+    real = containers.superseded_keys
+    patch.setattr(containers, "superseded_keys", lambda given, positions, epochs: real(given, positions, ()))
+
+
+def factor_written_each_time(patch: Patch) -> None:
+    """L2: a scale that goes on records its factor once more."""
+
+    def mutated(request, found, groupers):  # type: ignore[no-untyped-def]
+        return [FactorPut(factor=scaling.scale_wanted(request).factor, uuid=request.uuid)]
+
+    _beside(patch, "scaled", mutated)
+
+
+def plan_of_a_scale_taken_twice(patch: Patch) -> None:
+    """L2: a scale that goes on puts its plan in force once more, under the next number."""
+
+    def mutated(request, found, groupers):  # type: ignore[no-untyped-def]
+        if found.generation is None:
+            return []
+        return planning.replan(replace(found, generation=replace(found.generation, factor=0)), PROCESSORS, groupers)
+
+    _beside(patch, "scaled", mutated)
+
+
+def _beside(patch: Patch, name: str, mutated: Callable[..., Iterable[object]]) -> None:
+    """What `mutated` gives where the real one gives nothing."""
+    real = getattr(requests, name)
+    patch.setattr(requests, name, lambda *known: list(real(*known)) or mutated(*known))
+
+
+def scale_taken_for_granted(patch: Patch) -> None:
+    """A scale has succeeded as soon as the plan has its factor, whoever has not let go yet."""
+    patch.setattr(scaling, "awaited", lambda *_: ())
+
+
 MUTANTS = (
     replay_before_fence,
     no_fence_at_all,
@@ -362,6 +510,23 @@ MUTANTS = (
     numbers_from_zero,
     a_heartbeat_registers_each_time,
     the_dead_come_back,
+    uuid_memory_lost_at_failover,
+    uuid_that_comes_again_is_new,
+    position_in_front_of_its_decisions,
+    restart_in_front_of_its_request,
+    restart_taken_for_granted,
+    ordered_restart_waits_for_nobody,
+    answered_before_it_is_written,
+    new_partitions_not_waiting,
+    merge_from_the_largest,
+    floors_forgotten,
+    floors_of_before_forgotten,
+    children_granted_before_the_release,
+    parent_removed_with_its_first_child,
+    positions_removed_with_the_first_child,
+    factor_written_each_time,
+    plan_of_a_scale_taken_twice,
+    scale_taken_for_granted,
 )
 
 

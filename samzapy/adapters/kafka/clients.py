@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.kafka.errors import kafka_error, unavailable
-from samzapy.config import MESSAGE_BYTES_MAX
+from samzapy.config import MESSAGE_BYTES_MAX, Secret, Text, revealed, without_secrets
 from samzapy.errors import ConfigError, SamzapyError
 
 _log = logging.getLogger(__name__)
@@ -28,16 +28,17 @@ Settings = dict[str, Any]
 class KafkaConnection:
     """Where the cluster is and how to get in. `properties` are librdkafka's (security.protocol, sasl.*, ssl.*).
 
-    They may hold a password, so they are left out of `repr`.
+    They are not shown: who makes a connection by hand may give a password as a plain text.
     """
 
     bootstrap_servers: str
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    properties: Mapping[str, Text] = field(default_factory=dict, repr=False)
 
     def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
         """The whole configuration of a client: common settings and `defaults`, under the operator's, under `ours`.
 
         librdkafka takes them one by one in this order, so an alias (`compression.codec`) wins over what stands before.
+        Secrets are still `Secret`s in it; `make_client` reveals them.
         """
         return {
             "client.id": "samzapy",
@@ -96,13 +97,15 @@ def make_client(kind: Callable[[Settings], C], settings: Settings) -> C:
     Raises:
         ConfigError: the operator's settings hold a name or a value that librdkafka does not take.
     """
+    secrets = [value for value in settings.values() if isinstance(value, Secret)]
     try:
-        return kind(settings)
+        return kind({name: revealed(value) for name, value in settings.items()})
     except KafkaException as error:
+        said = without_secrets(kafka_error(error).str(), secrets)
         raise ConfigError(
-            f"systems.<system>.client.*: wanted librdkafka's names and values, found what it refuses: "
-            f"{kafka_error(error).str()}; correct the line, or remove it"
-        ) from error
+            f"systems.<system>.client.*: wanted librdkafka's names and values, found what it refuses: {said}; "
+            "correct the line, or remove it"
+        ) from (None if secrets else error)
 
 
 class Admin:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
+from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
 from samzapy.container.start import positions_of
-from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.coordinator.commands import Landmarks
+from samzapy.coordinator.starts import Bounds, ChangelogPlace, PositionsRead
 from samzapy.errors import SamzapyError
 from samzapy.model.ssp import SystemStreamPartition
-from samzapy.model.topics import checkpoint_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import decode
 
 
@@ -23,20 +24,44 @@ class KafkaPositions:
 
     def __init__(self, connection: KafkaConnection, job: str) -> None:
         self._connection = connection
+        self._job = job
         self._topics = KafkaTopics(connection, job)
         self._topic = checkpoint_topic(job)
 
-    def read(self, ssps: Sequence[SystemStreamPartition]) -> PositionsRead:
+    def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
         records = (decode(record, topic=self._topic) for record in self._topics.checkpoint_records())
         found = positions_of(records)
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         firsts = beginning_offsets(self._connection, places)
         ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
+        topics = {
+            (store, partition): (changelog_topic(self._job, store), partition) for store, partition in changelogs
+        }
+        # Also what is not committed yet: markers of transactions that have ended may be under way.
+        watermarks = end_offsets(self._connection, list(topics.values()), IsolationLevel.READ_UNCOMMITTED)
         return PositionsRead(
             checkpoints=found.checkpoints,
             progress=found.progress,
             bounds={ssp: Bounds(firsts[place], ends[place]) for ssp, place in zip(ssps, places, strict=True)},
+            changelog_ends={found: watermarks[place] for found, place in topics.items()},
         )
+
+    def landmarks(
+        self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
+    ) -> Mapping[SystemStreamPartition, Landmarks]:
+        places = [(ssp.stream, ssp.partition) for ssp in ssps]
+        firsts = beginning_offsets(self._connection, places)
+        # As where a task starts at the end: what is in open transactions is still to come.
+        ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
+        at = {} if timestamp_ms is None else offsets_at(self._connection, places, timestamp_ms)
+        return {
+            ssp: Landmarks(firsts[place], ends[place], at.get(place)) for ssp, place in zip(ssps, places, strict=True)
+        }
+
+    def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:
+        places = [(ssp.stream, ssp.partition) for ssp in ssps]
+        ends = end_offsets(self._connection, places, IsolationLevel.READ_UNCOMMITTED)
+        return {ssp: ends[place] for ssp, place in zip(ssps, places, strict=True)}
 
 
 class KafkaFence:
@@ -50,7 +75,7 @@ class KafkaFence:
 
 
 class KafkaProgressLog:
-    """Writes progress records in transactions of the driver's own id (`container.ports.ProgressLog`)."""
+    """Writes in transactions of the driver's own id (`container.ports.ProgressLog`)."""
 
     def __init__(self, connection: KafkaConnection, job: str, transactional_id: str, timeout_ms: int) -> None:
         self._connection = connection
@@ -77,11 +102,14 @@ class KafkaProgressLog:
         self._producer = producer
 
     def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self.write(self._topic, 0, writes)
+
+    def write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
         assert self._producer is not None, "own comes first"
         try:
             self._producer.begin()
             for key, value in writes:
-                self._producer.produce(self._topic, key, value, 0)
+                self._producer.produce(topic, key, value, partition)
             self._producer.commit()
         except SamzapyError:
             self.close()

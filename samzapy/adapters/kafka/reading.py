@@ -12,12 +12,13 @@ record, so it may never be seen) and the consumer's position.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -113,17 +114,36 @@ class PartitionReader:
         offset_end = self.end_offset(deadline_s)
         return self._read(offset_from, offset_end, deadline_s)
 
-    def read_stable(self, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
+    def read_stable(self, deadline_s: float = DEADLINE_S, *, offset_from: int = 0) -> Iterator[LogRecord]:
         """All committed records before the first open transaction: for who looks at a topic and must not wait.
+
+        Args:
+            offset_from: where to begin; later, where the topic begins later.
 
         Raises: as `read_to_end`.
         """
-        where = (self.topic, self.partition)
-        if self._admin is None:
-            self._admin = Admin(self._connection)
-        first = beginning_offsets(self._admin, [where], deadline_s)[where]
-        stable = end_offsets(self._admin, [where], IsolationLevel.READ_COMMITTED, deadline_s)[where]
-        return self._read(first, stable, deadline_s)
+        return self._read(*self._stable_part(offset_from, deadline_s), deadline_s)
+
+    def take_stable(
+        self, offset_from: int, count_max: int, deadline_s: float = DEADLINE_S
+    ) -> tuple[Sequence[LogRecord], int]:
+        """The first `count_max` records of `read_stable`, and where to go on.
+
+        That is behind the last of them; where there are no more, behind what stands there else: markers of
+        transactions take offsets too.
+
+        Raises: as `read_to_end`.
+        """
+        offset_from, offset_end = self._stable_part(offset_from, deadline_s)
+        found = list(islice(self._read(offset_from, offset_end, deadline_s), count_max))
+        return found, found[-1].offset + 1 if len(found) == count_max else max(offset_from, offset_end)
+
+    def read_part(self, offset_from: int, offset_to: int, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
+        """All committed records of `[offset_from, offset_to)`, which lies below the high watermark.
+
+        Raises: as `read_to_end`.
+        """
+        return self._read(offset_from, offset_to, deadline_s)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -131,6 +151,16 @@ class PartitionReader:
             self._consumer.close()
         self._consumer = None
         self._admin = None
+
+    def _stable_part(self, offset_from: int, deadline_s: float) -> tuple[int, int]:
+        """What of the topic stands before the first open transaction, from `offset_from` on."""
+        where = (self.topic, self.partition)
+        if self._admin is None:
+            self._admin = Admin(self._connection)
+        stable = end_offsets(self._admin, [where], IsolationLevel.READ_COMMITTED, deadline_s)[where]
+        if offset_from >= stable:
+            return offset_from, stable
+        return max(beginning_offsets(self._admin, [where], deadline_s)[where], offset_from), stable
 
     def _read(self, offset_from: int, offset_end: int, deadline_s: float) -> Iterator[LogRecord]:
         if offset_from >= offset_end:
@@ -313,7 +343,7 @@ def _asked(
                 isolation_level=isolation,
                 request_timeout=min(next(timeouts_s), deadline_s),
             )
-            return {(at.topic, at.partition): future.result().offset for at, future in futures.items()}
+            found_at = {(at.topic, at.partition): future.result().offset for at, future in futures.items()}
         except KafkaException as error:
             found = kafka_error(error)
             are_there = _look_again(admin, wanted)
@@ -327,6 +357,10 @@ def _asked(
                 f"these topics or partitions is not there ({found.str()}); create it, or correct its name in the "
                 "configuration"
             ) from error
+        if OFFSET_INVALID in found_at.values():
+            # Seen on a busy machine: no error and no offset. Taken for an end, it makes a topic look empty.
+            raise TemporaryError(f"{doing}: the client answered without one")
+        return found_at
 
     started = time.monotonic()
     try:

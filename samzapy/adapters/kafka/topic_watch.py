@@ -1,14 +1,16 @@
 """Looks at a job's topics now and then, for the coordinator that leads it.
 
 In a thread of its own, because a cluster that does not answer must not keep the coordinator from answering.
-What was seen becomes a command like all other news (`coordinator.commands.TopicsLooked`).
+What was seen becomes a command like all other news (`coordinator.commands.TopicsLooked`). One watch for two ends, each
+with a time of its own: whether the topics are as they must be, and whether there are partitions and topics to take in.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.coordinator.commands import TopicsLooked
@@ -18,12 +20,18 @@ _LOG = logging.getLogger(__name__)
 _ROUND_S = 0.5
 
 
+def _none(topics: Collection[str]) -> Sequence[str]:
+    return ()
+
+
 class TopicWatch:
     """Looks as soon as there is something to look at, and every `interval_ms` from then on.
 
     Args:
         names: the topics; empty while this process does not lead.
+        names_found: of all topics of the cluster, those that are to be looked at too.
         put: takes the command; may be called from this thread.
+        monitor_ms: how often what has come is to be taken in; 0: only at the first look.
     """
 
     def __init__(
@@ -33,11 +41,17 @@ class TopicWatch:
         names: Callable[[], Sequence[str]],
         put: Callable[[TopicsLooked], object],
         interval_ms: int,
+        monitor_ms: int = 0,
+        names_found: Callable[[Collection[str]], Sequence[str]] = _none,
     ) -> None:
         self._admin = admin
         self._names = names
+        self._names_found = names_found
         self._put = put
-        self._rounds = max(1, round(interval_ms / 1000 / _ROUND_S))
+        self._check = _Due(interval_ms)
+        self._monitor = _Due(monitor_ms)
+        # A look that failed is owed to the next one.
+        self._owes_monitoring = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-topics", daemon=True)
 
@@ -48,29 +62,59 @@ class TopicWatch:
         """End after the look that is under way; does not wait for it."""
         self._ended.set()
 
-    def look(self, names: Sequence[str]) -> TopicsLooked:
+    def look(self, names: Sequence[str], *, is_monitoring: bool = True) -> TopicsLooked:
         """The topics as they are now. Raises TemporaryError, ConfigError."""
-        found = self._admin.look(names)
+        topics = self._admin.topic_names()
+        wanted = sorted({*names, *self._names_found(topics)})
+        found = self._admin.look(wanted)
         return TopicsLooked(
-            found={name: found.get(name) for name in names},
+            found={name: found.get(name) for name in wanted},
             cluster=self._admin.cluster(),
-            topics=self._admin.topic_names(),
+            topics=topics,
+            looked_at_ms=time.time_ns() // 1_000_000,
+            is_monitoring=is_monitoring,
         )
 
     def _run(self) -> None:
-        waited = self._rounds
         while not self._ended.is_set():
             names = self._names()
-            # Who begins to lead looks at once.
-            waited = waited + 1 if names else self._rounds
-            if names and waited > self._rounds:
-                waited = 1
-                self._look(names)
+            if not names:
+                # Who begins to lead looks at once.
+                self._check.begin()
+                self._monitor.begin()
+            else:
+                is_check, is_monitoring = self._check.is_due(), self._monitor.is_due()
+                self._owes_monitoring |= is_monitoring
+                if is_check or is_monitoring:
+                    self._look(names)
             self._ended.wait(_ROUND_S)
 
     def _look(self, names: Sequence[str]) -> None:
         try:
-            self._put(self.look(names))
+            self._put(self.look(names, is_monitoring=self._owes_monitoring))
+            self._owes_monitoring = False
         except SamzapyError as error:
             # The next look comes; a cluster that is away shows elsewhere.
             _LOG.debug("the topics could not be looked at: %s", error)
+
+
+class _Due:
+    """Counts rounds: due in the first, and `interval_ms` after it was due; with 0 never again."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._rounds = max(1, round(interval_ms / 1000 / _ROUND_S)) if interval_ms else 0
+        self._left = 0
+
+    def begin(self) -> None:
+        """The next round is the first one."""
+        self._left = 0
+
+    def is_due(self) -> bool:
+        """One round has gone by. True: it is time now."""
+        if self._left < 0:
+            return False
+        if self._left:
+            self._left -= 1
+            return False
+        self._left = self._rounds - 1 if self._rounds else -1
+        return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from confluent_kafka import IsolationLevel
 
@@ -33,11 +33,14 @@ class KafkaTopics:
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         return read_to_end(self._connection, changelog_topic(self._job, store), partition, offset_from)
 
-    def changelog_bounds(self, store: str, partition: int) -> TopicBounds:
-        return self._bounds([(changelog_topic(self._job, store), partition)], IsolationLevel.READ_UNCOMMITTED)[0]
+    def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
+        asked = [(changelog_topic(self._job, store), partition) for store, partition in places]
+        return dict(zip(places, self._bounds(asked, IsolationLevel.READ_UNCOMMITTED), strict=True))
 
-    def changelog_topic_id(self, store: str) -> str:
-        return self._admin.topic_id(changelog_topic(self._job, store))
+    def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
+        topics = {store: changelog_topic(self._job, store) for store in stores}
+        found = self._admin.describe(topics.values()) if topics else {}
+        return {store: found[topic].topic_id for store, topic in topics.items()}
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
         found = self._admin.describe(stream.stream for stream in streams)

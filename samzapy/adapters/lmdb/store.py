@@ -25,13 +25,25 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+from xxhash import xxh64_intdigest
 
 from samzapy.config import StoreConfig
 from samzapy.container.ports import LocalPosition
 from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError
+from samzapy.model.job import TaskName
+from samzapy.plan.elasticity import XXHASH_SEED
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.changelog import split_changelog_key
 
 _LOG = logging.getLogger(__name__)
 LOCK_WAIT_S = 5.0
+_RELATIVE_LOCK_WAIT_S = 0.5
+_COPY_BYTES = 8 << 20
+# The unit of st_blocks, whatever the file system's own is.
+_BLOCK_BYTES = 512
+_DATA = "data.mdb"
+# Somebody else who removes the same directory does so once.
+_MAKE_TRIES_MAX = 10
 _POSITION = b"position"
 _META = b"_samzapy"
 # One byte in front of each key tells whole keys from digests.
@@ -48,27 +60,55 @@ def task_directory(store_dir: Path, job: str, task_name: str) -> Path:
     return store_dir / job / name
 
 
+def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
+    """The tasks that have a directory on this host; those whose names had to be cut are left out."""
+    if not (store_dir / job).is_dir():
+        return []
+    found = []
+    for path in sorted((store_dir / job).iterdir()):
+        try:
+            name = TaskNameParts.parse(path.name).name
+        except ValueError:
+            continue
+        if task_directory(store_dir, job, name) == path:
+            found.append(name)
+    return found
+
+
 def current_environment(directory: Path) -> Path | None:
-    """The environment in use under a task's directory, or None."""
-    numbers = [int(path.name) for path in directory.glob("[0-9]*") if path.name.isdigit()]
+    """The environment in use under a task's directory, or None. A directory without data is what a removal left."""
+    numbers = [int(path.parent.name) for path in directory.glob(f"[0-9]*/{_DATA}") if path.parent.name.isdigit()]
     return directory / str(max(numbers)) if numbers else None
 
 
 class LmdbEnvironment:
     """One environment, open in this process. An environment must not be opened twice in one process."""
 
-    def __init__(self, path: Path, stores: Sequence[StoreConfig], lock_wait_s: float = LOCK_WAIT_S) -> None:
-        """Open it, or make it if it is not there.
+    def __init__(
+        self, path: Path, stores: Sequence[StoreConfig], lock_wait_s: float = LOCK_WAIT_S, *, makes_it: bool = True
+    ) -> None:
+        """Open it.
+
+        Args:
+            makes_it: whether to make it, if it is not there.
 
         Raises:
             EnvironmentMissingError: the directory cannot be written.
+            LocalStateError: it is not there and is not to be made.
             lmdb.Error: what is there is no LMDB environment, or a damaged one.
         """
         self.path = path
         self._lock_wait_s = lock_wait_s
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock_file = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+            if makes_it:
+                self._lock_file = _made(path)
+            elif (path / _DATA).exists():
+                self._lock_file = _lock_file_of(path)
+            else:
+                raise FileNotFoundError
+        except FileNotFoundError as error:
+            # Another container on this host may remove what belonged to a task that is no more.
+            raise LocalStateError(f"local state: wanted {path}, found that it was removed") from error
         except OSError as error:
             raise EnvironmentMissingError(
                 f"local.store.dir: wanted to write {path}, found {error.strerror}; "
@@ -114,13 +154,51 @@ class LmdbEnvironment:
     def directory(self) -> str:
         return str(self.path)
 
+    def bytes_on_disk(self) -> int:
+        """What the file takes, which may be less than its length; 0 when it is there no more."""
+        try:
+            return (self.path / _DATA).stat().st_blocks * _BLOCK_BYTES
+        except OSError:
+            return 0
+
     def sync(self) -> None:
         """Force everything committed to disk."""
         self._environment.sync(True)
 
+    def hand_over(
+        self, stores: Sequence[str], heirs: Sequence[LmdbEnvironment], heir_of_bucket: Sequence[int]
+    ) -> None:
+        """Copy entries into other environments, by key bucket (`container.ports.StateEnvironment`).
+
+        One walk over the file. What comes from it stands in the order of the tree, so into an empty heir it is
+        appended, which is several times as fast as finding a place for each.
+        """
+        with _reported(), self._environment.begin(buffers=False) as read:
+            for store in stores:
+                copies = [_Copy(heir, store) for heir in heirs]
+                for stored, value in read.cursor(db=self._stores[store]):
+                    heir = heir_of_bucket[_hash_of(stored, value) % len(heir_of_bucket)]
+                    if heir >= 0:
+                        copies[heir].add(stored, value)
+                for copy in copies:
+                    copy.flush()
+
     def close(self) -> None:
         self._environment.close()
         os.close(self._lock_file)
+
+    def append(self, store: str, entries: Sequence[tuple[bytes, bytes]], *, is_ascending: bool) -> None:
+        """Put entries as they stand in another environment; `is_ascending`: behind all that are there."""
+        self._lock()
+        try:
+            with self._environment.begin(write=True) as write, write.cursor(db=self._stores[store]) as cursor:
+                cursor.putmulti(entries, append=is_ascending)
+        finally:
+            self._unlock()
+
+    def is_empty(self, store: str) -> bool:
+        with self._environment.begin() as read:
+            return bool(read.stat(db=self._stores[store])["entries"] == 0)
 
     def _lock(self) -> None:
         deadline_s = time.monotonic() + self._lock_wait_s
@@ -154,7 +232,7 @@ class LmdbTransaction:
 
     def set_position(self, position: LocalPosition) -> None:
         fields = {name: getattr(position, name) for name in LocalPosition.__dataclass_fields__}
-        with self._guarded():
+        with _reported():
             self._transaction.put(_POSITION, json.dumps(fields).encode(), db=self._meta)
 
     def get(self, store: str, key: bytes) -> bytes | None:
@@ -181,7 +259,7 @@ class LmdbTransaction:
             else:
                 puts.append((stored, value))
         puts.sort()
-        with self._guarded(), self._transaction.cursor(db=self._stores[store]) as cursor:
+        with _reported(), self._transaction.cursor(db=self._stores[store]) as cursor:
             cursor.putmulti(puts)
             for stored in removed:
                 if cursor.set_key(stored):
@@ -189,7 +267,7 @@ class LmdbTransaction:
 
     def commit(self) -> None:
         try:
-            with self._guarded():
+            with _reported():
                 self._transaction.commit()
         finally:
             self._release()
@@ -205,18 +283,65 @@ class LmdbTransaction:
         if unlock is not None:
             unlock()
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise LocalStateError(
+            "local state: the environment is full; raise stores.<name>.size.max.bytes and start the job again"
+        ) from error
+    except lmdb.Error as error:
+        raise LocalStateError(f"local state: a write was refused ({error}); free space and start again") from error
+
+
+def _made(path: Path) -> int:
+    """Make an environment's directory; gives its lock file, open. Another process may be removing it just now."""
+    tries_left = _MAKE_TRIES_MAX
+    while True:
         try:
-            yield
-        except lmdb.MapFullError as error:
-            raise LocalStateError(
-                "local state: the environment is full; raise stores.<name>.size.max.bytes and start the job again"
-            ) from error
-        except lmdb.Error as error:
-            raise LocalStateError(
-                f"local state: a write was refused ({error}); free space and start again"
-            ) from error
+            path.mkdir(parents=True, exist_ok=True)
+            return _lock_file_of(path)
+        except (FileExistsError, FileNotFoundError):
+            tries_left -= 1
+            if not tries_left:
+                raise
+
+
+def _lock_file_of(path: Path) -> int:
+    return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+
+
+class _Copy:
+    """Entries on their way into an environment, put there many at a time."""
+
+    def __init__(self, heir: LmdbEnvironment, store: str) -> None:
+        self._heir = heir
+        self._store = store
+        self._is_ascending = heir.is_empty(store)
+        self._entries: list[tuple[bytes, bytes]] = []
+        self._bytes = 0
+
+    def add(self, stored: bytes, value: bytes) -> None:
+        self._entries.append((stored, value))
+        self._bytes += len(stored) + len(value)
+        if self._bytes >= _COPY_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._entries:
+            self._heir.append(self._store, self._entries, is_ascending=self._is_ascending)
+        self._entries, self._bytes = [], 0
+
+
+def _hash_of(stored: bytes, value: bytes) -> int:
+    """The hash that the key bucket of an entry follows from, whatever the factor."""
+    # Nearly every key: whole, and of less than 128 bytes (`stream.changelog`).
+    if stored[0] == 0 and stored[1] < 0x80:
+        return xxh64_intdigest(stored[2 : 2 + stored[1]], XXHASH_SEED)
+    message_key, _ = split_changelog_key(stored[1:] if stored[:1] == _WHOLE else value)
+    return xxh64_intdigest(message_key, XXHASH_SEED)
 
 
 def _digest(key: bytes) -> bytes:
@@ -237,10 +362,28 @@ class LmdbStateDirectory:
         path = current_environment(self._directory)
         if path is not None:
             try:
-                return LmdbEnvironment(path, self._stores, self._lock_wait_s)
-            except (lmdb.Error, DeadlineError) as error:
+                return LmdbEnvironment(path, self._stores, self._lock_wait_s, makes_it=False)
+            except (lmdb.Error, DeadlineError, LocalStateError) as error:
                 _LOG.warning("local state %s is left behind and rebuilt from the changelog: %s", path, error)
         return self.fresh()
+
+    def existing(self) -> LmdbEnvironment | None:
+        """The environment in use; None when there is none, or it is damaged or locked by somebody else."""
+        path = current_environment(self._directory)
+        if path is None:
+            return None
+        try:
+            wait_s = min(self._lock_wait_s, _RELATIVE_LOCK_WAIT_S)
+            return LmdbEnvironment(path, self._stores, wait_s, makes_it=False)
+        except LocalStateError:
+            return None  # It was removed meanwhile.
+        except (lmdb.Error, DeadlineError) as error:
+            _LOG.warning("local state %s is of no use: %s", path, error)
+            return None
+
+    def remove(self) -> None:
+        """Remove everything; whoever has it open keeps what it sees."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def fresh(self) -> LmdbEnvironment:
         """A new, empty environment; older ones are removed."""
@@ -249,5 +392,5 @@ class LmdbStateDirectory:
         environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
         for path in self._directory.iterdir():
             if path.name.partition(".")[0] != str(number):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         return environment

@@ -55,7 +55,7 @@ def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
     """The jars of a lock list as files on this machine, all verified; the missing ones are fetched first.
 
     Args:
-        lock: the list's name, `spark-kafka` or `kafka-broker`.
+        lock: the list's name, `spark-kafka`, `kafka-broker` or `kafka-tools`.
         cache_dir: where the jars are kept; `cache_root()` when not given.
 
     Returns:

@@ -15,6 +15,7 @@ from samzapy.errors import ConfigError
 
 SPARK_KAFKA = "spark-kafka"
 KAFKA_BROKER = "kafka-broker"
+KAFKA_TOOLS = "kafka-tools"
 
 _LINE = re.compile(
     r"(?P<group>[^\s:]+):(?P<artifact>[^\s:]+):(?P<version>[^\s:]+)(?::(?P<classifier>[^\s:]+))?"
@@ -47,7 +48,7 @@ def read_lock(lock: str) -> tuple[LockedJar, ...]:
     """The jars of a checked-in list, in its order.
 
     Args:
-        lock: the list's name without `.lock`: `spark-kafka` or `kafka-broker`.
+        lock: the list's name without `.lock`: `spark-kafka`, `kafka-broker` or `kafka-tools`.
     """
     package = resources.files("samzapy.adapters.maven")
     source = package / f"{lock}.lock"

@@ -6,7 +6,7 @@ What is translated here is all that the source gets; what decides who gets in an
 name, since half of a job that cannot connect shows only once the other half works. Whatever else there is tunes
 librdkafka alone.
 
-Values may be secrets: no message says one.
+Values may be secrets: no message says one, and what is made of one is one too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from samzapy.config import Secret, Text, revealed, sounds_secret
 from samzapy.errors import ConfigError
 
 SAME = (
@@ -56,7 +57,7 @@ TRANSLATED = frozenset((*SAME, *RENAMED, *_SASL, *_OTHERS))
 _DECIDES_WHO_GETS_IN = ("enable.sasl.", "enable.ssl.", "sasl.", "security.", "ssl.", "https.")
 
 
-def java_properties(properties: Mapping[str, str], read: Callable[[str], str] | None = None) -> dict[str, str]:
+def java_properties(properties: Mapping[str, Text], read: Callable[[str], str] | None = None) -> dict[str, Text]:
     """librdkafka's `properties` as Java's consumer wants them.
 
     Args:
@@ -65,6 +66,11 @@ def java_properties(properties: Mapping[str, str], read: Callable[[str], str] | 
     Raises:
         ConfigError: a property has no translation, or a file cannot be read; names it, and never its value.
     """
+    found = _translated({name: revealed(text) for name, text in properties.items()}, read or _text_of)
+    return {name: Secret(text) if sounds_secret(name) else text for name, text in found.items()}
+
+
+def _translated(properties: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:
     for name in sorted(properties):
         if name.startswith(_DECIDES_WHO_GETS_IN) and name not in TRANSLATED:
             raise _refused(
@@ -76,7 +82,7 @@ def java_properties(properties: Mapping[str, str], read: Callable[[str], str] | 
     found |= {java: properties[name] for name, java in RENAMED.items() if name in properties}
     if "security.protocol" in properties:
         found["security.protocol"] = properties["security.protocol"].upper()
-    return found | _trust(properties) | _identity(properties, read or _text_of) | _sasl(properties)
+    return found | _trust(properties) | _identity(properties, read) | _sasl(properties)
 
 
 def jaas(module: str, **options: str) -> str:

@@ -4,9 +4,11 @@ A record of an SSP that several tasks here read (a broadcast input) has several 
 number of its own in the table, below -1, and `one_row_per_route` makes a row for each.
 
 A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key), L), or offset modulo L without a
-key: the same rule as `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor in
-force. The table stands in one binary literal of fixed-width decimal entries, read at a computed index: its size
-does not change the plan (spark.md, additions: a CASE or a map of 8,000 entries takes seconds to plan).
+key: the same rule as `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor of
+the routes and of their floors, so that all messages of a place have one route and one first offset that is not done:
+the route's start, or the floor that holds there after a merge. The table stands in one binary literal of fixed-width
+decimal entries, read at a computed index: its size does not change the plan (spark.md, additions: a CASE or a map of
+8,000 entries takes seconds to plan).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from itertools import accumulate
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.grant import BucketStart
 
 _ROUTE_WIDTH = 8
 _FLOOR_WIDTH = 20
@@ -31,7 +33,9 @@ class LookupTable:
     """Entries by place. `bases` gives the index of each topic's partition 0; `routes` and `floors` are the entries.
 
     Attributes:
+        floors: the first offset of each place that is not done.
         lists: routes that share their records; the entry of the n-th list is -2 - n.
+        has_floors: whether, somewhere, more is done than what lies below a route's start.
     """
 
     factor: int
@@ -39,37 +43,43 @@ class LookupTable:
     routes: Sequence[int]
     floors: Sequence[int]
     lists: Sequence[Sequence[int]] = ()
+    has_floors: bool = False
 
 
-def lookup_table(starts: Sequence[tuple[SspKeyBucket, int]]) -> LookupTable:
-    """The table for routes in the order of `starts`: an SSPKb and its first offset each."""
-    factor = max(ssp_kb.factor for ssp_kb, _ in starts)
+def lookup_table(starts: Sequence[BucketStart]) -> LookupTable:
+    """The table for routes in the order of `starts`."""
+    factor = max(start.finest_factor for start in starts)
     partitions: dict[str, int] = {}
-    for ssp_kb, _ in starts:
-        topic = ssp_kb.ssp.stream
-        partitions[topic] = max(partitions.get(topic, 0), ssp_kb.ssp.partition + 1)
+    for ssp in (start.ssp_kb.ssp for start in starts):
+        partitions[ssp.stream] = max(partitions.get(ssp.stream, 0), ssp.partition + 1)
     bases, size = {}, 0
     for topic in sorted(partitions):
         bases[topic] = size
         size += partitions[topic]
     taken: list[list[int]] = [[] for _ in range(size * factor)]
-    for route, (ssp_kb, _) in enumerate(starts):
-        place = (bases[ssp_kb.ssp.stream] + ssp_kb.ssp.partition) * factor
-        for bucket in range(ssp_kb.bucket, factor, ssp_kb.factor):
-            taken[place + bucket].append(route)
+    floors: dict[int, int] = {}
+    for route, start in enumerate(starts):
+        ssp = start.ssp_kb.ssp
+        first = (bases[ssp.stream] + ssp.partition) * factor
+        for bucket, offset in start.positions(factor).items():
+            place = first + bucket
+            taken[place].append(route)
+            # Of several routes each worker skips what is below its own.
+            floors[place] = min(offset, floors.get(place, offset))
     lists = sorted({tuple(routes) for routes in taken if len(routes) > 1})
     numbers = {routes: _FIRST_LIST - number for number, routes in enumerate(lists)}
     return LookupTable(
         factor=factor,
         bases=bases,
         routes=[numbers[tuple(routes)] if len(routes) > 1 else routes[0] if routes else _FOREIGN for routes in taken],
-        floors=[min((starts[route][1] for route in routes), default=0) for routes in taken],
+        floors=[floors.get(place, 0) for place in range(size * factor)],
         lists=tuple(lists),
+        has_floors=any(start.floors for start in starts),
     )
 
 
 def route_column(table: LookupTable) -> Column:
-    """The record's route, or its list of routes; -1 when it is foreign or lies below its bucket's start."""
+    """The record's route, or its list of routes; -1 when it is foreign, or done already."""
     index = _index(table)
     route = _entry(table.routes, index, _ROUTE_WIDTH)
     if _scan_starts_suffice(table):
@@ -107,14 +117,19 @@ def worker_column(tasks: Sequence[Sequence[int]], worker_count: int) -> Column:
     Args:
         tasks: the routes of each task.
     """
+    return _entry(workers_of(tasks, worker_count), F.col("route").cast("int"), _ROUTE_WIDTH).cast("int")
+
+
+def workers_of(tasks: Sequence[Sequence[int]], worker_count: int) -> Sequence[int]:
+    """By route: the Spark partition that takes its rows. Virtual tasks of a partition stand side by side in `tasks`,
+    so they are on as many cores as there are."""
     workers = {route: number % worker_count for number, routes in enumerate(tasks) for route in routes}
-    by_route = [workers[route] for route in sorted(workers)]
-    return _entry(by_route, F.col("route").cast("int"), _ROUTE_WIDTH).cast("int")
+    return [workers[route] for route in sorted(workers)]
 
 
 def _scan_starts_suffice(table: LookupTable) -> bool:
     """With one bucket per partition the scan itself begins at the bucket's start."""
-    return table.factor == 1
+    return table.factor == 1 and not table.has_floors
 
 
 def _index(table: LookupTable) -> Column:

@@ -21,7 +21,9 @@ import queue
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
 from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
+from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
 from samzapy.container.work import ReportKind, WorkPlan
+from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +77,7 @@ class SparkQuery:
         *,
         worker_entry: str,
         bootstrap_servers: str,
-        kafka_options: Mapping[str, str],
+        kafka_options: Mapping[str, Text],
         scratch_dir: Path,
     ) -> None:
         self._session = session
@@ -82,6 +87,7 @@ class SparkQuery:
         self._scratch_dir = scratch_dir
         self._query: StreamingQuery | None = None
         self._run: _Run | None = None
+        self._keyhash = KeyhashCost()
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         """Start reading at `starts`; the query before, if any, must have ended."""
@@ -93,13 +99,16 @@ class SparkQuery:
         if plan.config.batch_interval_ms:
             writer = writer.trigger(processingTime=f"{plan.config.batch_interval_ms} milliseconds")
         self._query = writer.option("checkpointLocation", str(checkpoint_dir)).start()
+        if any(ssp_kb.factor > 1 for ssp_kb in starts):
+            self._keyhash.measure_once(self._session)
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
         """What happened next: a batch that ran to its end, or the end of the query; None when nothing did in time."""
         if self._run is None or self._query is None:
             return None
         try:
-            return self._run.events.get(timeout=timeout_ms / 1000)
+            event = self._run.events.get(timeout=timeout_ms / 1000)
+            return replace(event, keyhash_ns=self._keyhash.ns) if isinstance(event, BatchDone) else event
         except queue.Empty:
             pass
         if self._query.isActive or not self._run.events.empty():
@@ -137,7 +146,7 @@ class SparkQuery:
         for ssp in sorted(first):
             assign.setdefault(ssp.stream, []).append(ssp.partition)
             offsets.setdefault(ssp.stream, {})[str(ssp.partition)] = first[ssp]
-        given = {f"kafka.{name}": value for name, value in sorted(self._kafka_options.items())}
+        given = {f"kafka.{name}": revealed(value) for name, value in sorted(self._kafka_options.items())}
         reader = self._session.readStream.format("kafka").options(**{**SOURCE_OPTIONS, **given})
         return (
             reader.option("kafka.bootstrap.servers", self._bootstrap_servers)
@@ -179,6 +188,7 @@ class _Run:
         with self.lock:
             if self.draining.is_set():
                 return
+            begun_ns = time.monotonic_ns()
             try:
                 reports = tuple(report_of(row) for row in frame.collect())
             except Exception as error:
@@ -190,7 +200,13 @@ class _Run:
                 raise BatchFailedError(reason) from None
             if any(report.kind is ReportKind.TASK_FAILED for report in reports):
                 self.draining.set()
-            self.events.put(BatchDone(reports=reports, offsets_end=self._offsets_end(batch_id)))
+            self.events.put(
+                BatchDone(
+                    reports=reports,
+                    offsets_end=self._offsets_end(batch_id),
+                    duration_ns=time.monotonic_ns() - begun_ns,
+                )
+            )
 
     def _offsets_end(self, batch_id: int) -> Mapping[SystemStreamPartition, int]:
         """Where the batch ends, from Spark's own write-ahead log: it is written before the batch runs."""
@@ -210,7 +226,12 @@ def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket
     Args:
         source: columns of Spark's Kafka source; the rows of one Kafka partition in one Spark partition, in order.
     """
-    table = lookup_table([(route.ssp_kb, starts[route.ssp_kb]) for route in plan.routes])
+    table = lookup_table(
+        [
+            BucketStart(ssp_kb=route.ssp_kb, offset_next=starts[route.ssp_kb], floors=route.floors)
+            for route in plan.routes
+        ]
+    )
     rows = source.select(
         route_column(table).alias("route"),
         F.col("offset"),

@@ -148,9 +148,10 @@ class HeartbeatThread:
             "figures": content.figures,
             "reason": content.reason,
             "finished": content.finished,
+            "restart": content.restart,
         }
 
 
 def _level(content: HeartbeatContent) -> tuple[object, ...]:
     """What somebody waits for."""
-    return content.held, content.state, content.term, content.finished
+    return content.held, content.state, content.term, content.finished, content.restart

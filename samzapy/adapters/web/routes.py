@@ -7,10 +7,12 @@
 | `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.heartbeats`) |
 | `GET /jobModel` | the plan in force (`plan.job_model_json`) |
 | `GET /status` | `coordinator.status` |
+| `GET /metrics` | `coordinator.metrics`, in Prometheus' text format |
 
 Whoever does not lead, or has not made sure of it for longer than a lease, answers 503 and names the leader it
-knows. `alive: false` is final, so a new execution is not told so while it is being registered: it waits for
-that, or gets a 503 and asks again.
+knows; but `/metrics` is always answered, because who scrapes all processors of a job must not find most of them down.
+`alive: false` is final, so a new execution is not told so while it is being registered: it waits for that, or gets a
+503 and asks again.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from samzapy.adapters.web.metrics import CONTENT_TYPE, exposition
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.heartbeats import parse_heartbeat
 from samzapy.coordinator.liveness import is_alive, is_expected, may_register
+from samzapy.coordinator.metrics import samples_of
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.service import Snapshot
 from samzapy.coordinator.state import job_model
@@ -89,6 +93,7 @@ def make_app(answering: Answering, hosts: list[str]) -> Starlette:
             route("/containerHeartbeat", "POST", _heartbeat),
             route("/jobModel", "GET", _job_model),
             route("/status", "GET", _status),
+            route("/metrics", "GET", _metrics),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
         exception_handlers={HTTPException: _refused, Exception: _failed},
@@ -157,6 +162,15 @@ async def _status(answering: Answering, request: Request) -> Response:
     return JSONResponse(
         status_json(snapshot.job, snapshot.state, snapshot.seen, now_ms, snapshot.trouble, snapshot.findings)
     )
+
+
+async def _metrics(answering: Answering, request: Request) -> Response:
+    leading, snapshot = answering.leading(), answering.snapshot()
+    samples = []
+    if snapshot is not None:
+        now_ms = answering.clock.monotonic_ms()
+        samples = samples_of(leading or snapshot, now_ms, leads=leading is not None)
+    return Response(exposition(samples), headers={"Content-Type": CONTENT_TYPE})
 
 
 async def _body(request: Request) -> bytes:

@@ -1,59 +1,67 @@
 """The laws of design section 2, looked at after each step of a simulated history.
 
-Two kinds. `LogChecks` reads the coordinator stream as it grows, folds it by itself, and asks the world how things
-really are: whether an execution that a grant passes over could still commit, whether a start is where the work
-ends. `Probe` stands at the coordinator's own decisions: each one is taken again on the same facts in another order,
-and once more on what it led to.
+Two kinds. `LogChecks` reads the coordinator stream as it grows, holds each record against those before it by the rules
+of `samzapy stream verify` (`coordinator.laws`), folds it by itself, and asks the world how things really are: whether
+an execution that a grant passes over could still commit, whether a start is where the work ends. `Probe` stands at the
+coordinator's own decisions: each one is taken again on the same facts in another order, and once more on what it led
+to.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, Never, TypeVar
 from unittest.mock import patch
 
+from samzapy.config import JobConfig, Text, parse_recorded, recording
+from samzapy.container import orders as orders_module
+from samzapy.coordinator import expansion as expansion_module
+from samzapy.coordinator import membership as membership_module
+from samzapy.coordinator import planning as planning_module
 from samzapy.coordinator import replay as replay_module
 from samzapy.coordinator import service as service_module
+from samzapy.coordinator import state as state_module
+from samzapy.coordinator import submission as submission_module
+from samzapy.coordinator import topic_watch as topic_watch_module
 from samzapy.coordinator.actions import actions
 from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
-from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.scaling import scale_wanted
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, evolve, uncommitted
-from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.model.ssp import SspKeyBucket
-from samzapy.stream.codec import decode, encode, parse_headers
-from samzapy.stream.keys import key_of
+from samzapy.model.placement import Action, StatusCode
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.codec import RecordHeaders, decode, encode, parse_headers
+from samzapy.stream.keys import key_of, parse_key
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import (
     CheckpointPut,
-    ContainerPut,
     CoordinatorRecord,
-    EpochPut,
     GenerationPut,
     GrantPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
     Removed,
+    RequestPut,
+    RestartPut,
     TermPut,
 )
 from samzapy.testing.memory_log import MemoryTopic
+from samzapy.testing.simulation.inputs import FINEST, Inputs
 
 T = TypeVar("T", CoordinatorState, Sightings)
 
-_P = ContainerPhase
-_NEXT = {
-    _P.STARTED: {_P.RUNNING, _P.STOPPED, _P.LOST},
-    _P.RUNNING: {_P.STOPPED, _P.LOST},
-    _P.STOPPED: set(),
-    _P.LOST: {_P.FENCED},
-    _P.FENCED: set(),
-}
+COMPARED: Final = tuple(found.name for found in fields(CoordinatorState) if found.compare)
+"""The parts of a state that make it equal to another, or not."""
+
 Decide = Callable[[Command, CoordinatorState, Sightings], Decision]
 WorksOn = Callable[[Grant], list[str]]
 """The executions, by name and epoch, that could still commit: under a grant that is recorded as released, or under
@@ -65,22 +73,37 @@ class BrokenLawError(AssertionError):
 
 
 class Ledger:
-    """How far each bucket was really worked on: every offset once, none left out."""
+    """How far each key bucket of the finest factor was really worked on: every message once, in order, none left out.
 
-    def __init__(self) -> None:
-        self.done: dict[SspKeyBucket, int] = {}
+    A position of record may be behind the messages of others that were read past, and never in front of what is done.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
         self.commits = 0
+        self._inputs = inputs
+        self._done: dict[SystemStreamPartition, list[int]] = {}
 
-    def commit(self, ssp_kb: SspKeyBucket, offset_from: int, offset_to: int, who: str) -> None:
-        done = self.done.get(ssp_kb, 0)
-        if offset_from != done:
-            kind = "twice" if offset_from < done else "not at all"
-            raise BrokenLawError(
-                f"{who} committed {ssp_kb} from {offset_from} to {offset_to}, the work before ended at {done}: "
-                f"{abs(done - offset_from)} offsets are done {kind}"
-            )
-        self.done[ssp_kb] = offset_to
+    def done(self, ssp: SystemStreamPartition) -> Sequence[int]:
+        """By key bucket, up to where it is recorded as done."""
+        return self._done.setdefault(ssp, [0] * FINEST)
+
+    def commit(self, ssp: SystemStreamPartition, begins: Mapping[int, int], offset_to: int, who: str) -> None:
+        """Everything from `begins`, which is by key bucket, to `offset_to` was handled, and that was recorded."""
+        done = self._done.setdefault(ssp, [0] * FINEST)
+        for bucket, offset_from in begins.items():
+            if offset_from < done[bucket] or self._inputs.has(ssp, bucket, done[bucket], offset_from):
+                kind = "twice" if offset_from < done[bucket] else "not at all"
+                raise BrokenLawError(
+                    f"{who} committed bucket {bucket} of {ssp} from {offset_from} to {offset_to}, the work before "
+                    f"ended at {done[bucket]}: what lies in between is done {kind}"
+                )
+            done[bucket] = max(offset_from, offset_to)
         self.commits += 1
+
+    def has_undone(self, ssp: SystemStreamPartition, offset_to: int) -> bool:
+        """Whether a message below `offset_to` is not done."""
+        done = self.done(ssp)
+        return any(self._inputs.has(ssp, bucket, done[bucket], offset_to) for bucket in range(FINEST))
 
 
 class LogChecks:
@@ -88,36 +111,61 @@ class LogChecks:
 
     Args:
         works_on: how the world really is, see `WorksOn`.
+        unread_before: what is not done and must be before a partition may be granted, in words; empty: nothing is.
+        has_read: whether an execution really knows that it has the grant of an epoch.
         now_ms: true time.
+        restarted_to: the newest order to restart that a query of a processor was really started after.
     """
 
-    def __init__(self, topic: MemoryTopic, ledger: Ledger, works_on: WorksOn, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        topic: MemoryTopic,
+        ledger: Ledger,
+        works_on: WorksOn,
+        now_ms: Callable[[], int],
+        restarted_to: Callable[[str], int],
+        unread_before: Callable[[SystemStreamPartition], str],
+        has_read: Callable[[str, int], bool],
+    ) -> None:
         self.state = INITIAL
+        self._laws = Laws()
         self.term_began_ms = 0
         self.transactions = 0
         self.is_compacted = False
+        # Grants of key buckets, and those of them with floors: how much a history scales.
+        self.elastic_grants = self.floored_grants = 0
         self._topic = topic
         self._ledger = ledger
         self._works_on = works_on
         self._now_ms = now_ms
+        self._restarted_to = restarted_to
+        self._unread_before = unread_before
+        self._has_read = has_read
+        self.ended: dict[str, StatusCode] = {}
+        self._ordered: set[str] = set()
         self._offset_next = 0
         self._offset_last = -2
         self._seq_last = -1
-        self._epoch_last = 0
         self._transaction_of: dict[int, int] = {}
-        self._live: dict[str, Committed] = {}
+        # By namespace and key: what the hardest compaction leaves, one record for each key and no tombstones.
+        self._live: dict[str, dict[str, Committed]] = {}
+        # What that folds to, by part of the state; and the parts that a namespace has.
+        self._folded: dict[str, object] = {}
+        self._parts: dict[str, set[str]] = {}
 
     def look(self) -> None:
         """Read what was committed since the last look, and judge it."""
         if self._offset_next >= self._topic.end_offset:
             return
         records, self._offset_next = self._topic.read_stable(self._offset_next)
-        for found in records:
-            self._read(found)
-        if records:
-            self._l1()
+        if not records:
+            return
+        before = self.state
+        items = [self._read(found) for found in records]
+        self.state = evolve(before, items)
+        self._l1(before, {_namespace(key_of(item.record)) for item in items})
 
-    def _read(self, found: LogRecord) -> None:
+    def _read(self, found: LogRecord) -> Committed:
         record = decoded(found, topic=self._topic.name)
         assert not isinstance(record, CheckpointPut | ProgressPut), "a position on the coordinator stream"
         if found.offset != self._offset_last + 1:
@@ -125,28 +173,41 @@ class LogChecks:
             self.transactions += 1
         self._offset_last = found.offset
         self._numbers(found, record)
+        key = key_of(record)
+        live = self._live.setdefault(_namespace(key), {})
+        item = live.pop(key, None)
+        if broken := self._laws.judge(found.offset, record, is_whole=True):
+            raise BrokenLawError(f"{_at(found)}: {broken}")
         match record:
-            case EpochPut() if record.epoch <= self._epoch_last:
-                raise BrokenLawError(f"{_at(found)}: epoch {record.epoch} was given out before: {self._epoch_last}")
-            case EpochPut():
-                self._epoch_last = record.epoch
             case PlannedTaskPut() | GenerationPut():
                 first = self._transaction_of.setdefault(record.generation, self.transactions)
                 if first != self.transactions:
                     raise BrokenLawError(f"{_at(found)}: generation {record.generation} was begun before")
             case GrantPut():
                 self._l6(found, record.grant)
-            case ContainerPut():
-                self._life(found, record.container)
+            case RequestPut():
+                self._request(found, record, is_known=item is not None or self._is_remembered(record.uuid))
+            case RestartPut() if record.uuid in self._ordered:
+                raise BrokenLawError(f"{_at(found)}: {record.uuid} is ordered again, as restart {record.number}")
+            case RestartPut():
+                self._ordered.add(record.uuid)
             case _:
                 pass
         item = Committed(found.offset, record)
-        self.state = evolve(self.state, (item,))
-        self._compact(item)
+        if not isinstance(record, Removed):
+            live[key] = item
+        return item
+
+    def _latest(self, key: str) -> CoordinatorRecord | None:
+        item = self._live.get(_namespace(key), {}).get(key)
+        return None if item is None else item.record
+
+    def _is_remembered(self, uuid: str) -> bool:
+        return self._latest(f"request-memory/{uuid}") is not None
 
     def _numbers(self, found: LogRecord, record: CoordinatorRecord) -> None:
         """L4, L5: terms follow each other, each begins with its own record, and nobody else writes meanwhile."""
-        headers = parse_headers(found.headers)
+        headers = _parsed_headers(found.headers)
         if headers is None:
             raise BrokenLawError(f"{_at(found)}: no headers")
         # The numbers go on from the last record that is there; the cleaner may have taken a tombstone at the end.
@@ -154,7 +215,8 @@ class LogChecks:
         if headers.seq > self._seq_last + 1 or (headers.seq <= self._seq_last and not may_repeat):
             raise BrokenLawError(f"{_at(found)}: L5, seq {headers.seq} follows {self._seq_last}")
         self._seq_last = headers.seq
-        term = self.state.term.term if self.state.term is not None else 0
+        latest = self._latest("term")
+        term = latest.term if isinstance(latest, TermPut) else 0
         if isinstance(record, TermPut):
             if record.term != term + 1 or headers.term != record.term:
                 raise BrokenLawError(f"{_at(found)}: L4, term {record.term} follows term {term}")
@@ -162,12 +224,43 @@ class LogChecks:
         elif headers.term != term:
             raise BrokenLawError(f"{_at(found)}: L4, a record of term {headers.term} in term {term}")
 
-    def _life(self, found: LogRecord, container: Container) -> None:
-        before = self.state.containers.get(container.execution_id)
-        # The first that is heard of an execution may be that it runs.
-        allowed = LIVING if before is None else _NEXT[before.phase]
-        if container.phase not in allowed:
-            raise BrokenLawError(f"{_at(found)}: from {before and before.phase} to {container.phase}")
+    def _request(self, found: LogRecord, request: RequestPut, *, is_known: bool) -> None:
+        """One terminal status for each uuid, and SUCCEEDED only for what really happened."""
+        ended = self.ended.get(request.uuid)
+        if ended is not None and request.status_code is not ended:
+            # Where nothing was done and that is forgotten, it may be asked for anew.
+            may_change = not is_known and StatusCode.BAD_REQUEST in (ended, request.status_code)
+            if not may_change:
+                raise BrokenLawError(f"{_at(found)}: {request.status_code} after {ended}")
+            del self.ended[request.uuid]
+        if request.status_code.is_terminal:
+            self.ended[request.uuid] = request.status_code
+        if request.status_code is StatusCode.SUCCEEDED and request.action == Action.RESTART_QUERY:
+            really = self._restarted_to(request.processor_id)
+            if not 0 < request.restart <= really:
+                raise BrokenLawError(f"{_at(found)}: restart {request.restart} succeeded, the query knows {really}")
+        if request.status_code is StatusCode.SUCCEEDED and request.action == Action.SCALE:
+            self._scaled(found, scale_wanted(request).factor)
+
+    def _scaled(self, found: LogRecord, factor: int) -> None:
+        """Every task of the plan has the factor, and an owner that knows of it."""
+        generation = self._latest("generation")
+        assert isinstance(generation, GenerationPut), "a scale of no plan"
+        if generation.factor != factor:
+            raise BrokenLawError(f"{_at(found)}: a scale to {factor} succeeded, the plan has {generation.factor}")
+        planned = [item.record for item in self._live["plan"].values()]
+        newest: dict[str, Grant] = {}
+        for item in self._live.get("grant", {}).values():
+            assert isinstance(item.record, GrantPut)
+            known, grant = newest.get(item.record.grant.task_name), item.record.grant
+            newest[grant.task_name] = grant if known is None or known.epoch < grant.epoch else known
+        for task in planned:
+            assert isinstance(task, PlannedTaskPut)
+            if task.generation != generation.generation:
+                continue
+            owner = newest.get(task.task_name)
+            if owner is None or owner.released or not self._has_read(owner.execution_id, owner.epoch):
+                raise BrokenLawError(f"{_at(found)}: a scale to {factor} succeeded, nobody is at {task.task_name}")
 
     def _l6(self, found: LogRecord, grant: Grant) -> None:
         if grant.released:
@@ -176,33 +269,48 @@ class LogChecks:
                     f"{_at(found)}: L6, recorded as released while {', '.join(others)} can still commit"
                 )
             return
-        if grant.epoch != self._epoch_last:
-            raise BrokenLawError(f"{_at(found)}: epoch {grant.epoch}, given out last was {self._epoch_last}")
-        container = self.state.containers.get(grant.execution_id)
-        if container is None or container.phase not in LIVING:
-            raise BrokenLawError(f"{_at(found)}: L6, granted to {grant.execution_id}, which does not live")
         others = self._works_on(grant)
         if others:
             raise BrokenLawError(f"{_at(found)}: L6, granted while {', '.join(others)} can still commit")
+        self.elastic_grants += grant.key_bucket[1] > 1
+        self.floored_grants += any(start.floors for start in grant.starts)
         for start in grant.starts:
-            done = self._ledger.done.get(start.ssp_kb, 0)
-            if start.offset_next != done:
-                raise BrokenLawError(
-                    f"{_at(found)}: granted from {start.offset_next}, the work on {start.ssp_kb} ended at {done}"
-                )
+            if unread := self._unread_before(start.ssp_kb.ssp):
+                raise BrokenLawError(f"{_at(found)}: out of order, {start.ssp_kb} is granted before {unread} is done")
+            done = self._ledger.done(start.ssp_kb.ssp)
+            for bucket, offset in start.positions(FINEST).items():
+                if offset != done[bucket]:
+                    raise BrokenLawError(
+                        f"{_at(found)}: {start.ssp_kb} granted from {offset} in bucket {bucket} of {FINEST}, the work "
+                        f"on that ended at {done[bucket]}"
+                    )
 
-    def _compact(self, item: Committed) -> None:
-        key = key_of(item.record)
-        self._live.pop(key, None)
-        if not isinstance(item.record, Removed):
-            self._live[key] = item
+    def _l1(self, before: CoordinatorState, namespaces: Iterable[str]) -> None:
+        """The hardest compaction there is folds to what the stream says.
 
-    def _l1(self) -> None:
-        """The hardest compaction there is: one record for each key, and no tombstones."""
-        if evolve(INITIAL, self._live.values()) != self.state:
-            raise BrokenLawError(
-                f"before offset {self._offset_next}: L1, what compaction leaves folds to another state"
-            )
+        Of what was written since the last look: a namespace of keys has parts of the state of its own, so the others
+        were equal and are so still, unless they changed.
+        """
+        changed = {name for name in COMPARED if getattr(self.state, name) is not getattr(before, name)}
+        for namespace in namespaces:
+            folded = evolve(INITIAL, self._live[namespace].values())
+            parts = self._parts.setdefault(namespace, set())
+            parts |= {name for name in COMPARED if getattr(folded, name) is not getattr(INITIAL, name)}
+            self._folded |= {name: getattr(folded, name) for name in parts}
+            changed |= parts
+        for name in changed:
+            if getattr(self.state, name) != self._folded.get(name, getattr(INITIAL, name)):
+                self._break_l1(name)
+
+    def whole_l1(self) -> None:
+        """The same of all that there is, at once."""
+        if evolve(INITIAL, [item for live in self._live.values() for item in live.values()]) != self.state:
+            self._break_l1("all of it")
+
+    def _break_l1(self, what: str) -> Never:
+        raise BrokenLawError(
+            f"before offset {self._offset_next}: L1, what compaction leaves folds to another state ({what})"
+        )
 
 
 class Probe:
@@ -210,12 +318,15 @@ class Probe:
 
     def __init__(self) -> None:
         self.decisions = 0
+        self._asked: tuple[CoordinatorState | None, tuple[object, ...]] = (None, ())
+        self._turned: dict[tuple[type, str], tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Stand between the coordinators and their decisions; also keeps the codec from doing the same work twice.
+        """Stand between the coordinators and their decisions.
 
-        What the coordinators would log is not written: the trace tells it.
+        Also keeps them from reading the same bytes, configuration or name twice: that is done by pure functions.
+        What they would log is not written: the trace tells it.
         """
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
@@ -231,6 +342,16 @@ class Probe:
             patch.object(service_module, "decide", self._checked(decide)),
             patch.object(service_module, "encode", _encoded),
             patch.object(replay_module, "decode", decoded),
+            patch.object(replay_module, "parse_headers", _parsed_headers),
+            patch.object(planning_module, "parse_recorded", _parsed),
+            patch.object(membership_module, "parse_recorded", _parsed),
+            patch.object(expansion_module, "parse_recorded", _parsed),
+            patch.object(submission_module, "parse_recorded", _parsed),
+            patch.object(topic_watch_module, "parse_recorded", _parsed),
+            patch.object(recording, "parse_recorded", _parsed),
+            patch.object(TaskNameParts, "parse", _task_name_parts),
+            patch.object(state_module, "parse_key", _parsed_key),
+            patch.object(orders_module, "parse_key", _parsed_key),
         ):
             yield
 
@@ -240,7 +361,7 @@ class Probe:
             if not decision.records:
                 return decision
             self.decisions += 1
-            if decide(command, in_another_order(state), _turned(seen)) != decision:
+            if decide(command, self._in_another_order(state), self._in_another_order(seen)) != decision:
                 raise BrokenLawError(f"L7, an equal state decides otherwise on {command}")
             after = evolve(state, uncommitted(decision.records))
             again = decide(command, after, observe(command, after, seen))
@@ -252,25 +373,42 @@ class Probe:
 
     def after_round(self, state: CoordinatorState, trouble: str) -> None:
         """A round that had no trouble has done everything that its state asks for."""
-        wanted = actions(state)
+        known, wanted = self._asked
+        if known is not state:
+            wanted = actions(state)
+            if actions(self._in_another_order(state)) != wanted:
+                raise BrokenLawError("L7, an equal state asks for other actions")
+            self._asked = state, wanted
+            _check_requests(state)
         if not trouble and wanted:
             raise BrokenLawError(f"L3, a round without trouble left undone: {wanted}")
-        if actions(in_another_order(state)) != wanted:
-            raise BrokenLawError("L7, an equal state asks for other actions")
+
+    def _in_another_order(self, value: T) -> T:
+        """An equal value, as a coordinator has it that read its tables in the opposite order.
+
+        Tables are never changed, only replaced; so what was turned once is turned.
+        """
+        changed: dict[str, Any] = {}
+        for name in value.__slots__:
+            table = getattr(value, name)
+            if not isinstance(table, dict) or len(table) < 2:
+                continue
+            known, turned = self._turned.get((type(value), name), (None, {}))
+            if known is not table:
+                turned = dict(reversed(table.items()))
+                self._turned[type(value), name] = table, turned
+            changed[name] = turned
+        return replace(value, **changed) if changed else value
 
 
-def in_another_order(state: CoordinatorState) -> CoordinatorState:
-    """An equal state, as a coordinator has it that read its tables in the opposite order."""
-    return _turned(state)
-
-
-def _turned(value: T) -> T:
-    turned: dict[str, Any] = {
-        name: dict(reversed(tuple(found.items())))
-        for name in value.__slots__
-        if isinstance(found := getattr(value, name), Mapping)
-    }
-    return replace(value, **turned)
+def _check_requests(state: CoordinatorState) -> None:
+    """Nothing waits, for as long as it takes to expire, for a query that there will not be."""
+    is_over = state.run is not None and state.run.ended
+    planned = {found.processor_id for found in state.plan}
+    for request in state.requests.values():
+        is_lost = is_over or (request.processor_id and request.processor_id not in planned)
+        if not request.status_code.is_terminal and is_lost:
+            raise BrokenLawError(f"{request.uuid} waits for a query of {request.processor_id}, which has no tasks")
 
 
 def decoded(found: LogRecord, *, topic: str, partition: int = 0) -> Record:
@@ -284,6 +422,28 @@ def _decoded(key: bytes | None, value: bytes | None) -> Record:
 
 
 _encoded = lru_cache(maxsize=200_000)(encode)
+
+
+@lru_cache(maxsize=50_000)
+def _parsed_headers(found: tuple[tuple[str, bytes | None], ...]) -> RecordHeaders | None:
+    return parse_headers(found)
+
+
+def _parsed(properties: Mapping[str, Text]) -> JobConfig:
+    return _parsed_items(frozenset(properties.items()))
+
+
+@lru_cache(maxsize=1_000)
+def _parsed_items(items: frozenset[tuple[str, Text]]) -> JobConfig:
+    return parse_recorded(dict(items))
+
+
+_parsed_key = lru_cache(maxsize=200_000)(parse_key)
+_task_name_parts = lru_cache(maxsize=10_000)(TaskNameParts.parse)
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def _at(found: LogRecord) -> str:

@@ -7,11 +7,11 @@ send a heartbeat, take a transactional id, begin a transaction, commit it. It is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from samzapy.container.orders import Orders, follow
-from samzapy.container.start import positions_of, starts_of
+from samzapy.container.start import positions_of, starts_of, superseded_keys
 from samzapy.coordinator.commands import HeldGrant
 from samzapy.errors import DeadlineError, FencedError, ProducerError
 from samzapy.model.checkpoint import Checkpoint, Progress
@@ -24,10 +24,13 @@ from samzapy.stream.log import Write
 from samzapy.stream.records import CheckpointPut, ProgressPut
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.simulation.checks import Ledger, decoded
+from samzapy.testing.simulation.inputs import FINEST, Inputs
 
 SLOT_COUNT = 1
 STOPS_NOW = 0.3
 """The luck of one that stops without delay."""
+WORKS_MUCH = 0.9
+"""... and of one that has the largest batches, and no mishap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class _Work:
 
     log: MemoryLog
     ranges: tuple[tuple[SspKeyBucket, int, int], ...]
+    # Whether it records what was only read past, and removes what nobody asks for.
+    is_of_driver: bool = False
 
 
 class SimulatedContainer:
@@ -55,6 +60,7 @@ class SimulatedContainer:
         stream: MemoryTopic,
         checkpoints: MemoryTopic,
         ledger: Ledger,
+        inputs: Inputs,
         job: str,
         execution_id: str,
         processor_id: str,
@@ -73,13 +79,23 @@ class SimulatedContainer:
         self.state = ContainerPhase.STARTED
         self.lease_until_ms = 0
         self.orders = Orders(execution_id=self.execution_id)
+        # What was read off which orders: it is asked for at each step.
+        self._wanted: tuple[Orders | None, tuple[Grant, ...]] = (None, ())
         self.serving: tuple[Grant, ...] = ()
         self.positions: dict[SspKeyBucket, int] = {}
+        # By bucket of the finest factor: the first offset that is not done, where the query began.
+        self._begins: dict[SspKeyBucket, Mapping[int, int]] = {}
+        # What was read past and is not recorded; what another factor left on the checkpoint topic.
+        self._idle: dict[SspKeyBucket, int] = {}
+        self._superseded: Sequence[bytes] = ()
         self._stream = stream
         self._checkpoints = checkpoints
         self._ledger = ledger
+        self._inputs = inputs
         self._slot = MemoryLog(checkpoints, slot_transactional_id(job, self.execution_id, 0))
         self._driver = MemoryLog(checkpoints, driver_transactional_id(job, self.execution_id))
+        # The newest order to restart that what it serves with was started after.
+        self.restart = 0
         self._work: _Work | None = None
         self._is_level = False
 
@@ -100,7 +116,11 @@ class SimulatedContainer:
 
     def wanted(self) -> tuple[Grant, ...]:
         """What it should serve."""
-        return self.orders.own_grants()
+        known, wanted = self._wanted
+        if known is not self.orders:
+            wanted = self.orders.own_grants()
+            self._wanted = self.orders, wanted
+        return wanted
 
     def held(self) -> frozenset[HeldGrant]:
         """A grant once read stands in the list until it is let go."""
@@ -133,7 +153,7 @@ class SimulatedContainer:
         self.is_commit_in_flight = False
         return "" if self._work is None else self._commit(self._work, 0.5)
 
-    def step(self, ends: Mapping[SspKeyBucket, int], now_ms: int, luck: float) -> str:
+    def step(self, now_ms: int, luck: float) -> str:
         """Do the next thing there is to do; says what it was.
 
         Args:
@@ -146,7 +166,7 @@ class SimulatedContainer:
         if self._work is not None:
             return self._commit(self._work, luck)
         if self.state is ContainerPhase.STOPPED:
-            if luck < 0.1 or luck == STOPS_NOW:
+            if luck < 0.03 or luck == STOPS_NOW:
                 self.alive = False
                 return "ends"
             return "has stopped"
@@ -155,17 +175,18 @@ class SimulatedContainer:
             self.state = ContainerPhase.STOPPED
             return "stops without letting go"
         if self.stopping:
-            self.serving, self.positions, self.state = (), {}, ContainerPhase.STOPPED
+            self._let_go()
+            self.state = ContainerPhase.STOPPED
             return "stops"
-        if self.serving != self.wanted():
+        if self.serving != self.wanted() or (self.serving and self.restart < self.orders.restart):
             return self._start()
         if now_ms < self.lease_until_ms:
-            return self._begin(ends, luck)
+            return self._begin(luck)
         return "has no lease"
 
     def _start(self) -> str:
         """The start procedure, which is also recovery: own the ids, read both topics to the end."""
-        self.serving, self.positions = (), {}
+        self._let_go()
         if not (self._slot.is_owner and self._driver.is_owner and self._is_level):
             self._slot.take_over()
             self._driver.take_over()
@@ -180,8 +201,15 @@ class SimulatedContainer:
         except DeadlineError:
             return "waits for positions"
         positions = positions_of(decoded(record, topic=self._checkpoints.name) for record in records)
-        self.serving = self.wanted()
+        self.serving, self.restart = self.wanted(), self.orders.restart
         self.positions = dict(starts_of(self.serving, positions))
+        self._begins = {
+            start.ssp_kb: replace(start, offset_next=self.positions[start.ssp_kb]).positions(FINEST)
+            for grant in self.serving
+            for start in grant.starts
+        }
+        epochs = {grant.epoch for grant in self.orders.grants.values()}
+        self._superseded = superseded_keys(self.serving, positions, epochs)
         self.state = ContainerPhase.RUNNING
         return f"serves {[f'{grant.task_name}@{grant.epoch}' for grant in self.serving]}"
 
@@ -190,25 +218,45 @@ class SimulatedContainer:
         self.follow()
         return self.orders.offset_next >= end
 
-    def _begin(self, ends: Mapping[SspKeyBucket, int], luck: float) -> str:
-        behind = [ssp_kb for ssp_kb, position in self.positions.items() if position < ends[ssp_kb]]
+    def _begin(self, luck: float) -> str:
+        """Take up what came, or record what was read past: the driver's part of the work, which waits for a while."""
+        behind = [ssp_kb for ssp_kb, position in self.positions.items() if position < self._inputs.end(ssp_kb.ssp)]
+        is_due = not behind or 0.4 < luck < 0.5
+        if (self._idle or self._superseded) and is_due:
+            return self._begin_of_driver()
         if not behind:
             return "has nothing to do"
-        chosen = behind[: 1 + int(luck * len(behind))]
-        ranges = tuple(
-            (ssp_kb, self.positions[ssp_kb], min(ends[ssp_kb], self.positions[ssp_kb] + 1 + int(luck * 5)))
-            for ssp_kb in chosen
-        )
-        is_idle = 0.4 < luck < 0.5
-        log = self._driver if is_idle else self._slot
+        ranges: list[tuple[SspKeyBucket, int, int]] = []
+        # Some of them, not always the same ones: parts of a partition come to be at different places.
+        begin = int(luck * 1000) % len(behind)
+        for ssp_kb in (behind + behind)[begin : begin + 1 + int(luck * len(behind) / 2)]:
+            first = self.positions[ssp_kb]
+            end = min(self._inputs.end(ssp_kb.ssp), first + 1 + int(luck * luck * 16))
+            last = self._inputs.last_of(ssp_kb.ssp, self._begins[ssp_kb], first, end)
+            if last is None:
+                self.positions[ssp_kb] = self._idle[ssp_kb] = end
+            else:
+                ranges.append((ssp_kb, first, last + 1))
+        if not ranges:
+            return "reads past what is not its own"
+        return self._begin_work(_Work(self._slot, tuple(ranges)), ())
+
+    def _begin_of_driver(self) -> str:
+        ranges = tuple((ssp_kb, end, end) for ssp_kb, end in self._idle.items())
+        removed = [Write(key=key, value=None) for key in self._superseded]
+        return self._begin_work(_Work(self._driver, ranges, is_of_driver=True), removed)
+
+    def _begin_work(self, work: _Work, writes: Sequence[Write]) -> str:
         grant_of = {start.ssp_kb: grant for grant in self.serving for start in grant.starts}
-        writes = [self._write(grant_of[ssp_kb], ssp_kb, end, is_idle) for ssp_kb, _, end in ranges]
+        moved = [self._write(grant_of[ssp_kb], ssp_kb, end, work.is_of_driver) for ssp_kb, _, end in work.ranges]
         try:
-            log.append_and_stop(writes)
+            work.log.append_and_stop([*moved, *writes])
         except (FencedError, ProducerError):
             return self._fail("is fenced at its begin")
-        self._work = _Work(log, ranges)
-        return f"begins {', '.join(f'{ssp_kb} {first}-{end}' for ssp_kb, first, end in ranges)}"
+        self._work = work
+        if work.is_of_driver:
+            return f"begins to record what it read past, {len(work.ranges)} positions, and to remove {len(writes)}"
+        return f"begins {', '.join(f'{ssp_kb} {first}-{end}' for ssp_kb, first, end in work.ranges)}"
 
     def _write(self, grant: Grant, ssp_kb: SspKeyBucket, offset_next: int, is_idle: bool) -> Write:
         record: CheckpointPut | ProgressPut
@@ -241,13 +289,24 @@ class SimulatedContainer:
         except (FencedError, ProducerError):
             return self._fail("is fenced at its commit")
         for ssp_kb, first, end in work.ranges:
-            self._ledger.commit(ssp_kb, first, end, f"{self.execution_id}")
-            self.positions[ssp_kb] = end
+            begins = {bucket: max(first, begin) for bucket, begin in self._begins[ssp_kb].items()}
+            self._ledger.commit(ssp_kb.ssp, begins, end, f"{self.execution_id}")
+            self.positions[ssp_kb] = max(end, self.positions[ssp_kb])
+        if work.is_of_driver:
+            self._idle, self._superseded = {}, ()
+        else:
+            # The checkpoint is further now than what was read past before it.
+            for ssp_kb, _, _ in work.ranges:
+                self._idle.pop(ssp_kb, None)
         if luck > 0.95:
             return self._fail("commits and does not hear of it")
         return "commits"
 
     def _fail(self, text: str) -> str:
         """Any failure of a batch ends the query; the start procedure is the way back."""
-        self.serving, self.positions, self._is_level = (), {}, False
+        self._let_go()
+        self._is_level = False
         return text
+
+    def _let_go(self) -> None:
+        self.serving, self.positions, self._begins, self._idle, self._superseded = (), {}, {}, {}, ()

@@ -6,16 +6,16 @@ still while the world goes on, its successor included. Both are why the ports be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from samzapy.config import JobConfig
 from samzapy.container.start import positions_of
 from samzapy.coordinator.candidate import Candidate
-from samzapy.coordinator.commands import Command, Heartbeat, SubmitJob
-from samzapy.coordinator.grants import Bounds, PositionsRead
+from samzapy.coordinator.commands import Command, Landmarks, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.coordinator.starts import ChangelogPlace, PositionsRead
 from samzapy.errors import (
     BrokerUnavailableError,
     DeadlineError,
@@ -29,7 +29,9 @@ from samzapy.model.container import coordinator_transactional_id
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.stream.log import LogRecord, Write
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+from samzapy.testing.memory_placement import MemoryPlacementWriter
 from samzapy.testing.simulation.checks import BrokenLawError, Probe, decoded
+from samzapy.testing.simulation.inputs import Inputs
 from samzapy.testing.virtual_clock import VirtualClock
 
 
@@ -43,7 +45,8 @@ class Surroundings(Protocol):
     clock: VirtualClock
     stream: MemoryTopic
     checkpoints: MemoryTopic
-    bounds: dict[SystemStreamPartition, Bounds]
+    placement: MemoryTopic
+    inputs: Inputs
     submission: SubmitJob
 
     def between(self, process: CoordinatorProcess, what: str) -> None:
@@ -84,7 +87,7 @@ class CoordinatorProcess:
         self.alive = True
         self.paused = False
         self.busy = False
-        self.queue: list[Heartbeat] = []
+        self.queue: list[Command] = []
         self.lease_ms = config.lease_ms
         self._world = world
         self._skew_ms = skew_ms
@@ -104,6 +107,7 @@ class CoordinatorProcess:
             fencing=_Fencing(self, world),
             positions=_Positions(self, world),
             processes=self,
+            placement=_Placement(self, world),
         )
         self._candidate = Candidate(self.service, self, lambda: world.submission)
 
@@ -111,6 +115,9 @@ class CoordinatorProcess:
 
     def monotonic_ms(self) -> int:
         return self._world.clock.monotonic_ms() + self._skew_ms
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
 
     def wall_ms(self) -> int:
         return self._world.clock.wall_ms()
@@ -209,6 +216,26 @@ class _Log:
         return self._log.end_offset()
 
 
+class _Placement:
+    """The right to write to the placement topic as this process has it."""
+
+    def __init__(self, process: CoordinatorProcess, world: Surroundings) -> None:
+        self._process = process
+        self._world = world
+        self._writer = MemoryPlacementWriter(world.placement)
+
+    def own(self) -> bool:
+        self._world.between(self._process, "before owning the answers")
+        return self._writer.own()
+
+    def write(self, writes: Sequence[Write]) -> int:
+        self._world.between(self._process, "before answers")
+        self._world.trouble_append(self._process, self._writer.log, len(writes))
+        offset_next = self._writer.write(writes)
+        self._world.between(self._process, "after answers")
+        return offset_next
+
+
 class _Fencing:
     def __init__(self, process: CoordinatorProcess, world: Surroundings) -> None:
         self._process = process
@@ -226,14 +253,28 @@ class _Positions:
         self._process = process
         self._world = world
 
-    def read(self, ssps: Sequence[SystemStreamPartition]) -> PositionsRead:
+    def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
         self._world.between(self._process, "before positions")
         topic = self._world.checkpoints
         found = positions_of(decoded(record, topic=topic.name) for record in MemoryLog(topic).read())
         read = PositionsRead(
             checkpoints=found.checkpoints,
             progress=found.progress,
-            bounds={ssp: self._world.bounds[ssp] for ssp in ssps},
+            bounds={ssp: self._world.inputs.bounds[ssp] for ssp in ssps},
         )
         self._world.between(self._process, "after positions")
         return read
+
+    def landmarks(
+        self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
+    ) -> Mapping[SystemStreamPartition, Landmarks]:
+        self._world.between(self._process, "before landmarks")
+        bounds = {ssp: self._world.inputs.bounds[ssp] for ssp in ssps}
+        self._world.between(self._process, "after landmarks")
+        return {ssp: Landmarks(found.offset_first, found.offset_end, timestamp_ms) for ssp, found in bounds.items()}
+
+    def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:
+        self._world.between(self._process, "before ends")
+        ends = {ssp: self._world.inputs.bounds[ssp].offset_end for ssp in ssps}
+        self._world.between(self._process, "after ends")
+        return ends

@@ -10,29 +10,34 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
-from samzapy.config import JobConfig
-from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, SubmitJob
-from samzapy.coordinator.grants import Bounds, owner_of
+from samzapy.config import JobConfig, differences
+from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position, SubmitJob, TopicsLooked
+from samzapy.coordinator.grants import owners
 from samzapy.coordinator.liveness import is_expected, may_register
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.submission import differing_keys
+from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import BrokerUnavailableError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
-from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.model.placement import Action
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
-from samzapy.testing.simulation.checks import BrokenLawError, Ledger, LogChecks, Probe
-from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, SimulatedContainer
+from samzapy.testing.memory_placement import read_inbox
+from samzapy.testing.simulation.checks import COMPARED, BrokenLawError, Ledger, LogChecks, Probe
+from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_MUCH, SimulatedContainer
 from samzapy.testing.simulation.coordinators import CoordinatorProcess, ProcessEnded
+from samzapy.testing.simulation.inputs import FACTORS, FINEST, Inputs
+from samzapy.testing.simulation.operator import Operator
 from samzapy.testing.virtual_clock import VirtualClock
 
 T = TypeVar("T")
@@ -40,20 +45,40 @@ T = TypeVar("T")
 EVENT_COUNT = 400
 """Events of one history before its quiet phase."""
 TRANSACTION_TIMEOUT_MS = 10_000
-QUIET_ROUNDS_MAX = 60
-QUIET_ROUND_MS = 2_000
+QUIET_ROUNDS_MAX = 40
+QUIET_ROUND_MS = 4_000
+"""A third of a lease: who waits for a time-out need not be driven many times for nothing."""
+QUIET_STEPS_MAX = 40
+"""What a container does in such a round."""
 CANDIDATES = ("ann", "bob", "cid")
 HOSTS = ("host-a", "host-b")
 CONTAINERS_MAX = 6
 NESTED_MAX = 12
 """Longest standstill of a coordinator between two effects, in events."""
 
+SETTLE_MS = 3_000
+"""A producer may write by the old partition count for so long after a topic has grown."""
+STEPS_MAX = 4
+"""What a container does before anything else happens."""
+FLOOD_MAX = 16
+PARTITIONS_MAX = 8
+TASKS_MAX = 16
+"""More than that are not asked for: they would cost much and show nothing new."""
+
 PROCESSORS = ("0", "1", "2")
-_TIMES = {"job_debounce_time_ms": "1500", "job_processor_grace_ms": "5000", "job_release_timeout_ms": "20000"}
+_TIMES = {
+    "job_debounce_time_ms": "1500",
+    "job_processor_grace_ms": "5000",
+    "job_release_timeout_ms": "20000",
+    "job_expansion_settle_ms": str(SETTLE_MS),
+    "job_placement_expiry_ms": "20000",
+    "job_placement_retention_ms": "30000",
+    "job_placement_uuids_max": "4",
+}
 CONFIGS: tuple[JobConfig, ...] = (
     a_config(**_TIMES),
     a_config(task_inputs="kafka.refunds,kafka.orders", **_TIMES),
-    a_config(job_container_lost_ms="20000", **_TIMES),
+    a_config(job_container_lost_ms="20000", job_elasticity_factor="2", **_TIMES),
 )
 
 
@@ -67,6 +92,8 @@ class _Message:
     state: ContainerPhase
     stream_offset: int
     held: frozenset[HeldGrant]
+    restart: int
+    figures: Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +101,32 @@ class History:
     """What one seed made.
 
     Attributes:
-        digest: of the trace and of every byte on both topics.
         faults: how many of each kind happened.
+        elastic_grants: those of a part of a partition. `floored_grants` are of parts that were not at one place.
         virtual_ms: how long it lasted for those inside.
+        topics: as they were left.
     """
 
     seed: int
     events: int
-    digest: str
     faults: Counter[str] = field(default_factory=Counter)
     commits: int = 0
     decisions: int = 0
     terms: int = 0
     grants: int = 0
+    elastic_grants: int = 0
+    floored_grants: int = 0
     virtual_ms: int = 0
     trace: tuple[str, ...] = ()
+    topics: tuple[MemoryTopic, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Of the trace and of every byte on all topics."""
+        digest = hashlib.sha256("\n".join(self.trace).encode())
+        for topic in self.topics:
+            digest.update(topic.dump())
+        return digest.hexdigest()
 
 
 class World:
@@ -117,14 +155,26 @@ class World:
         job = self.submission.config.job
         self.stream = MemoryTopic(coordinator_topic(job))
         self.checkpoints = MemoryTopic(checkpoint_topic(job))
-        self.bounds: dict[SystemStreamPartition, Bounds] = {}
-        self.ends: dict[SspKeyBucket, int] = {}
+        self.placement = MemoryTopic(placement_topic(job))
+        self.operator = Operator(self.placement, self.random)
+        self.inputs = Inputs(self.random)
         for stream in self.counts:
-            for partition in range(4):
-                self._set_end(SystemStreamPartition.parse(f"{stream}.{partition}"), 0)
-        self.ledger = Ledger()
+            self.inputs.create(_ssps(stream, range(PARTITIONS_MAX)))
+        # What must be done before a partition that was added is read: by its SSP, up to where in older ones.
+        self._before: dict[SystemStreamPartition, dict[SystemStreamPartition, int]] = {}
+        self._noticed_ms: dict[SystemStreamPartition, int] = {}
+        self.ledger = Ledger(self.inputs)
         self.probe = Probe()
-        self.checks = LogChecks(self.stream, self.ledger, self._who_works_on, self.clock.monotonic_ms)
+        self._equals: dict[tuple[str, str], tuple[object, object]] = {}
+        self.checks = LogChecks(
+            self.stream,
+            self.ledger,
+            self._who_works_on,
+            self.clock.monotonic_ms,
+            self._restarted_to,
+            self._unread_before,
+            self._has_read,
+        )
         self.containers: list[SimulatedContainer] = []
         self.network: list[_Message] = []
         self.candidates = [self._a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
@@ -150,14 +200,16 @@ class World:
         return History(
             seed=self.seed,
             events=self._events,
-            digest=self._digest(),
             faults=self.faults,
             commits=self.ledger.commits,
             decisions=self.probe.decisions,
             terms=self.checks.state.term.term if self.checks.state.term else 0,
             grants=self.checks.state.epoch,
+            elastic_grants=self.checks.elastic_grants,
+            floored_grants=self.checks.floored_grants,
             virtual_ms=self.clock.monotonic_ms() - self._began_ms,
             trace=tuple(self.trace),
+            topics=(self.stream, self.checkpoints, self.placement),
         )
 
     def _event(self) -> None:
@@ -255,9 +307,10 @@ class World:
 
     def _container_works(self) -> None:
         container = self._a_running_container()
-        if container is not None:
-            did = container.step(self.ends, self.clock.monotonic_ms(), self.random.random())
-            self.note(f"{container.execution_id} {did}")
+        for _ in range(1 + self.random.randrange(STEPS_MAX)):
+            if container is not None and container.alive:
+                did = container.step(self.clock.monotonic_ms(), self.random.random())
+                self.note(f"{container.execution_id} {did}")
 
     def _container_says(self) -> None:
         container = self._a_running_container()
@@ -275,6 +328,12 @@ class World:
                 state=container.state,
                 stream_offset=container.orders.offset_next,
                 held=container.held(),
+                restart=container.restart,
+                figures=Figures(
+                    positions={
+                        found: Position(at, self.inputs.end(found.ssp)) for found, at in container.positions.items()
+                    }
+                ),
             )
         )
 
@@ -313,8 +372,9 @@ class World:
             state=message.state,
             stream_offset=message.stream_offset,
             held=message.held,
+            restart=message.restart,
             reason="",
-            figures=_NO_FIGURES,
+            figures=message.figures,
             received_ms=process.monotonic_ms(),
         )
         if not process.answers():
@@ -348,18 +408,22 @@ class World:
     def _advance(self, ms: int) -> None:
         self.clock.advance(ms)
         now_ms = self.clock.monotonic_ms()
-        for topic in (self.stream, self.checkpoints):
+        for topic in (self.stream, self.checkpoints, self.placement):
             topic.now_ms = now_ms
             for transactional_id, since_ms in tuple(topic.open_since().items()):
                 if now_ms - since_ms >= TRANSACTION_TIMEOUT_MS:
                     topic.time_out(transactional_id)
                     self.note(f"the broker ends what {transactional_id} left open")
 
-    def _input_arrives(self) -> None:
+    def _input_arrives(self, count_max: int = 6) -> None:
         streams = list(self.counts)
         stream = streams[self.random.randrange(len(streams))]
         ssp = SystemStreamPartition.parse(f"{stream}.{self.random.randrange(self.counts[stream])}")
-        self._set_end(ssp, self.bounds[ssp].offset_end + 1 + self.random.randrange(6))
+        self.inputs.write(ssp, 1 + self.random.randrange(count_max))
+        for added, older in self._before.items():
+            if ssp in older and self.clock.monotonic_ms() < self._noticed_ms[added]:
+                # By a producer that has not noticed: a key of the added partition may be among it.
+                older[ssp] = self.inputs.end(ssp)
 
     def _container_starts(self) -> None:
         living = [found for found in self.containers if found.alive]
@@ -376,6 +440,7 @@ class World:
             stream=self.stream,
             checkpoints=self.checkpoints,
             ledger=self.ledger,
+            inputs=self.inputs,
             job=self.submission.config.job,
             execution_id=f"e{self._executions}",
             processor_id=processor_id,
@@ -467,14 +532,62 @@ class World:
 
     def _checkpoints_are_compacted(self) -> None:
         self.checkpoints.compact(tombstones_until=self.checkpoints.end_offset)
+        self.placement.compact(tombstones_until=self.placement.end_offset)
 
     def _input_grows(self) -> None:
-        """More partitions; noticed when the job is handed in the next time, by a new leader or by this one."""
+        """More partitions; noticed at the next look, or when the job is handed in the next time."""
         stream = "kafka.orders" if self.random.random() < 0.5 else "kafka.refunds"
-        self.counts[stream] = min(4, self.counts[stream] + 1)
+        before = self.counts[stream]
+        if 2 * before <= PARTITIONS_MAX and self._task_count() + before * self._factor() <= TASKS_MAX:
+            self.counts[stream] = 2 * before
         self.submission = self._a_submission(self.submission.config)
         self.note(f"{stream} has {self.counts[stream]} partitions")
-        self._hand_in()
+        ssps = _ssps(stream, range(self.counts[stream]))
+        if self._was_read(stream):
+            for added in ssps[before:]:
+                self._before[added] = {ssp: self.inputs.end(ssp) for ssp in ssps[:before]}
+                self._noticed_ms[added] = self.clock.monotonic_ms() + SETTLE_MS
+        if self.random.random() < 0.5:
+            self._hand_in()
+        elif self.random.random() < 0.5:
+            self._topics_are_looked_at()
+
+    def _was_read(self, stream: str) -> bool:
+        grants = self.checks.state.grants.values()
+        return any(str(start.ssp_kb.ssp.system_stream) == stream for grant in grants for start in grant.starts)
+
+    def _unread_before(self, ssp: SystemStreamPartition) -> str:
+        """What is not done of older partitions and must be before `ssp` is granted; it never grows once that is so."""
+        unread = [
+            f"{older} up to {end}"
+            for older, end in self._before.get(ssp, {}).items()
+            if self.ledger.has_undone(older, end)
+        ]
+        if not unread:
+            self._before.pop(ssp, None)
+        return ", ".join(unread)
+
+    def _topics_are_looked_at(self) -> None:
+        """By any that leads, or believes it; what was seen may be heard late, and by nobody if its term ends."""
+        process = self._pick([found for found in self.candidates if _is_drivable(found) and found.service.leads])
+        if process is not None:
+            process.queue.append(self._look_at_topics())
+
+    def _look_at_topics(self) -> TopicsLooked:
+        return TopicsLooked(
+            found={
+                stream.partition(".")[2]: TopicFound(
+                    name=stream.partition(".")[2],
+                    topic_id=f"id-of-{stream}",
+                    partition_count=count,
+                    replication_factor=1,
+                    settings={},
+                )
+                for stream, count in self.counts.items()
+            },
+            cluster=Cluster(bootstrap_servers="b:9092", broker_count=1),
+            looked_at_ms=self.clock.wall_ms(),
+        )
 
     def _operator_changes_the_configuration(self) -> None:
         self.submission = self._a_submission(CONFIGS[self.random.randrange(len(CONFIGS))])
@@ -487,6 +600,36 @@ class World:
         if leaders:
             leaders[0].submit(self.submission)
             self._check_leader(leaders[0])
+
+    def _operator_asks(self, action: Action | None = None) -> None:
+        run, generation = self.checks.state.run, self.checks.state.generation
+        asked = self.operator.ask(
+            "" if run is None else run.run_id,
+            PROCESSORS,
+            self.clock.wall_ms(),
+            factors=self._factors(),
+            generation=0 if generation is None else generation.generation,
+            action=action,
+        )
+        self.note(f"asked: {asked}")
+
+    def _operator_scales(self) -> None:
+        """Because so much comes that the parts of a partition are not at one place when the next change comes."""
+        for _ in range(sum(self.counts.values())):
+            self._input_arrives(FLOOD_MAX)
+        self._operator_asks(Action.SCALE)
+
+    def _inbox_is_read(self) -> None:
+        """By any that leads, or believes it; what is handed over may be lost with its term."""
+        process = self._pick([found for found in self.candidates if _is_drivable(found) and found.service.leads])
+        if process is not None:
+            self._read_inbox(process, 1 + self.random.randrange(8))
+
+    def _read_inbox(self, process: CoordinatorProcess, count_max: int | None = None) -> None:
+        position = process.service.status().state.inbox.offset_next
+        command = read_inbox(self.placement, position, self.clock.wall_ms(), count_max)
+        if command.offset_next > position:
+            process.queue.append(command)
 
     def _everybody_stops(self) -> None:
         for container in self.containers:
@@ -502,14 +645,35 @@ class World:
             for epoch in container.may_commit(grant)
         ]
 
+    def _restarted_to(self, processor_id: str) -> int:
+        """The newest order to restart that a query of the processor was really started after."""
+        return max((found.restart for found in self.containers if found.processor_id == processor_id), default=0)
+
+    def _has_read(self, execution_id: str, epoch: int) -> bool:
+        """Whether an execution knows that it was granted a task."""
+        found = next(found for found in self.containers if found.execution_id == execution_id)
+        return any(grant.epoch == epoch for grant in found.orders.grants.values())
+
     def _check_leader(self, process: CoordinatorProcess) -> None:
         """Who leads, as far as the log says, holds in memory what the log says."""
         if not process.alive or not process.service.leads:
             return
         found = process.service.status().state
         truth = self.checks.state
-        if found.term == truth.term and found != truth:
+        if found.term == truth.term and not self._are_equal(process, found, truth):
             raise BrokenLawError(f"L5, {process.name} holds another state than the log")
+
+    def _are_equal(self, process: CoordinatorProcess, found: CoordinatorState, truth: CoordinatorState) -> bool:
+        """`found == truth`; but two tables that were equal once are so still, as no table is ever changed."""
+        for name in COMPARED:
+            mine, theirs = getattr(found, name), getattr(truth, name)
+            known = self._equals.get((process.name, name), (None, None))
+            if mine is theirs or (known[0] is mine and known[1] is theirs):
+                continue
+            if mine != theirs:
+                return False
+            self._equals[process.name, name] = mine, theirs
+        return True
 
     def _check_answer(self, process: CoordinatorProcess) -> None:
         """An answer may be given for one lease after somebody else took over, and not later."""
@@ -519,6 +683,7 @@ class World:
             raise BrokenLawError(f"L4, {process.name} answers {late_ms} ms after term {newest.term} began")
 
     def _check_replay(self) -> None:
+        self.checks.whole_l1()
         records, offset_next = self.stream.read_stable(0)
         if offset_next and replay(records, topic=self.stream.name).state != self.checks.state:
             raise BrokenLawError("L1, the compacted stream folds to another state")
@@ -538,7 +703,7 @@ class World:
         if self.random.random() < 0.2:
             return
         self._quiet = True
-        for _ in range(4):
+        for _ in range(3):
             self._quiet_round()
         for _ in range(4):
             self._input_arrives()
@@ -568,7 +733,7 @@ class World:
         """With files that say what the job runs with: another configuration may have been refused."""
         recorded = self.checks.state.config
         for config in CONFIGS:
-            if recorded and not differing_keys(self.checks.state, config):
+            if recorded and not differences(config, self.checks.state.config):
                 self.submission = self._a_submission(config)
         while any(not process.alive for process in self.candidates):
             self._coordinator_comes_back()
@@ -577,15 +742,18 @@ class World:
         self._advance(QUIET_ROUND_MS)
         if any(not process.alive for process in self.candidates):
             self._everybody_comes_back()
+        for message in self.network:
+            self._deliver(message)
+        self.network.clear()
         for process in self.candidates:
+            if process.service.leads:
+                self._read_inbox(process)
+                process.queue.append(self._look_at_topics())
             process.round(self.probe)
             self._check_leader(process)
             if process.service.leads and self._must_submit:
                 process.submit(self.submission)
                 self._must_submit = False
-        for message in self.network:
-            self._deliver(message)
-        self.network.clear()
         self._replace_the_gone()
         for container in [found for found in self.containers if found.alive]:
             self._quiet_container(container)
@@ -594,8 +762,8 @@ class World:
         container.follow()
         self._send(container)
         now_ms = self.clock.monotonic_ms()
-        for _ in range(12):
-            did = container.step(self.ends, now_ms, STOPS_NOW if container.stopping else 0.6)
+        for _ in range(QUIET_STEPS_MAX):
+            did = container.step(now_ms, STOPS_NOW if container.stopping else WORKS_MUCH)
             self.note(f"{container.execution_id} {did}")
             if not container.alive or did in ("has nothing to do", "has no lease", "waits for positions"):
                 break
@@ -616,13 +784,19 @@ class World:
             return [leaders[0].service.status().trouble]
         if not state.plan:
             return ["there is no plan"]
+        if trouble := self.operator.unanswered(state, self.checks.ended):
+            return trouble
+        ssps = {str(ssp_kb.ssp) for task in state.plan for ssp_kb in task.positions}
+        if len(ssps) != sum(self.counts[stream] for stream in {ssp.rpartition(".")[0] for ssp in ssps}):
+            return [f"of {self.counts} partitions only {sorted(ssps)} are planned"]
         living = {found.processor_id for found in self.containers if found.alive}
         if state.generation is None or {*state.generation.processor_ids} != living:
             return [f"the plan is not for {sorted(living)}"]
         container_of = {found.execution_id: found for found in self.containers}
+        owned = owners(state)
         found = []
         for planned in state.plan:
-            grant = owner_of(state, planned.task_name)
+            grant = owned.get(planned.task_name)
             owner = None if grant is None else container_of[grant.execution_id]
             if grant is None or owner is None or not owner.alive:
                 found.append(f"{planned.task_name} has no owner")
@@ -630,7 +804,11 @@ class World:
                 grant not in owner.serving or state.containers[owner.execution_id].phase is not ContainerPhase.RUNNING
             ):
                 found.append(f"{planned.task_name} is not run by {owner.execution_id}")
-            elif any(self.ledger.done.get(kb, 0) != self.ends[kb] for kb in planned.positions):
+            elif any(
+                self.ledger.done(kb.ssp)[bucket] != self.inputs.end(kb.ssp)
+                for kb in planned.positions
+                for bucket in range(kb.bucket, FINEST, kb.factor)
+            ):
                 found.append(f"{planned.task_name} has input left")
         return found
 
@@ -663,9 +841,18 @@ class World:
         self._pid += 1
         return self._pid
 
-    def _set_end(self, ssp: SystemStreamPartition, end: int) -> None:
-        self.bounds[ssp] = Bounds(0, end)
-        self.ends[SspKeyBucket(ssp)] = end
+    def _factor(self) -> int:
+        return 1 if self.checks.state.factor is None else self.checks.state.factor.factor
+
+    def _factors(self) -> list[int]:
+        """What may be asked for; the factor in force is seldom worth it."""
+        partition_count, now = sum(self.counts.values()), self._factor()
+        affordable = [factor for factor in FACTORS if factor * partition_count <= TASKS_MAX] or [1]
+        others = [factor for factor in affordable if factor != now]
+        return others if others and self.random.random() < 0.9 else affordable
+
+    def _task_count(self) -> int:
+        return sum(self.counts.values()) * self._factor()
 
     def _a_running_container(self) -> SimulatedContainer | None:
         return self._pick([found for found in self.containers if found.alive and not found.paused])
@@ -673,18 +860,15 @@ class World:
     def _pick(self, found: list[T]) -> T | None:
         return found[self.random.randrange(len(found))] if found else None
 
-    def _digest(self) -> str:
-        digest = hashlib.sha256("\n".join(self.trace).encode())
-        for topic in (self.stream, self.checkpoints):
-            digest.update(topic.dump())
-        return digest.hexdigest()
+
+def _ssps(stream: str, partitions: Iterable[int]) -> list[SystemStreamPartition]:
+    return [SystemStreamPartition.parse(f"{stream}.{partition}") for partition in partitions]
 
 
 def _is_drivable(process: CoordinatorProcess) -> bool:
     return process.alive and not process.paused and not process.busy
 
 
-_NO_FIGURES = Figures()
 _STANDSTILL = {
     "before take-over": 0.08,
     "after take-over": 0.08,
@@ -724,8 +908,12 @@ _WEIGHTED: tuple[tuple[Callable[[World], None], float], ...] = (
     (World._stream_is_compacted, 0.8),
     (World._checkpoints_are_compacted, 0.5),
     (World._input_grows, 0.5),
+    (World._topics_are_looked_at, 1.5),
     (World._operator_changes_the_configuration, 0.2),
     (World._everybody_stops, 0.15),
+    (World._operator_asks, 1.5),
+    (World._operator_scales, 2),
+    (World._inbox_is_read, 4),
 )
 
 

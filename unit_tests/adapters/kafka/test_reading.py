@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from samzapy.adapters.kafka import reading
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -58,6 +58,22 @@ class Restarted(Cluster):
         return super().list_topics(topic)
 
 
+class Hasty(Cluster):
+    """One whose client answers at first that all is well, and with no offset."""
+
+    def __init__(self) -> None:
+        super().__init__(asks_without_leader=0)
+        self._has_answered = False
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        if self._has_answered:
+            return super().list_offsets(wanted)
+        self._has_answered = True
+        answered: Future[Any] = Future()
+        answered.set_result(SimpleNamespace(offset=OFFSET_INVALID))
+        return dict.fromkeys(wanted, answered)
+
+
 def asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, topic: str, deadline_s: float) -> int:
     monkeypatch.setattr(reading, "_APPEARS_WITHIN_S", 0.1)
     admin = SimpleNamespace(client=cluster, connection=KafkaConnection(bootstrap_servers="b:1"))
@@ -80,6 +96,11 @@ def test_a_partition_that_never_gets_a_leader_is_a_cluster_that_is_not_there(mon
 
 def test_a_client_that_is_refused_looks_who_leads_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 42 == asked(Restarted(), monkeypatch, "orders", 30.0)
+
+
+def test_an_answer_without_an_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read up to there, a topic would be empty."""
+    assert 42 == asked(Hasty(), monkeypatch, "orders", 30.0)
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("others", (0,)), ("orders", (1,))])

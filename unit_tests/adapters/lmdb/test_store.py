@@ -4,25 +4,31 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from samzapy.adapters.lmdb import store as lmdb_store
 from samzapy.adapters.lmdb.store import (
     LmdbEnvironment,
     LmdbStateDirectory,
     current_environment,
     task_directory,
+    tasks_with_state,
 )
 from samzapy.config import StoreConfig
 from samzapy.container.ports import LocalPosition
-from samzapy.errors import DeadlineError, EnvironmentMissingError, SamzapyError
+from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError, SamzapyError
+from samzapy.plan.elasticity import key_bucket
+from samzapy.stream.changelog import changelog_key
 
 LONG = b"k" * 600
+LONG_KEYS = st.integers(0, 9).map(lambda number: bytes(127 + 100 * number) + b"k")
 
 
 def a_store(name: str = "sums", size_max_bytes: int = 1 << 24) -> StoreConfig:
@@ -236,6 +242,91 @@ def test_an_environment_too_full_to_remove_from_is_named_too(tmp_path: Path) -> 
             delete_one_entry_of_each_page(environment)
 
 
+# --- entries for others ---
+
+
+def filled(path: Path, entries: Iterable[tuple[str, bytes, bytes]], *stores: StoreConfig) -> LmdbEnvironment:
+    environment = LmdbEnvironment(path, stores or STORES)
+    transaction = environment.begin()
+    for store, key, value in entries:
+        transaction.write(store, {key: value})
+    transaction.commit()
+    return environment
+
+
+def what_is_in(
+    environment: LmdbEnvironment, entries: Iterable[tuple[str, bytes, bytes]]
+) -> list[tuple[str, bytes, bytes]]:
+    """Those of `entries` that are in the environment; and there is nothing else."""
+    transaction = environment.begin()
+    found = [(store, key, value) for store, key, value in entries if transaction.get(store, key) == value]
+    transaction.abort()
+    with environment._environment.begin() as read:
+        counts = [read.stat(db=environment._stores[store.name])["entries"] for store in STORES]
+    assert sum(counts) == len(found)
+    return found
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["sums", "seen"]), st.binary(max_size=3), st.sampled_from([b"", b"n", LONG])),
+        st.binary(max_size=3),
+        max_size=40,
+    ),
+    st.dictionaries(st.tuples(st.just("sums"), LONG_KEYS, st.just(b"")), st.binary(max_size=3), max_size=5),
+)
+def test_entries_go_to_the_heir_of_their_key_bucket_whatever_their_length_and_how_many_they_come_from(
+    short: dict[tuple[str, bytes, bytes], bytes], long: dict[tuple[str, bytes, bytes], bytes]
+) -> None:
+    """First split into 4, of which the heir of one is missing; then those of two are put together again."""
+    entries = [(store, changelog_key(key, name), value) for (store, key, name), value in {**short, **long}.items()]
+    bucket_of = {(store, changelog_key(key, name)): key_bucket(key, 0, 4) for store, key, name in {**short, **long}}
+    with TemporaryDirectory() as directory:
+        source = filled(Path(directory) / "source", entries)
+        heirs = [LmdbEnvironment(Path(directory) / str(number), STORES) for number in range(3)]
+        source.hand_over(["seen", "sums"], heirs, [2, 0, -1, 1])
+
+        for bucket, number in ((0, 2), (1, 0), (3, 1)):
+            own = [entry for entry in entries if bucket_of[entry[0], entry[1]] == bucket]
+            assert sorted(own) == sorted(what_is_in(heirs[number], entries))
+        merged = LmdbEnvironment(Path(directory) / "merged", STORES)
+        for heir in heirs[:2]:
+            heir.hand_over(["seen", "sums"], [merged], [-1, 0])
+        odd = [entry for entry in entries if bucket_of[entry[0], entry[1]] % 2]
+        assert sorted(odd) == sorted(what_is_in(merged, entries))
+        assert sorted(entries) == sorted(what_is_in(source, entries))
+        for environment in (source, merged, *heirs):
+            environment.close()
+
+
+def test_entries_are_handed_over_many_at_a_time_and_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lmdb_store, "_COPY_BYTES", 100)
+    entries = [("sums", changelog_key(b"%03d" % number, b""), b"x" * 10) for number in range(100)]
+    source, heir = filled(tmp_path / "source", entries), LmdbEnvironment(tmp_path / "heir", STORES)
+
+    source.hand_over(["sums"], [heir], [0])
+
+    assert entries == what_is_in(heir, entries)
+    source.close()
+    heir.close()
+
+
+def test_an_heir_that_is_too_small_is_named_with_the_setting_that_makes_it_larger(tmp_path: Path) -> None:
+    entries = [("sums", changelog_key(b"%06d" % number, b""), b"x" * 1000) for number in range(3000)]
+    source = filled(tmp_path / "source", entries)
+    heir = LmdbEnvironment(tmp_path / "heir", [a_store(size_max_bytes=1 << 20)])
+
+    with pytest.raises(LocalStateError, match=FULL):
+        source.hand_over(["sums"], [heir], [0])
+
+    heir.begin().abort()
+    source.close()
+    heir.close()
+
+
 # --- processes ---
 
 
@@ -328,6 +419,82 @@ def test_a_fresh_environment_takes_the_next_number_and_removes_the_older_ones(tm
     # By number and not by text: 10 and 11 come after 9.
     assert {"11", "11.lock"} == {path.name for path in tmp_path.iterdir()}
     assert tmp_path / "11" == current_environment(tmp_path)
+
+
+def test_looking_for_an_environment_makes_none_and_takes_none_that_is_damaged_or_locked(tmp_path: Path) -> None:
+    directory = LmdbStateDirectory(tmp_path / "task", STORES, lock_wait_s=0.05)
+    assert directory.existing() is None
+    assert not (tmp_path / "task").exists()
+    directory.fresh().close()
+    found = directory.existing()
+    assert found is not None and "1" == found.path.name
+    found.close()
+    with another_process("transaction = environment.begin()", tmp_path / "task" / "1"):
+        assert directory.existing() is None
+
+    (tmp_path / "task" / "1" / "data.mdb").write_bytes(b"not what it was" * 1000)
+
+    assert directory.existing() is None
+    assert tmp_path / "task" / "1" == current_environment(tmp_path / "task")
+
+
+def test_what_another_container_removes_meanwhile_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half-removed" / "1").mkdir(parents=True)
+    assert current_environment(tmp_path / "half-removed") is None
+    directory = LmdbStateDirectory(tmp_path / "task", STORES)
+    for leftover in (tmp_path / "task" / "1", tmp_path / "another" / "1"):
+        monkeypatch.setattr("samzapy.adapters.lmdb.store.current_environment", lambda _, path=leftover: path)
+        (tmp_path / "task" / "1").mkdir(parents=True, exist_ok=True)
+
+        assert directory.existing() is None
+        assert not (leftover / "data.mdb").exists()
+        with pytest.raises(LocalStateError, match="wanted .*/1, found that it was removed"):
+            LmdbEnvironment(leftover, STORES, makes_it=False)
+
+
+def test_a_directory_that_another_container_is_removing_is_made_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, removals = os.mkdir, iter([FileNotFoundError, FileExistsError, FileNotFoundError])
+
+    def mkdir(*arguments: object) -> None:
+        error = next(removals, None)
+        if error is not None:
+            raise error
+        make(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+
+    LmdbStateDirectory(tmp_path / "task", STORES).open().close()
+
+    assert next(removals, None) is None
+    assert (tmp_path / "task" / "1" / "data.mdb").exists()
+
+
+def test_a_directory_that_is_removed_is_gone_whoever_has_it_open(tmp_path: Path) -> None:
+    directory = LmdbStateDirectory(tmp_path / "task", STORES)
+    open_still = directory.fresh()
+
+    directory.remove()
+    directory.remove()
+
+    assert not (tmp_path / "task").exists()
+    open_still.begin().abort()
+    open_still.close()
+
+
+def test_the_tasks_of_a_host_are_those_that_have_a_directory_there(tmp_path: Path) -> None:
+    names = ["Partition_0", "Partition_0-1-2", "SystemStreamPartition_kafka.page.views.3-1-4"]
+    long = "SystemStreamPartition_kafka." + "x" * 249 + ".3"
+    for name in (*names, long):
+        LmdbStateDirectory(task_directory(tmp_path, "flights-1", name), STORES).fresh().close()
+    (tmp_path / "flights-1" / ".processors").mkdir()
+    (tmp_path / "flights-1" / "Partition_0-1-1").mkdir()
+
+    assert names == tasks_with_state(tmp_path, "flights-1")
+    assert [] == tasks_with_state(tmp_path, "another-1")
 
 
 def test_a_damaged_environment_is_left_behind(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from samzapy.adapters.maven.locks import KAFKA_BROKER, SPARK_KAFKA, parse_lock, read_lock
+from samzapy.adapters.maven.locks import KAFKA_BROKER, KAFKA_TOOLS, SPARK_KAFKA, parse_lock, read_lock
 from samzapy.errors import ConfigError
 
 SHA256 = "0123456789abcdef" * 4
@@ -35,7 +35,7 @@ def test_a_line_that_pins_no_bytes_is_refused_with_its_number(line: str) -> None
 
 
 def test_an_unknown_list_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="'spark'; there are: kafka-broker, spark-kafka"):
+    with pytest.raises(ConfigError, match="'spark'; there are: kafka-broker, kafka-tools, spark-kafka"):
         read_lock("spark")
 
 
@@ -50,7 +50,7 @@ def test_the_connector_and_its_token_provider_are_locked() -> None:
     } == names
 
 
-@pytest.mark.parametrize("lock", [SPARK_KAFKA, KAFKA_BROKER])
+@pytest.mark.parametrize("lock", [SPARK_KAFKA, KAFKA_BROKER, KAFKA_TOOLS])
 def test_no_jar_is_locked_twice(lock: str) -> None:
     names = [(jar.group, jar.artifact, jar.classifier) for jar in read_lock(lock)]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.adapters.spark.java_properties import jaas, java_properties
+from samzapy.config import Secret, Text, revealed
 from samzapy.errors import ConfigError
 
 PLAIN = {
@@ -18,6 +20,10 @@ PLAIN = {
     "sasl.password": "hunter2",
 }
 FILES = {"/c.pem": "CERTIFICATE", "/k.pem": "KEY"}
+
+
+def plain(properties: Mapping[str, Text]) -> dict[str, str]:
+    return {name: revealed(text) for name, text in properties.items()}
 
 
 def of_stream_tokenizer(text: str) -> str:
@@ -80,7 +86,7 @@ def of_stream_tokenizer(text: str) -> str:
     ],
 )
 def test_each_property_becomes_javas(properties: dict[str, str], java: dict[str, str]) -> None:
-    assert java == java_properties(properties, FILES.__getitem__)
+    assert java == plain(java_properties(properties, FILES.__getitem__))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,18 @@ def test_user_and_password_become_a_jaas_entry(mechanism: str, module: str, name
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": f'{module} required username="ada" password="a\\"b\\\\c";',
-    } == java_properties(properties)
+    } == plain(java_properties(properties))
+
+
+def test_what_is_made_of_a_secret_is_one() -> None:
+    found = java_properties(
+        PLAIN | {"ssl.certificate.pem": "C", "ssl.key.pem": "hunter2", "ssl.key.password": "hunter2"}
+    )
+
+    assert {"sasl.jaas.config", "ssl.key.password", "ssl.keystore.key"} <= {
+        name for name, text in found.items() if isinstance(text, Secret)
+    }
+    assert "hunter2" not in str(found)
 
 
 @given(st.text(st.characters(codec="utf-8")))

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +13,7 @@ from pyspark.sql import Row
 
 from samzapy.adapters.spark.rows import REPORT_DDL, report_of, reports_batch, rows_of, runs
 from samzapy.container.work import Report, ReportKind, Rows
+from samzapy.model.figures import KeySketch, TaskFigures
 
 HEADERS = pa.string()
 
@@ -87,8 +91,29 @@ def test_reports_come_through_spark_as_they_were(kind: ReportKind) -> None:
     report = Report(
         kind=kind, route=2, offset_next=2**40, records_in=1, records_out=2, dead_letters=3, commits=4, error="ä\n"
     )
+    measured = replace(report, measured=TaskFigures(busy_ns=2**50, keys=KeySketch(2, {"ä": 1})))
 
-    batch = reports_batch([report, report])
+    batch = reports_batch([report, replace(measured, error=""), measured])
 
-    assert [report, report] == [report_of(Row(**fields)) for fields in batch.to_pylist()]
+    batch.validate(full=True)
+    assert ["ä\n", "", "ä\n"] == batch.column("error").to_pylist()
+    assert [report, measured] == [report_of(Row(**fields)) for fields in batch.to_pylist()][::2]
     assert [field.split()[0] for field in REPORT_DDL.split(", ")] == batch.schema.names
+
+
+def test_rows_and_reports_leave_pandas_alone() -> None:
+    """Importing it takes longer than all else that a worker imports, and no message needs it."""
+    pytest.importorskip("pandas")
+    code = (
+        "import sys, pyarrow as pa\n"
+        "from samzapy.adapters.spark.rows import reports_batch, rows_of, runs\n"
+        "from samzapy.container.work import Report, ReportKind\n"
+        "values = dict(route=1, offset_next=2, records_in=1, records_out=1, dead_letters=0, commits=1)\n"
+        "batch = reports_batch([Report(kind=ReportKind(1), error='[]', **values)])\n"
+        "columns = ['route', 'offset', 'key', 'value', 'timestamp_ms', 'headers']\n"
+        "given = pa.RecordBatch.from_arrays([batch.column('route')] * 5 + [batch.column('error')], columns)\n"
+        "[rows_of(route, run) for route, run in runs([given])]\n"
+        "sys.exit('pandas' in sys.modules)\n"
+    )
+
+    assert 0 == subprocess.run([sys.executable, "-c", code]).returncode

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -95,7 +96,8 @@ def test_the_heartbeat_of_a_container_with_10_000_tasks_is_taken_whatever_its_to
         "held": [{"task": f"SystemStreamPartition_kafka.{topic}.{n}-0-1", "epoch": last} for n in range(last + 1)],
         "figures": {
             "positions": {
-                f"kafka.{topic}.{n}:0/1": {"offsetNext": offset, "offsetEnd": offset} for n in range(last + 1)
+                f"kafka.{topic}.{n}:0/1": {"offsetNext": offset, "offsetEnd": offset, "recordsIn": offset}
+                for n in range(last + 1)
             }
         },
     }
@@ -104,6 +106,28 @@ def test_the_heartbeat_of_a_container_with_10_000_tasks_is_taken_whatever_its_to
 
     # Nobody leads; what it says was read.
     assert (503, {"leader": None}) == (status, answer)
+
+
+def test_metrics_are_told_by_the_leader_and_the_others_say_that_they_do_not_lead(job):
+    def scraped():
+        with urlopen(f"{job.url}/metrics", timeout=10) as response:
+            assert response.headers["Content-Type"].startswith("text/plain; version=")
+            return response.read().decode().splitlines()
+
+    assert [] == scraped()
+    job.service = job.world.coordinator()
+    assert 'samzapy_coordinator_leads{job="flights-1"} 0.0' in scraped()
+
+    job.lead()
+    with job.looping():
+        CLIENT.heartbeat(job.url, IDLE, 5000)
+    CLIENT.heartbeat(job.url, IDLE | {"figures": {"recordsIn": 11}}, 5000)
+    job.service.run_once(0)
+
+    assert {
+        'samzapy_coordinator_leads{job="flights-1"} 1.0',
+        'samzapy_container_records_in_total{job="flights-1",processor="0"} 11.0',
+    } <= set(scraped())
 
 
 def test_a_heartbeat_that_is_refused_is_told_of_with_the_reason(job, caplog):

@@ -3,8 +3,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from samzapy.config import (
     CLIENT_PROPERTIES_REFUSED,
@@ -14,11 +12,7 @@ from samzapy.config import (
     BroadcastInput,
     JobConfig,
     StoreConfig,
-    merge,
     parse_config,
-    parse_recorded,
-    read_properties,
-    recorded_properties,
 )
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 from samzapy.testing.builders import a_config
@@ -237,15 +231,6 @@ def test_a_setting_of_an_input_that_cannot_be_is_refused_by_name(key: str, value
     assert str(refused.value).startswith(key)
 
 
-def test_what_was_recorded_is_read_as_it_was_handed_in() -> None:
-    config = config_with({"task.inputs": "kafka.orders", "systems.kafka.client.sasl.password": "secret"})
-
-    recorded = parse_recorded(recorded_properties(config.properties))
-
-    assert (config.inputs, config.lost_ms) == (recorded.inputs, recorded.lost_ms)
-    assert "***" == recorded.client_properties("kafka")["sasl.password"]
-
-
 def test_an_output_may_have_serdes_of_its_own() -> None:
     config = config_with({"task.inputs": "orders", "systems.kafka.streams.counts.samza.msg.serde": "json"})
 
@@ -396,33 +381,6 @@ def test_an_accepted_loss_that_is_no_range_of_a_bucket_is_refused(item: str) -> 
         config_with({"task.lost.range.accept": item})
 
 
-def test_what_is_recorded_is_in_key_order_and_holds_no_secret() -> None:
-    recorded = recorded_properties(
-        {
-            "systems.kafka.client.sasl.password": "hunter2",
-            "systems.kafka.client.sasl.jaas.config": "password=hunter2",
-            "systems.kafka.client.ssl.key.location": "/key",
-            "job.name": "flights",
-        }
-    )
-
-    assert [
-        ("job.name", "flights"),
-        ("systems.kafka.client.sasl.jaas.config", "***"),
-        ("systems.kafka.client.sasl.password", "***"),
-        ("systems.kafka.client.ssl.key.location", "***"),
-    ] == list(recorded.items())
-
-
-# --- the properties file ---
-
-
-def test_a_properties_file_may_use_equals_colons_or_spaces_and_comments() -> None:
-    text = "# comment\n! comment\n\na=1\n b : 2 \nc 3\nd = e = f\nempty=\nbare\n"
-
-    assert {"a": "1", "b": "2", "c": "3", "d": "e = f", "empty": "", "bare": ""} == read_properties(text, "f")
-
-
 def test_an_election_session_has_room_for_two_lost_heartbeats() -> None:
     with pytest.raises(ConfigError, match="at most a third of job.coordinator.election.session.ms"):
         a_config(job_coordinator_election_session_ms="6000", job_coordinator_election_heartbeat_ms="2001")
@@ -436,81 +394,6 @@ def test_by_default_an_election_fits_into_a_lease() -> None:
     assert config.lease_ms >= 2 * config.election_session_ms
 
 
-def test_a_backslash_at_the_end_continues_the_line() -> None:
-    text = "task.inputs=kafka.a,\\\n    kafka.b,\\\n  # kafka.c\njob.name=x\\\\\n"
-
-    found = read_properties(text, "f")
-
-    # In a continued line # is text, as in Java; two backslashes are no continuation.
-    assert {"task.inputs": "kafka.a,kafka.b,# kafka.c", "job.name": "x\\\\"} == found
-
-
-def test_a_continuation_at_the_end_of_the_file_is_the_end_of_the_line() -> None:
-    assert {"a": "1"} == read_properties("a=1\\", "f")
-
-
-def test_a_key_that_stands_twice_names_the_file_and_the_line() -> None:
-    with pytest.raises(ConfigError, match=re.escape("job.properties:4: a stands twice; keep one of the two lines")):
-        read_properties("a=1\nb=\\\n2\na=1\n", "job.properties")
-
-
-def test_a_line_without_a_key_names_the_file_and_the_line_it_begins_at() -> None:
-    with pytest.raises(ConfigError, match=re.escape("job.properties:2: wanted key=value, found '=3'")):
-        read_properties("a=1\n=\\\n3\n", "job.properties")
-
-
-keys = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)
-values = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S"), exclude_characters="\\"), max_size=20)
-
-
-@given(st.dictionaries(keys, values, max_size=8))
-def test_whatever_is_written_as_key_equals_value_is_read_back(properties: dict[str, str]) -> None:
-    text = "".join(f"{key} = {value}\n" for key, value in properties.items())
-
-    assert properties == read_properties(text, "f")
-
-
-# --- where values come from ---
-
-
-def test_set_wins_over_the_environment_and_that_over_the_file() -> None:
-    merged = merge(
-        file={"job.name": "file", "job.id": "file", "processor.id": "file", "task.inputs": "kafka.a"},
-        environment={"SAMZAPY_SET_JOB_NAME": "env", "SAMZAPY_SET_JOB_ID": "env", "HOME": "/root"},
-        overrides=["job.name=set=1", " task.inputs = kafka.b "],
-    )
-
-    assert {
-        "job.name": "set=1",
-        "job.id": "env",
-        "processor.id": "file",
-        "task.inputs": "kafka.b",
-    } == merged
-
-
-def test_the_last_of_two_overrides_of_one_key_wins() -> None:
-    assert {"job.id": "2"} == merge(file={}, environment={}, overrides=["job.id=1", "job.id=2"])
-
-
-def test_an_environment_variable_that_names_no_key_names_the_nearest() -> None:
-    with pytest.raises(
-        UnknownConfigKeyError, match="SAMZAPY_SET_JOB_NAM names no config key; did you mean SAMZAPY_SET_JOB_NAME"
-    ):
-        merge(file={}, environment={"SAMZAPY_SET_JOB_NAM": "x"}, overrides=[])
-
-
-@pytest.mark.parametrize("override", ["job.name", "=x", " =x"])
-def test_an_override_that_is_no_key_and_value_is_refused(override: str) -> None:
-    with pytest.raises(ConfigError, match="wanted --set key=value"):
-        merge(file={}, environment={}, overrides=[override])
-
-
-def test_no_two_keys_share_an_environment_variable() -> None:
-    names = [key.name.replace(".", "_").upper() for key in KEYS if "<" not in key.name]
-
-    assert sorted(set(names)) == sorted(names)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [("task.batch.offsets.max", "0"), ("job.container.heartbeat.ms", "0"), ("job.coordinator.port", "65536")],
@@ -518,3 +401,13 @@ def test_no_two_keys_share_an_environment_variable() -> None:
 def test_a_number_out_of_its_bounds_is_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: wanted a number from .* to .*, found {value}"):
         config_with({key: value})
+
+
+def test_a_store_of_scope_broadcast_needs_a_broadcast_input() -> None:
+    settings = {"local.store.dir": "/data", "stores.rules.scope": "broadcast"}
+
+    with pytest.raises(ConfigError, match=r"stores\.rules\.scope=broadcast: wanted task\.broadcast\.inputs"):
+        config_with(settings)
+
+    (store,) = config_with({**settings, "task.broadcast.inputs": "kafka.rules"}).stores
+    assert "broadcast" == store.scope

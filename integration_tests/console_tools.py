@@ -1,0 +1,58 @@
+"""Kafka's own console producer and consumer, as an operator has them."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from samzapy.adapters.maven.fetch import jar_paths, pyspark_jar
+from samzapy.adapters.maven.java import find_java
+from samzapy.adapters.maven.locks import KAFKA_BROKER, KAFKA_TOOLS
+
+SEPARATOR = "|"
+_LOGGING_JARS = ("slf4j-api", "log4j-slf4j2-impl", "log4j-core", "log4j-api")
+_WAITS_S = 60.0
+
+
+def produce(bootstrap_servers: str, topic: str, lines: Iterable[str]) -> None:
+    """Write records, one for each line, key and value with a `|` between."""
+    options = ["--bootstrap-server", bootstrap_servers, "--topic", topic]
+    keyed = ["--property", "parse.key=true", "--property", f"key.separator={SEPARATOR}"]
+    text = "".join(f"{line}\n" for line in lines)
+    command = _command("org.apache.kafka.tools.ConsoleProducer", [*options, *keyed])
+    ran = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_WAITS_S)
+    assert 0 == ran.returncode, ran.stdout + ran.stderr
+
+
+def consume(bootstrap_servers: str, topic: str, until: Callable[[Mapping[str, str]], bool]) -> dict[str, str]:
+    """What the console consumer prints of a topic until that is enough: the last value of each key."""
+    options = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
+    keyed = ["--property", "print.key=true", "--property", f"key.separator={SEPARATOR}"]
+    command = _command("org.apache.kafka.tools.consumer.ConsoleConsumer", [*options, *keyed])
+    found: dict[str, str] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as consumer:
+        end = threading.Timer(_WAITS_S, consumer.kill)
+        end.start()
+        try:
+            assert consumer.stdout is not None
+            for line in consumer.stdout:
+                key, separator, value = line.rstrip("\n").partition(SEPARATOR)
+                if separator:
+                    found[key] = value
+                if until(found):
+                    return found
+        finally:
+            end.cancel()
+            consumer.kill()
+    raise AssertionError(f"not enough within {_WAITS_S} s: {found}")
+
+
+def _command(program: str, arguments: list[str]) -> list[str]:
+    return [str(find_java()), "-Xmx128m", "-XX:+UseSerialGC", "-cp", _class_path(), program, *arguments]
+
+
+@cache
+def _class_path() -> str:
+    return ":".join(map(str, (*map(pyspark_jar, _LOGGING_JARS), *jar_paths(KAFKA_BROKER), *jar_paths(KAFKA_TOOLS))))

@@ -1,0 +1,34 @@
+"""A short run of `scripts/chaos --scale`: eight changes of the factor with kills in between, under a ledger."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration_tests.factor_walk import FactorWalk
+from integration_tests.seeds import told_seed
+from samzapy.testing.ledger import told
+
+CHANGES = 8
+RECORDS_PER_S = 300
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(1200)
+def test_a_walk_over_factors_with_kills_loses_and_doubles_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = told_seed("walk over factors", "SAMZAPY_WALK_SEED", capsys)
+    with FactorWalk(tmp_path, seed=seed) as run:
+        run.feed(RECORDS_PER_S)
+        run.start_all()
+
+        run.walk(CHANGES, expansions=1)
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"walk over factors: {run.told()}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
+        assert len(run.changes.factors) == CHANGES

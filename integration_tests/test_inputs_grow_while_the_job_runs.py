@@ -1,0 +1,94 @@
+"""A topic gets more partitions under a running job, on a real broker: noticed, waited for, granted. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+
+from integration_tests.small_job import SmallJob
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.coordinator.topic_watch import topics_of, unread_topics
+from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.waiting import wait_until
+
+HELD_BACK = 3
+
+
+@pytest.fixture
+def job(broker: DevBroker | ContainerBroker) -> Iterator[SmallJob]:
+    connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+    with SmallJob(connection, job_expansion_settle_ms="1500") as job:
+        yield job
+
+
+class Container:
+    """What some other host says: it reads what it is granted, as far as it is told to."""
+
+    def __init__(self, job: SmallJob) -> None:
+        self.job = job
+        self.positions: dict[int, int] = {}
+
+    def says(self) -> None:
+        state = self.job.service.status().state
+        grants = [grant for grant in state.grants_sorted if grant.execution_id == "e1" and not grant.released]
+        planned = {task.task_name: set(task.positions) for task in state.plan}
+        held = [grant for grant in grants if {start.ssp_kb for start in grant.starts} == planned.get(grant.task_name)]
+        positions = {
+            str(start.ssp_kb): {"offsetNext": at, "offsetEnd": at}
+            for grant in held
+            for start in grant.starts
+            for at in [self.positions.get(start.ssp_kb.ssp.partition, 0)]
+        }
+        self.job.heartbeat(
+            "e1",
+            [{"task": grant.task_name, "epoch": grant.epoch} for grant in held],
+            streamOffset=state.offset_next,
+            figures={"positions": positions},
+        )
+
+    def partitions(self) -> Sequence[int]:
+        self.says()
+        grants = self.job.service.status().state.grants_sorted
+        return sorted({start.ssp_kb.ssp.partition for grant in grants for start in grant.starts})
+
+
+def test_new_partitions_wait_for_what_stands_in_the_old_ones_also_in_open_transactions(job: SmallJob) -> None:
+    container, service = Container(job), job.service
+    wait_until(lambda: container.partitions() == [0, 1], 10.0, "the job to run")
+    producer = Producer({"bootstrap.servers": job.connection.bootstrap_servers, "transactional.id": job.job})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for n in range(HELD_BACK):
+        producer.produce(job.input, f"{n}".encode(), partition=0)
+    producer.flush(10)
+    watch = TopicWatch(
+        job.admin,
+        names=lambda: topics_of(service.status().state),
+        names_found=lambda topics: unread_topics(service.status().state, topics),
+        put=job.commands.put,
+        interval_ms=60_000,
+        monitor_ms=1_000,
+    )
+    watch.start()
+
+    job.client.create_partitions([NewPartitions(job.input, 4)])[job.input].result(timeout=30)
+    wait_until(lambda: container.says() or _ends(job), 20.0, "the ends of the old partitions")
+
+    # What is not committed lies below the end. Its marker does not, and the reader stands behind the marker.
+    assert _ends(job) == (HELD_BACK, 0)
+    assert container.partitions() == [0, 1]
+    producer.commit_transaction(10)
+    container.positions[0] = HELD_BACK - 1
+    assert container.partitions() == [0, 1]
+    container.positions[0] = HELD_BACK + 1
+    wait_until(lambda: container.partitions() == [0, 1, 2, 3], 20.0, "the new partitions to be granted")
+    watch.close()
+
+
+def _ends(job: SmallJob) -> tuple[int, ...]:
+    (found,) = job.service.status().state.inputs.values()
+    return found.expansions[0].ends if found.expansions else ()

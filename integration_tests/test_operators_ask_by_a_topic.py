@@ -1,0 +1,220 @@
+"""Requests on the placement topic of a job that runs: with Kafka's own tools, from Python, and from the command line.
+
+The coordinators are processes that are killed; the container is one that only says what a container would say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+
+from integration_tests.console_tools import SEPARATOR, consume, produce
+from integration_tests.operated_job import OperatedJob
+from samzapy.cli.container import container as container_command
+from samzapy.errors import RejectedError
+from samzapy.placement import (
+    Action,
+    ContainerPlacementMetadataStore,
+    ContainerPlacementRequestMessage,
+    Encoding,
+    StatusCode,
+)
+from samzapy.stream.codec import decode
+from samzapy.stream.records import MemoryPhase, RequestMemoryPut, RequestPut
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.waiting import wait_until
+
+PAGE = Path(__file__).parent.parent / "docs" / "placement-messages.md"
+RUN_OF_THE_PAGE = "1767225600000-8f3a1b2c"
+
+
+def samzapy(job: OperatedJob, *arguments: str) -> Result:
+    address = ["--job", job.job, "--bootstrap-servers", job.bootstrap_servers]
+    return CliRunner().invoke(container_command, [*arguments, *address])
+
+
+@pytest.fixture
+def job(broker: DevBroker) -> Iterator[OperatedJob]:
+    with OperatedJob(broker.bootstrap_servers) as found:
+        yield found
+
+
+def answered(store: ContainerPlacementMetadataStore, request: uuid.UUID, status: StatusCode) -> str:
+    """The text of the answer, once it has that status."""
+
+    def text() -> str | None:
+        found = store.read_container_placement_response_message(request)
+        return found.response_message if found is not None and found.status_code is status else None
+
+    return wait_until(text, 30, f"the answer {status}")
+
+
+def lines_of_the_page(run_id: str) -> list[str]:
+    """The requests that docs/placement-messages.md shows, for this run and with the time of now."""
+    found = re.findall(r"^.*RequestMessage\"?\]?\|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    now = f'"timestamp":{time.time_ns() // 1_000_000}'
+    return [re.sub(r'"timestamp":\d+', now, line.replace(RUN_OF_THE_PAGE, run_id)) for line in found]
+
+
+def test_requests_of_the_console_producer_are_answered_where_the_console_consumer_reads(job: OperatedJob) -> None:
+    lines = lines_of_the_page(job.run_id)
+    assert 3 == len(lines)
+
+    produce(job.bootstrap_servers, job.placement, lines)
+
+    with job.store() as store:
+        wait_until(lambda: job.ordered == 1, 30, "the restart to be ordered")
+        restart = uuid.UUID(lines[1].partition("/")[2].partition(".")[0])
+        answered(store, restart, StatusCode.SUCCEEDED)
+    keys = [line.partition(SEPARATOR)[0].replace("RequestMessage", "ResponseMessage") for line in lines]
+
+    def are_terminal(standing: Mapping[str, str]) -> bool:
+        return all(re.search("SUCCEEDED|BAD_REQUEST", standing.get(key, "")) for key in keys)
+
+    standing = consume(job.bootstrap_servers, job.placement, are_terminal)
+    answers = {key: json.loads(standing[key]) for key in keys}
+    assert ["SUCCEEDED", "SUCCEEDED", "BAD_REQUEST"] == [found["statusCode"] for found in answers.values()]
+    status, _, move = answers.values()
+    assert json.loads(status["responseMessage"])["processorId"] == "0"
+    assert "not in this release" in move["responseMessage"]
+    assert all(found["timestamp"] > 1_700_000_000_000 for found in answers.values())
+
+
+def test_a_leader_that_is_killed_between_request_and_answer_is_succeeded_by_one_that_answers(
+    job: OperatedJob,
+) -> None:
+    job.restarts = False
+    rogue = Producer({"bootstrap.servers": job.bootstrap_servers})
+    for key, value in ((b"\xff\xfe", b"\x00" * 1000), (b"[" * 100, b"{" * 100_000), (b"job", b"junk")):
+        rogue.produce(job.placement, value, key, partition=0)
+    assert 0 == rogue.flush(30)
+    with job.store(Encoding.AVRO) as store:
+        request = store.write_container_placement_request_message(job.run_id, "0", action=Action.RESTART_QUERY)
+        answered(store, request, StatusCode.IN_PROGRESS)
+        wait_until(lambda: job.ordered == 1, 30, "the order")
+        _, told = job.leader.ask()
+        assert [0, 1, 2] == sorted(
+            int(re.findall(r"at offset (\d+)", finding["found"])[0])
+            for finding in told["findings"]  # type: ignore[attr-defined]
+        )
+
+        job.fail_over()
+        # The same request again, and once more with other content: neither is a second one.
+        message = store.read_container_placement_request_message(request)
+        assert message is not None
+        store.write_request(message)
+        job.restarts = True
+
+        text = answered(store, request, StatusCode.SUCCEEDED)
+        assert "runs again, in e1" in text
+        store.write_request(message)
+        last = store.write_container_placement_request_message(job.run_id, "0", action=Action.CONTAINER_STATUS)
+        answered(store, last, StatusCode.SUCCEEDED)
+        assert text == answered(store, request, StatusCode.SUCCEEDED)
+        assert 1 == job.ordered
+
+
+def test_a_uuid_whose_messages_were_removed_is_known_to_the_next_leader(broker: DevBroker) -> None:
+    with OperatedJob(broker.bootstrap_servers, job_placement_retention_ms="1000") as job, job.store() as store:
+        request = store.write_container_placement_request_message(job.run_id, "0", action=Action.RESTART_QUERY)
+        message = store.read_container_placement_request_message(request)
+        assert message is not None
+        first = wait_until(lambda: collected_at(job, request), 30, "the messages to be removed")
+        assert store.read_container_placement_request_message(request) is None
+        assert store.read_container_placement_response_message(request) is None
+
+        job.fail_over()
+        store.write_request(message)
+        store.write_request(replace(message, processor_id="9", timestamp_ms=message.timestamp_ms + 1))
+
+        def is_removed_again() -> bool:
+            return (
+                collected_at(job, request) > first and store.read_container_placement_request_message(request) is None
+            )
+
+        wait_until(is_removed_again, 30, "the same uuid to be removed again")
+        assert 1 == job.ordered
+        assert store.read_container_placement_response_message(request) is None
+    puts = [decode(record, topic=job.topic) for record in job.history if record.key == f"request/{request}".encode()]
+    ends = {put.status_code for put in puts if isinstance(put, RequestPut) and put.status_code.is_terminal}
+    assert {StatusCode.SUCCEEDED} == ends
+
+
+def collected_at(job: OperatedJob, request: uuid.UUID) -> int:
+    """The offset behind the tombstones of a request on the placement topic; 0 while its messages stand there."""
+    key = f"request-memory/{request}".encode()
+    newest = next((record for record in reversed(job.history) if record.key == key), None)
+    put = None if newest is None else decode(newest, topic=job.topic)
+    return put.offset if isinstance(put, RequestMemoryPut) and put.phase is MemoryPhase.COLLECTED else 0
+
+
+def examples_of_the_page(language: str, job: OperatedJob) -> list[str]:
+    """The first examples in that language, about this job on this broker."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+    for shown, real in (
+        ("localhost:9092", job.bootstrap_servers),
+        ("flight-delays-1", job.job),
+        (RUN_OF_THE_PAGE, job.run_id),
+    ):
+        assert shown in found or shown == RUN_OF_THE_PAGE
+        found = found.replace(shown, real)
+    return found.splitlines()
+
+
+def test_the_examples_of_the_page_do_what_it_says(job: OperatedJob) -> None:
+    names: dict[str, object] = {}
+    exec("\n".join(examples_of_the_page("python", job)), names)  # our own page
+    asked = names["uuid"]
+    assert isinstance(asked, uuid.UUID)
+    with job.store() as store:
+        answered(store, asked, StatusCode.SUCCEEDED)
+
+    commands = [line.split() for line in examples_of_the_page("bash", job)]
+    told = [CliRunner().invoke(container_command, words[2:]) for words in commands]
+
+    assert [["samzapy", "container"]] * 3 == [words[:2] for words in commands]
+    assert [0, 0, 0] == [result.exit_code for result in told], [result.output for result in told]
+
+
+def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:
+    status = samzapy(job, "status", "--processor-id", "0")
+    restart = samzapy(job, "restart", "--processor-id", "0", "--request-expiry", "30")
+    unknown = samzapy(job, "status", "--processor-id", "9")
+    job.restarts = False
+    late = samzapy(job, "restart", "--processor-id", "0", "--request-expiry", "0.5")
+    left = samzapy(job, "restart", "--processor-id", "0", "--no-wait")
+
+    assert 0 == status.exit_code, status.output
+    assert {"processorId": "0", "isRunning": True} == {
+        name: json.loads(status.stdout)[name] for name in ("processorId", "isRunning")
+    }
+    assert "SUCCEEDED: the query of processor 0 runs again" in restart.stdout
+    assert isinstance(unknown.exception, RejectedError)
+    assert "wanted one of 0, found 9" in str(unknown.exception)
+    assert "expired: 500 ms" in str(late.exception)
+    with job.store() as store:
+        open_request = uuid.UUID(left.stdout.strip())
+        answered(store, open_request, StatusCode.IN_PROGRESS)
+
+        cleared = samzapy(job, "gc")
+
+        assert "8 messages removed" in cleared.stdout
+        assert [open_request] == [found.uuid for found in store.read_all_container_placement_request_messages()]
+        store.delete_all_container_placement_messages(open_request)
+        assert store.read_container_placement_request_message(open_request) is None
+        store.write_request(
+            ContainerPlacementRequestMessage(
+                uuid=uuid.uuid4(), deployment_id="0-0", processor_id="0", destination_host="h", timestamp_ms=5
+            )
+        )
+        store.delete_all_container_placement_messages()
+        assert [] == store.read_all_container_placement_request_messages()

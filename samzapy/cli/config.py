@@ -1,0 +1,206 @@
+"""`samzapy config`: what counts for a key and why, and whether a configuration can be. Read-only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from samzapy.cli.job_address import JobAddress, address_of, coordinator_records
+from samzapy.cli.job_groupers import load_groupers
+from samzapy.cli.run_job import read_config, read_settings
+from samzapy.cli.terminal import printable
+from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
+from samzapy.model.topics import coordinator_topic
+from samzapy.stream.audit import UnreadableEntry, history, time_text
+from samzapy.stream.keys import Namespace
+
+_PREFIX = "config/"
+
+
+@click.group()
+def config() -> None:
+    """What counts for a key, where it comes from, and whether a configuration can be."""
+
+
+_config_option = click.option("--config", "config_file", type=click.Path(path_type=Path), help="The properties file.")
+_set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="As it would be given to `samzapy run`."
+)
+
+
+@config.command("explain")
+@click.argument("key", required=False)
+@_config_option
+@_set_option
+@click.option("--job", "job", metavar="NAME-ID", help="Also read what this job was started with.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT", help="The cluster that is asked for it.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def explain_keys(
+    key: str | None,
+    config_file: Path | None,
+    overrides: Sequence[str],
+    job: str | None,
+    bootstrap_servers: str | None,
+    output: str,
+) -> None:
+    """Show the value of KEY, where it comes from, what it means, and what would override it.
+
+    KEY may be a pattern, `job.container.*`; without KEY all keys that are set are listed. The environment of this
+    shell counts as it would at a start. No cluster is asked, unless --job or --bootstrap-servers says so: then what
+    stands on the job's coordinator stream is shown beside it. A secret is shown as ***.
+
+    \b
+    Examples:
+      samzapy config explain job.container.lease.ms
+      samzapy config explain --config flights.properties
+      samzapy config explain 'job.*' --job flights-1 --bootstrap-servers localhost:9092
+    """
+    if config_file is not None:
+        settings = read_settings(config_file, overrides, os.environ)
+    else:
+        settings = merge(file=(), environment=os.environ, overrides=overrides)
+    recorded, commanded = None, None
+    if job is not None or bootstrap_servers is not None:
+        recorded, commanded = _recorded(address_of(config_file, overrides, job, bootstrap_servers))
+    keys = keys_to_explain(key, settings, {**(commanded or {}), **(recorded or {})})
+    found = [explain(name, settings, recorded, commanded) for name in keys]
+    if output == "json":
+        click.echo(json.dumps([_json(item) for item in found], indent=2))
+    elif keys == (key,):
+        _print_one(found[0], recorded is not None)
+    else:
+        _print_all(found, recorded is not None)
+
+
+@config.command()
+@click.option("--config", "config_file", type=click.Path(path_type=Path), required=True, help="The properties file.")
+@_set_option
+def check(config_file: Path, overrides: Sequence[str]) -> None:
+    """Refuse a configuration as a start would, as far as that can be known without a cluster.
+
+    \b
+    Example:
+      samzapy config check --config flights.properties
+    """
+    found = read_config(config_file, config_file, overrides, os.environ)
+    load_groupers(found, config_file.parent)
+    click.echo(f"{config_file}: job {found.job}, {len(found.properties)} keys are set, nothing is wrong with them")
+
+
+def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, Setting]]:
+    """What the job's coordinator stream holds of its configuration, and of what operators asked instead; with where and
+    since when."""
+    topic = coordinator_topic(address.job)
+    found: dict[str, Setting] = {}
+    commanded: dict[str, Setting] = {}
+    unreadable = 0
+    for entry in history(coordinator_records(address), topic=topic):
+        if isinstance(entry, UnreadableEntry):
+            unreadable += 1
+            continue
+        if entry.key == Namespace.FACTOR:
+            commanded.pop(FACTOR_KEY, None)
+            if entry.after is not None and entry.after["uuid"]:
+                commanded[FACTOR_KEY] = Setting(
+                    key=FACTOR_KEY,
+                    value=str(entry.after["factor"]),
+                    source=Source.STREAM,
+                    place=f"request {entry.after['uuid']}, offset {entry.offset}, {time_text(entry.timestamp_ms)}",
+                )
+            continue
+        if not entry.key.startswith(_PREFIX):
+            continue
+        name = entry.key.removeprefix(_PREFIX)
+        if entry.after is None:
+            found.pop(name, None)
+        else:
+            place = f"offset {entry.offset}, {time_text(entry.timestamp_ms)}"
+            found[name] = Setting(key=name, value=str(entry.after["value"]), source=Source.STREAM, place=place)
+    if unreadable:
+        click.echo(
+            f"samzapy: {unreadable} record(s) of {topic} cannot be read; see `samzapy stream replay`", err=True
+        )
+    return found, commanded
+
+
+def _print_one(found: Explanation, asked: bool) -> None:
+    lines = [
+        ("value", _value(found)),
+        ("from", _origin(found)),
+        ("refused", found.problem),
+        ("type", f"secret, {found.values}" if found.secret else found.values),
+        ("default", "required" if found.required else _text(found.default)),
+        ("meaning", found.meaning + (" May differ between the processes of a job." if found.of_process else "")),
+        *(("given", f"{one.value} in {one.place}") for one in found.given[:-1]),
+        *(("narrower", f"{one.key}={one.value} ({one.place})") for one in found.narrower),
+        *(("stronger", way) for way in found.stronger),
+    ]
+    if asked:
+        lines.append(("recorded", _recorded_text(found)))
+    Console(width=1000, highlight=False).print(Text(found.key))
+    for name, text in lines:
+        if text:
+            Console(width=1000, highlight=False).print(Text(f"  {name:<10}{printable(text)}"))
+
+
+def _print_all(found: Sequence[Explanation], asked: bool) -> None:
+    refused = any(item.problem for item in found)
+    table = Table(box=None, pad_edge=False)
+    for column in ("key", "value", "from", *(("recorded",) if asked else ()), *(("refused",) if refused else ())):
+        table.add_column(column.upper(), no_wrap=True)
+    for item in found:
+        recorded = (_recorded_text(item),) if asked else ()
+        cells = (item.key, _value(item), _origin(item), *recorded, item.problem)
+        table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
+    # Wide enough that nothing is ever cut: a terminal folds lines, a pipe wants them whole.
+    Console(width=1000, highlight=False).print(table)
+
+
+def _value(found: Explanation) -> str:
+    return _text(found.value)
+
+
+def _text(value: object) -> str:
+    return "(not set)" if value is None or value == "" else str(value)
+
+
+def _origin(found: Explanation) -> str:
+    return found.place if found.origin is not Source.STREAM else f"{found.origin}, {found.place}"
+
+
+def _recorded_text(found: Explanation) -> str:
+    """What the job was started with; of what belongs to one process nothing is recorded."""
+    if found.of_process:
+        return "never, it belongs to one process"
+    return "(not set)" if found.recorded is None else f"{found.recorded.value} ({found.recorded.place})"
+
+
+def _json(found: Explanation) -> Mapping[str, object]:
+    return {
+        "key": found.key,
+        "value": None if found.value is None else str(found.value),
+        "origin": found.origin.value,
+        "place": found.place,
+        "given": [_setting_json(one) for one in found.given],
+        "values": found.values,
+        "default": found.default,
+        "required": found.required,
+        "secret": found.secret,
+        "ofProcess": found.of_process,
+        "meaning": found.meaning,
+        "stronger": list(found.stronger),
+        "narrower": [_setting_json(one) for one in found.narrower],
+        "recorded": None if found.recorded is None else _setting_json(found.recorded),
+        "problem": found.problem,
+    }
+
+
+def _setting_json(found: Setting) -> Mapping[str, str]:
+    return {"key": found.key, "value": str(found.value), "origin": found.source.value, "place": found.place}

@@ -1,0 +1,74 @@
+"""How a job is: from its leader if one answers, else from its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from samzapy.adapters.kafka.positions import KafkaPositions
+from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.cli.job_address import JobAddress
+from samzapy.cli.requests import recorded_state
+from samzapy.coordinator.starts import PositionsRead
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.status import is_stopped, status_of_log
+from samzapy.errors import DataError, DeadlineError, RejectedError, TemporaryError
+from samzapy.model.topics import coordinator_topic
+
+LEADER_WAIT_MS = 2000
+
+
+def read_status(address: JobAddress) -> Mapping[str, object]:
+    """The shape of `coordinator.status`, and `degraded`: a list of what is not as it should be.
+
+    Raises:
+        RejectedError: there is no such job.
+    """
+    state = recorded_state(address)
+    if state.job is None:
+        topic = coordinator_topic(address.job)
+        raise RejectedError(f"wanted the job {address.job}, found an empty {topic}: it never ran")
+    told = None
+    if state.term is not None:
+        told = HttpCoordinatorClient().status(state.term.url, address.job, LEADER_WAIT_MS)
+    if told is None:
+        trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
+        return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
+    trouble = [str(told["trouble"])] if told.get("trouble") else []
+    return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_told_ownerless(told)]}
+
+
+def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
+    """None where they cannot be read now: the rest of the status is worth showing all the same."""
+    ssps = sorted({ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions})
+    try:
+        return KafkaPositions(address.connection, address.job).read(ssps)
+    except (DataError, DeadlineError, TemporaryError) as error:
+        click.echo(f"samzapy: positions are not known: {error}", err=True)
+        return None
+
+
+def _no_leader(state: CoordinatorState) -> str:
+    if state.term is None:
+        return "no coordinator ever led this job"
+    return f"no leader answers; the last one was {state.term.url} on {state.term.host} (term {state.term.term})"
+
+
+def _ownerless(state: CoordinatorState) -> list[str]:
+    return _told_ownerless(status_of_log("", state, None))
+
+
+def _told_ownerless(status: Mapping[str, object]) -> list[str]:
+    tasks = status.get("tasks")
+    rows = [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []
+    without = [str(row.get("task")) for row in rows if row.get("owner") is None]
+    if not rows:
+        return ["nothing is planned: no processor has joined yet"]
+    return [f"{len(without)} of {len(rows)} tasks have no owner: {', '.join(without[:10])}"] if without else []
+
+
+def _told_findings(status: Mapping[str, object]) -> list[str]:
+    findings = status.get("findings")
+    rows = [row for row in findings if isinstance(row, dict)] if isinstance(findings, list) else []
+    return [f"{row.get('code')}: {row.get('found')}. {row.get('remedy')}" for row in rows]

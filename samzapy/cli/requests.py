@@ -1,0 +1,140 @@
+"""What commands that ask a running job have in common: options, its placement topic, its run, and the answer."""
+
+from __future__ import annotations
+
+import time
+import uuid as uuids
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+import click
+
+from samzapy.cli.job_address import JobAddress, coordinator_records
+from samzapy.cli.terminal import printable
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import DeadlineError, RejectedError, SamzapyError
+from samzapy.model.placement import ContainerPlacementResponseMessage, StatusCode
+from samzapy.model.topics import coordinator_topic
+from samzapy.placement import ContainerPlacementMetadataStore
+
+_WAIT_S = 60.0
+_ASK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a request is made, as the options say. `deployment_id`: the run that it is for; None: the one that is on."""
+
+    deployment_id: str | None
+    expiry: timedelta | None
+    wait: bool
+    timeout_s: float
+
+    def answer(
+        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID
+    ) -> ContainerPlacementResponseMessage | None:
+        """Show the uuid of a request that was written, and wait for its terminal answer; None where nobody waits.
+
+        Raises: as `_answer`.
+        """
+        click.echo(str(uuid), err=self.wait)
+        return _answer(store, uuid, self.timeout_s) if self.wait else None
+
+
+def with_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a request, and hand it the `asking` they stand for."""
+
+    @wraps(command)
+    def asked(
+        *args: Any,
+        deployment_id: str | None,
+        request_expiry: float | None,
+        wait: bool,
+        timeout: float,
+        **options: Any,
+    ) -> None:
+        expiry = None if request_expiry is None else timedelta(seconds=request_expiry)
+        found = Asking(deployment_id=deployment_id, expiry=expiry, wait=wait, timeout_s=timeout)
+        command(*args, asking=found, **options)
+
+    found: Callable[..., None] = asked
+    for option in (
+        click.option(
+            "--timeout", default=_WAIT_S, show_default=True, metavar="SECONDS", help="Longest time to wait."
+        ),
+        click.option(
+            "--wait/--no-wait", default=True, show_default=True, help="Wait for the answer, or only show the uuid."
+        ),
+        click.option(
+            "--request-expiry",
+            type=click.FloatRange(min=0.001),
+            metavar="SECONDS",
+            help="The request fails when it is not done by then; default: the job's.",
+        ),
+        click.option(
+            "--deployment-id", metavar="RUN", help="The run of the job that it is for; default: the one that is on."
+        ),
+    ):
+        found = option(found)
+    return found
+
+
+def placement_store(address: JobAddress) -> ContainerPlacementMetadataStore:
+    """The job's placement topic, not yet connected."""
+    connection = address.connection
+    return ContainerPlacementMetadataStore(
+        connection.bootstrap_servers, job=address.job, properties=connection.properties
+    )
+
+
+def recorded_state(address: JobAddress) -> CoordinatorState:
+    """What the coordinator stream says.
+
+    Raises:
+        RejectedError: there is no such job.
+    """
+    return replay(coordinator_records(address), topic=coordinator_topic(address.job)).state
+
+
+def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
+    """The run that is on.
+
+    Raises:
+        RejectedError: the job never ran.
+    """
+    if state.run is None:
+        raise RejectedError(f"wanted a run of the job {address.job}, found that it never ran")
+    return state.run.run_id
+
+
+def _answer(
+    store: ContainerPlacementMetadataStore, uuid: uuids.UUID, timeout_s: float
+) -> ContainerPlacementResponseMessage:
+    """The terminal answer to a request that was served.
+
+    Raises:
+        DeadlineError: none came in time.
+        RejectedError, SamzapyError: it was refused; it failed.
+    """
+    give_up_at_s = time.monotonic() + timeout_s
+    found: ContainerPlacementResponseMessage | None = None
+    while time.monotonic() < give_up_at_s:
+        found = store.read_container_placement_response_message(uuid)
+        if found is not None and found.status_code.is_terminal:
+            break
+        time.sleep(_ASK_EVERY_S)
+    if found is None or not found.status_code.is_terminal:
+        raise DeadlineError(
+            f"wanted an answer to request {uuid} within {timeout_s:.0f} s, found "
+            f"{'none' if found is None else f'{found.status_code} ({found.response_message})'}; see with "
+            "`samzapy job status` whether the job has a leader. The request stands, and may still be served"
+        )
+    if found.status_code is StatusCode.BAD_REQUEST:
+        raise RejectedError(f"request {uuid} was refused: {printable(found.response_message)}")
+    if found.status_code is StatusCode.FAILED:
+        raise SamzapyError(f"request {uuid} failed: {printable(found.response_message)}")
+    return found

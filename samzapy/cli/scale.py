@@ -1,0 +1,135 @@
+"""`samzapy job scale`: another number of key buckets per input partition, while the job runs (SEP-32)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.cli.job_address import READ_WAIT_S, JobAddress, of_a_job
+from samzapy.cli.job_groupers import load_groupers
+from samzapy.cli.plan import change_with_sizes, print_change
+from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, with_request
+from samzapy.cli.terminal import printable
+from samzapy.config import FACTORS, parse_recorded
+from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.pauses import Pauses
+from samzapy.coordinator.planning import plan_of
+from samzapy.coordinator.state import CoordinatorState, evolve, job_model, locality_of, uncommitted
+from samzapy.errors import ConfigError, RejectedError
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.topics import checkpoint_topic
+from samzapy.plan.plan_change import PlanChange, plan_change_json
+from samzapy.stream.codec import decode
+from samzapy.stream.records import FactorPut
+
+_PAUSES_WITHIN_S = 10.0
+_LOOK_EVERY_S = 0.5
+
+
+@click.command()
+@of_a_job
+@click.option("--factor", type=click.Choice(FACTORS), required=True, help="Key buckets per input partition.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only show what would split, merge and move.")
+@click.option(
+    "--job-file",
+    type=click.Path(path_type=Path, exists=True),
+    help="Where a grouper of the job's own is loaded from, for --plan.",
+)
+@click.option(
+    "--expected-generation",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Refuse if another plan than N is in force by then; --plan shows from which one it was made.",
+)
+@with_request
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def scale(
+    address: JobAddress,
+    factor: str,
+    only_plan: bool,
+    job_file: Path | None,
+    expected_generation: int | None,
+    asking: Asking,
+    output: str,
+) -> None:
+    """Change the number of key buckets per input partition of a running job; 1 turns elasticity off.
+
+    With --wait it ends when every task is at work again, and tells how long key buckets stood still, as the broker's
+    clock saw it. Ends with 3 when the request is refused, with 1 when it fails, with 5 when no answer comes in time.
+    A change that began goes on, also when its request expires.
+
+    \b
+    Examples:
+      samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --factor 4 --plan
+      samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --factor 4
+    """
+    state = recorded_state(address)
+    if only_plan:
+        change = _planned(address, state, int(factor), job_file)
+        if output == "json":
+            click.echo(json.dumps(plan_change_json(address.job, change), indent=2))
+        else:
+            print_change(address.job, change)
+        return
+    topic = checkpoint_topic(address.job)
+    with placement_store(address) as store, PartitionReader(address.connection, topic) as reader:
+        uuid = store.write_scale_request(
+            asking.deployment_id or run_id_of(address, state),
+            int(factor),
+            expected_generation=expected_generation,
+            request_expiry=asking.expiry,
+        )
+        found = asking.answer(store, uuid)
+        if found is None:
+            return
+        pauses = _pauses(address, reader)
+    if output == "json":
+        click.echo(json.dumps(_answer_json(found.response_message, pauses), indent=2))
+    else:
+        click.echo(f"{found.status_code}: {printable(found.response_message)}")
+        click.echo(_pauses_text(pauses))
+
+
+def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:
+    """What the coordinator would plan; nothing is written."""
+    if state.generation is None:
+        raise RejectedError(f"wanted a plan of the job {address.job}, found none: no processor has joined yet")
+    config = parse_recorded(state.config)
+    own = config.ssp_grouper_factory or config.task_name_grouper_factory
+    if own is not None and job_file is None:
+        raise ConfigError(f"--job-file: wanted the job file, because {own} beside it groups the tasks; found nothing")
+    wanted = evolve(state, uncommitted([FactorPut(factor=factor)]))
+    groupers = load_groupers(config, (job_file or Path()).resolve().parent)
+    plan = plan_of(wanted, state.generation.processor_ids, groupers)
+    return change_with_sizes(job_model(state), plan, locality_of(state), config, address.connection)
+
+
+def _pauses(address: JobAddress, reader: PartitionReader) -> Mapping[SspKeyBucket, int]:
+    """Of every bucket that is granted now and was committed for, before the change and after it."""
+    pauses = Pauses(tuple(newest_grants(recorded_state(address)).values()))
+    give_up_at_s = time.monotonic() + _PAUSES_WITHIN_S
+    offset_next = 0
+    while True:
+        for record in reader.read_stable(READ_WAIT_S, offset_from=offset_next):
+            pauses.add(record.timestamp_ms, decode(record, topic=reader.topic))
+            offset_next = record.offset + 1
+        if pauses.are_over or time.monotonic() >= give_up_at_s:
+            return pauses.found_ms
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _answer_json(text: str, pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, object]:
+    return {"response": text, "pausesMs": {str(ssp_kb): pauses[ssp_kb] for ssp_kb in sorted(pauses)}}
+
+
+def _pauses_text(pauses: Mapping[SspKeyBucket, int]) -> str:
+    if not pauses:
+        return "no key bucket was at work on both sides of the change, so no pause can be told"
+    ordered: Sequence[int] = sorted(pauses.values())
+    median = ordered[len(ordered) // 2]
+    return f"{len(ordered)} key buckets stood still: median {median} ms, longest {ordered[-1]} ms"

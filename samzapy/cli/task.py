@@ -1,0 +1,66 @@
+"""`samzapy task explain`: why a task is where it is, read off the coordinator stream. Read-only."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from samzapy.cli.columns import Columns
+from samzapy.cli.stream import REPLAY_COLUMNS, replay_cells
+from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
+from samzapy.cli.terminal import printable
+from samzapy.coordinator.explanation import Explanation, explanation_json
+from samzapy.coordinator.explanation import explain as explained
+from samzapy.model.job import TaskName
+from samzapy.stream.audit import time_text
+from samzapy.stream.position import Position, Reading
+
+
+@click.group()
+def task() -> None:
+    """Why a task is where it is."""
+
+
+@task.command()
+@of_a_stream
+@click.argument("name")
+@click.option("--at", "position", type=PositionParam(), help="As of that record, or that moment [default: now].")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def explain(source: StreamSource, name: str, position: Position | None, output: str) -> None:
+    """Show which plan put a task on its processor and why, who runs it, and the records that made it so.
+
+    \b
+    Example:
+      samzapy task explain --config flights.properties SystemStreamPartition_kafka.flights.0
+    """
+    check_reached(position, source, "--at")
+    reading = Reading(source.records())
+    records = reading.until(position)
+    found = explained(records, TaskName(name), topic=source.topic, whole_from=source.extent.whole_from)
+    if output == "json":
+        click.echo(json.dumps(explanation_json(found), indent=2))
+    else:
+        source.say_horizon(reading)
+        _print(found)
+
+
+def _print(found: Explanation) -> None:
+    if found.planned is not None:
+        reads = ", ".join(str(ssp_kb) for ssp_kb in found.planned.positions)
+        click.echo(printable(f"task {found.task_name}  processor {found.planned.processor_id}  reads {reads}"))
+    click.echo(printable(f"run by {found.runs}"))
+    click.echo()
+    Columns(("generation", "offset", "time", "from", "to", "why"), right=("generation", "offset")).write(
+        (
+            str(item.generation),
+            str(item.offset),
+            time_text(item.timestamp_ms),
+            item.processor_before or "-",
+            item.processor_id,
+            item.why,
+        )
+        for item in found.assignments
+    )
+    click.echo()
+    Columns(REPLAY_COLUMNS, right=("offset", "term")).write(replay_cells(entry) for entry in found.evidence)

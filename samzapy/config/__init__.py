@@ -1,0 +1,93 @@
+"""The job's configuration: Samza's dotted keys, read once into a typed value; unknown keys are refused.
+
+Looking for a key? `keys` lists them all, with type, default and meaning. Besides:
+
+| file | what is there |
+|---|---|
+| `keys` | the registry: every key, and what may not be set |
+| `sources` | where settings come from: file, environment, `--set`; the later one wins |
+| `lookup` | a key's entry in the registry; whether a value may stand under it |
+| `values` | values that are more than a text or a number: lists, stores, broadcast inputs |
+| `parsing`, `checks` | properties become a `JobConfig`; what must hold between them |
+| `job_config` | `JobConfig`, the typed value that everybody else is given |
+| `recording` | what of it is recorded, and in what another one differs from that |
+| `secrets` | which keys are secrets, and the type of their values, which is never shown |
+| `explanation` | what counts for a key, where it comes from and what would be stronger |
+
+Keys that begin with `spark.` belong to spark-submit and are refused here by name.
+"""
+
+from samzapy.config.explanation import Explanation, explain, keys_to_explain
+from samzapy.config.job_config import BATCH_BYTES, FRAME_BYTES, MESSAGE_BYTES_MAX, JobConfig, is_pattern, pattern_of
+from samzapy.config.keys import (
+    ALL_SSPS_TO_SINGLE_TASK,
+    CLIENT_PROPERTIES_REFUSED,
+    FACTOR_KEY,
+    FACTORS,
+    KEYS,
+    KINDS,
+    PARTITION_SCHEMES,
+    REQUIRED,
+    SERDES,
+    STORE_SCOPES,
+    ConfigKey,
+)
+from samzapy.config.parsing import parse_config, parse_recorded
+from samzapy.config.recording import Difference, differences, recorded_properties
+from samzapy.config.secrets import (
+    SECRET,
+    Secret,
+    Text,
+    argument_without_secret,
+    is_secret,
+    revealed,
+    sounds_secret,
+    without_secrets,
+)
+from samzapy.config.sources import Setting, Source, in_force, merge, read_properties
+from samzapy.config.values import AcceptedLoss, BroadcastInput, StoreConfig, accepted_loss
+
+__all__ = [
+    "ALL_SSPS_TO_SINGLE_TASK",
+    "BATCH_BYTES",
+    "CLIENT_PROPERTIES_REFUSED",
+    "FACTORS",
+    "FACTOR_KEY",
+    "FRAME_BYTES",
+    "KEYS",
+    "KINDS",
+    "MESSAGE_BYTES_MAX",
+    "PARTITION_SCHEMES",
+    "REQUIRED",
+    "SECRET",
+    "SERDES",
+    "STORE_SCOPES",
+    "AcceptedLoss",
+    "BroadcastInput",
+    "ConfigKey",
+    "Difference",
+    "Explanation",
+    "JobConfig",
+    "Secret",
+    "Setting",
+    "Source",
+    "StoreConfig",
+    "Text",
+    "accepted_loss",
+    "argument_without_secret",
+    "differences",
+    "explain",
+    "in_force",
+    "is_pattern",
+    "is_secret",
+    "keys_to_explain",
+    "merge",
+    "parse_config",
+    "parse_recorded",
+    "pattern_of",
+    "read_properties",
+    "recorded_properties",
+    "revealed",
+    "sounds_secret",
+    "without_secrets",
+]

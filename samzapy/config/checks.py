@@ -1,0 +1,177 @@
+"""What must hold between the values of a configuration, beyond each one's own kind."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from samzapy.config.job_config import JobConfig, pattern_of
+from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUSED
+from samzapy.config.lookup import PATTERN_SIGN, nearest
+from samzapy.errors import ConfigError
+
+_OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset")
+_STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
+
+
+def check_together(config: JobConfig) -> None:
+    """Raises ConfigError for values that cannot be together; names the keys, and what was wanted and found."""
+    if not config.inputs:
+        raise ConfigError("task.inputs: wanted at least one input stream (kafka.orders), found none")
+    if config.properties.get("task.inputs.patterns"):
+        raise ConfigError(
+            "task.inputs.patterns: it is written by samzapy, beside the names that the patterns matched; put the "
+            "patterns into task.inputs (kafka.~orders-.*) and remove the line"
+        )
+    for item in config.input_patterns:
+        _compiled("task.inputs", pattern_of(item))
+    _check_streams(config)
+    if len(set(config.inputs)) != len(config.inputs):
+        raise ConfigError(f"task.inputs: wanted each stream once, found {', '.join(config.inputs)}")
+    systems = sorted({item.partition(".")[0] for item in config.inputs})
+    if len(systems) > 1:
+        raise ConfigError(
+            f"task.inputs: wanted streams of one cluster, found systems {', '.join(systems)}; "
+            "jobs over several clusters are not supported yet"
+        )
+    if systems != [config.default_system]:
+        raise ConfigError(
+            f"task.inputs: wanted streams of job.default.system ({config.default_system}), which the job connects to, "
+            f"found {', '.join(config.inputs)}; set job.default.system={systems[0]}"
+        )
+    _check_broadcast(config)
+    _check_grouping(config)
+    if config.dead_letter_output is not None and not config.dead_letter_output.startswith(
+        f"{config.default_system}."
+    ):
+        raise ConfigError(
+            f"task.dead.letter.output: wanted a stream of the inputs' cluster ({config.default_system}), because it is "
+            f"written in their transaction; found {config.dead_letter_output}"
+        )
+    if config.transaction_max_ms * 2 > config.transaction_timeout_ms:
+        raise ConfigError(
+            f"task.transaction.max.ms: wanted at most half of task.transaction.timeout.ms "
+            f"({config.transaction_timeout_ms}), found {config.transaction_max_ms}"
+        )
+    if config.lost_ms <= config.lease_ms:
+        raise ConfigError(
+            f"job.container.lost.ms: wanted more than job.container.lease.ms ({config.lease_ms}), "
+            f"found {config.lost_ms}; else a container is given up while it may still work"
+        )
+    if config.heartbeat_ms * 2 > config.lease_ms:
+        raise ConfigError(
+            f"job.container.heartbeat.ms: wanted at most half of job.container.lease.ms ({config.lease_ms}), "
+            f"found {config.heartbeat_ms}"
+        )
+    if config.election_heartbeat_ms * 3 > config.election_session_ms:
+        raise ConfigError(
+            f"job.coordinator.election.heartbeat.ms: wanted at most a third of job.coordinator.election.session.ms "
+            f"({config.election_session_ms}), found {config.election_heartbeat_ms}; else one late heartbeat ends a term"
+        )
+    if config.error_policy == "dead-letter" and config.dead_letter_output is None:
+        raise ConfigError("task.error.policy=dead-letter: wanted task.dead.letter.output (a stream), found nothing")
+    if config.stores and config.local_store_dir is None:
+        raise ConfigError(
+            "local.store.dir: wanted a directory that is kept over restarts, because the job has stores "
+            f"({', '.join(store.name for store in config.stores)}); found nothing"
+        )
+    for store in config.stores:
+        if store.scope == "broadcast" and not config.broadcast_inputs:
+            raise ConfigError(
+                f"stores.{store.name}.scope=broadcast: wanted task.broadcast.inputs, because only their messages may "
+                "write to it, found none; name the stream that every task is to read there"
+            )
+    for name in ("message.max.bytes", "batch.size"):
+        key = f"systems.{config.default_system}.client.{name}"
+        text = config.properties.get(key, "0")
+        if not (text.isascii() and text.isdigit()):
+            raise ConfigError(f"{key}: wanted bytes (digits only), found {text!r}")
+    for name in config.client_properties(config.default_system):
+        if name in CLIENT_PROPERTIES_REFUSED:
+            raise ConfigError(
+                f"systems.{config.default_system}.client.{name}: samzapy sets {name} itself, because exactly-once "
+                "or the order of records rests on it; remove the line"
+            )
+
+
+def _compiled(key: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(
+            f"{key}: wanted a regular expression after {PATTERN_SIGN} (orders-.*), found {pattern!r}: {error}"
+        ) from error
+
+
+def _check_streams(config: JobConfig) -> None:
+    """Settings that only an input can have must be of one: with a misspelled stream they would say nothing."""
+    for key in config.properties:
+        matched = _STREAM_KEY.fullmatch(key)
+        if matched is None:
+            continue
+        stream, named = matched["stream"], f"{matched['system']}.{matched['stream']}"
+        if stream.startswith(PATTERN_SIGN):
+            _compiled(key, stream.removeprefix(PATTERN_SIGN))
+        elif matched["setting"] in _OF_INPUTS and not _may_be_read(named, config):
+            raise ConfigError(
+                f"{key}: wanted a stream of task.inputs or task.broadcast.inputs ({', '.join(config.streams_read)}), "
+                f"found {named}, which the job does not read{nearest(named, config.streams_read)}"
+            )
+
+
+def _may_be_read(system_stream: str, config: JobConfig) -> bool:
+    system, _, stream = system_stream.partition(".")
+    return system_stream in config.streams_read or any(
+        item.startswith(f"{system}.") and re.fullmatch(pattern_of(item), stream) for item in config.input_patterns
+    )
+
+
+def _check_broadcast(config: JobConfig) -> None:
+    for item in config.broadcast_inputs:
+        if item.system_stream in config.inputs:
+            raise ConfigError(
+                f"task.broadcast.inputs: {item.system_stream} stands in task.inputs too. The partitions of an input "
+                "are divided among the tasks, those of a broadcast input are read by each; take it out of one of them"
+            )
+        if not item.system_stream.startswith(f"{config.default_system}."):
+            raise ConfigError(
+                f"task.broadcast.inputs: wanted streams of job.default.system ({config.default_system}), which the job "
+                f"connects to, found {item.system_stream}"
+            )
+
+
+def _check_grouping(config: JobConfig) -> None:
+    if config.ssp_grouper_factory is not None and config.properties.get("task.partition.scheme"):
+        raise ConfigError(
+            f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}: it makes the tasks instead of "
+            "task.partition.scheme, which is set too; remove one of the two lines"
+        )
+    if config.ssp_grouper_factory is not None or config.partition_scheme != ALL_SSPS_TO_SINGLE_TASK:
+        return
+    here = f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}"
+    if config.broadcast_inputs:
+        raise ConfigError(
+            f"{here}: each task reads every input, so task.broadcast.inputs says nothing more; "
+            "move its streams to task.inputs"
+        )
+    if config.stores:
+        raise ConfigError(
+            f"{here}: wanted no stores, found {', '.join(store.name for store in config.stores)}. Tasks come and go "
+            "with processors there, and a key's messages are in all of them, so no task keeps a key's state; "
+            "choose another scheme"
+        )
+    if config.elasticity_factor > 1:
+        raise ConfigError(
+            f"{here}: each task reads every input as a whole, so there is nothing that key buckets could divide; found "
+            f"job.elasticity.factor={config.elasticity_factor}. Set it to 1, or choose another scheme"
+        )
+    if config.processor_id is None and config.local_store_dir is None:
+        raise ConfigError(
+            f"{here}: wanted processor.id, or local.store.dir where one is kept, found neither. Each processor has its "
+            "own task and positions there, so one that comes back under another id would read everything anew; "
+            "set one of the two"
+        )
+    if config.task_name_grouper_factory is not None:
+        raise ConfigError(
+            f"{here}: each processor has its own task, so task.name.grouper.factory cannot move any; remove the line"
+        )

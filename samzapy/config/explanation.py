@@ -1,0 +1,199 @@
+"""What counts for a key, where that comes from, and what would be stronger. For `samzapy config explain`.
+
+It looks at single keys and never at a whole configuration, so it has an answer also where that one is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from samzapy.config.keys import KEYS, KINDS, REQUIRED, ConfigKey
+from samzapy.config.lookup import PATTERN_SIGN, check_known, check_value, spec_of, stream_setting_keys
+from samzapy.config.secrets import Text, is_secret
+from samzapy.config.sources import Setting, Source, check_filled, in_force, variable_of
+from samzapy.errors import ConfigError
+
+_OF_STREAM = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+)\.(?P<setting>samza\.[a-z.]+)")
+_OF_SYSTEM = re.compile(r"systems\.(?P<system>[^.]+)\.(?P<setting>samza\.[a-z.]+)")
+_GLOB = re.compile(r"[*?]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One key.
+
+    Attributes:
+        value: what counts; None where nothing is set and there is no default.
+        origin: where it stands.
+        given: every place that says something for the key, the weaker before the stronger.
+        values: what may stand there, in words.
+        default: None where there is none; then the key is either required or simply not set.
+        stronger: what would override it.
+        narrower: settings of single streams that count there instead.
+        recorded: what a job was started with, where a coordinator stream was read.
+        problem: why the value would be refused; empty if it would not be by itself.
+    """
+
+    key: str
+    value: Text | None
+    origin: Source
+    place: str
+    given: tuple[Setting, ...]
+    values: str
+    default: str | None
+    required: bool
+    meaning: str
+    secret: bool
+    of_process: bool
+    stronger: tuple[str, ...]
+    narrower: tuple[Setting, ...]
+    recorded: Setting | None
+    problem: str
+
+
+def explain(
+    key: str,
+    settings: Sequence[Setting],
+    recorded: Mapping[str, Setting] | None = None,
+    commanded: Mapping[str, Setting] | None = None,
+) -> Explanation:
+    """Explain `key` under `settings`, which are ordered as `merge` gives them.
+
+    A key that nothing reads has a problem and no meaning: somebody set it, and wants to know where.
+
+    Args:
+        recorded: by key, what stands on the coordinator stream; None where none was read.
+        commanded: by key, what operators asked of the running job. It counts until the job is handed in with another
+            value than it was handed in with before.
+    """
+    spec = spec_of(key) or ConfigKey(name=key, meaning="Nothing reads it.")
+    own = tuple(setting for setting in settings if setting.key == key)
+    said = _strongest(_keys_that_count(key, settings), settings)
+    default = _default(key, spec)
+    source = said.source if said is not None else Source.DEFAULT
+    place = "default" if said is None else said.place if said.key == key else f"{said.key} ({said.place})"
+    if said is None and key in (recorded or {}) and all(one.source is not Source.FILE for one in settings):
+        # Nobody said with which file a process would be started: then what the job was started with counts.
+        said = (recorded or {})[key]
+        source, place = Source.STREAM, said.place
+    command = (commanded or {}).get(key)
+    handed_in = (recorded or {}).get(key)
+    if command is not None and (not own or (handed_in is not None and own[-1].value == handed_in.value)):
+        said, source, place = command, Source.STREAM, command.place
+    return Explanation(
+        key=key,
+        value=default if said is None else said.value,
+        origin=source,
+        place=place,
+        given=own,
+        values=values_of(spec),
+        default=default,
+        required=spec.default is REQUIRED,
+        meaning=spec.meaning,
+        secret=is_secret(key),
+        of_process=spec.of_process,
+        stronger=_stronger(key, source),
+        narrower=_narrower(key, settings),
+        recorded=None if recorded is None else recorded.get(key),
+        problem=_problem(spec, key, said),
+    )
+
+
+def keys_to_explain(
+    pattern: str | None, settings: Sequence[Setting], recorded: Mapping[str, Setting] | None = None
+) -> tuple[str, ...]:
+    """The keys that are meant: one named in full, those that a pattern (`job.container.*`) matches, or all set ones.
+
+    A family, named as the reference names it (`stores.<name>.msg.serde`), stands for those of it that are set.
+
+    Raises:
+        UnknownConfigKeyError: nothing reads the key; names the nearest one.
+        ConfigError: a pattern that no key matches.
+    """
+    said = {setting.key for setting in settings} | set(recorded or {})
+    if pattern is None:
+        return tuple(sorted(said))
+    families = {spec.name for spec in KEYS if "<" in spec.name}
+    if pattern in families:
+        return tuple(sorted(key for key in said if (spec := spec_of(key)) is not None and spec.name == pattern))
+    if not _GLOB.search(pattern) or spec_of(pattern) is not None:
+        check_known(pattern)
+        return (pattern,)
+    known = {spec.name for spec in KEYS if "<" not in spec.name} | said
+    found = tuple(sorted(key for key in known if fnmatchcase(key, pattern)))
+    if not found:
+        raise ConfigError(
+            f"wanted a key or a pattern that matches some (job.container.*), found {pattern}, which matches none of "
+            f"the {len(known)} that are known or set; docs/configuration.md lists all keys"
+        )
+    return found
+
+
+def values_of(spec: ConfigKey) -> str:
+    """What may stand under a key, in words."""
+    if spec.choices:
+        return f"one of {', '.join(spec.choices)}"
+    words = KINDS[spec.kind].replace("`", "")
+    if spec.kind not in ("ms", "count", "bytes"):
+        return words
+    most = "" if spec.most == ConfigKey.__dataclass_fields__["most"].default else f" to {spec.most}"
+    return f"{words}, from {spec.least}{most}"
+
+
+def _keys_that_count(key: str, settings: Sequence[Setting]) -> tuple[str, ...]:
+    """The key itself and those that count where it is not set, the strongest first."""
+    matched = _OF_STREAM.fullmatch(key)
+    if matched is None or matched["stream"].startswith(PATTERN_SIGN):
+        return (key,)
+    stream = f"{matched['system']}.{matched['stream']}"
+    return stream_setting_keys(stream, matched["setting"], in_force(settings))
+
+
+def _strongest(keys: Sequence[str], settings: Sequence[Setting]) -> Setting | None:
+    """The setting that counts. An empty text means what would count without it."""
+    last = {setting.key: setting for setting in settings}
+    return next((last[key] for key in keys if key in last and last[key].value != ""), None)
+
+
+def _default(key: str, spec: ConfigKey) -> str | None:
+    if isinstance(spec.default, str):
+        return spec.default
+    matched = _OF_STREAM.fullmatch(key)
+    of_system = None if matched is None else spec_of(f"systems.{matched['system']}.{matched['setting']}")
+    return of_system.default if of_system is not None and isinstance(of_system.default, str) else None
+
+
+def _stronger(key: str, source: Source) -> tuple[str, ...]:
+    variable = variable_of(key)
+    ways = [
+        (Source.FILE, f"{key}=... in the properties file"),
+        *([] if variable is None else [(Source.ENVIRONMENT, f"the environment variable {variable}")]),
+        (Source.SET, f"--set {key}=..."),
+    ]
+    ranks = list(Source)
+    reached = Source.DEFAULT if source is Source.STREAM else source
+    return tuple(way for rank, way in ways if ranks.index(rank) > ranks.index(reached))
+
+
+def _narrower(key: str, settings: Sequence[Setting]) -> tuple[Setting, ...]:
+    matched = _OF_SYSTEM.fullmatch(key)
+    if matched is None:
+        return ()
+    before, after = f"systems.{matched['system']}.streams.", f".{matched['setting']}"
+    last = {setting.key: setting for setting in settings}
+    return tuple(last[name] for name in sorted(last) if name.startswith(before) and name.endswith(after))
+
+
+def _problem(spec: ConfigKey, key: str, said: Setting | None) -> str:
+    try:
+        check_known(key)
+        if said is not None and said.source is not Source.STREAM:
+            check_filled(said.key, said.value)
+        if said is not None and isinstance(said.value, str):
+            check_value(spec, said.key, said.value)
+    except ConfigError as error:
+        return str(error)
+    return f"wanted {key}, found nothing" if said is None and spec.default is REQUIRED else ""

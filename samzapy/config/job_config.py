@@ -1,0 +1,168 @@
+"""`JobConfig`: a job's configuration as a checked, typed value. Made by `config.parsing` and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from samzapy.config.lookup import PATTERN_SIGN, stream_setting_keys
+from samzapy.config.secrets import Secret, Text
+from samzapy.config.values import AcceptedLoss, BroadcastInput, StoreConfig
+from samzapy.errors import ConfigError
+
+MESSAGE_BYTES_MAX: Final = 1_048_588
+"""The largest batch, and so the largest record, that a topic takes by default; librdkafka's own limit is lower."""
+BATCH_BYTES: Final = 1_000_000
+"""The largest batch of several records that a producer sends, before it is compressed; below what a topic takes."""
+FRAME_BYTES: Final = 1_024
+"""What a record's and a batch's own fields may take of that, generously."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """A checked configuration. `properties` holds every key that was set, as text, and may be shown to anybody: in
+    place of a secret it has `***`, and the secret itself stands in `secrets`.
+
+    Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
+    patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place.
+    `broadcast_inputs` are ordered by stream, each once. Grouper factories are `module:Class` texts.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    secrets: Mapping[str, Secret] = field(repr=False)
+    job_name: str
+    job_id: str
+    default_system: str
+    inputs: tuple[str, ...]
+    input_patterns: tuple[str, ...]
+    broadcast_inputs: tuple[BroadcastInput, ...]
+    partition_scheme: str
+    elasticity_factor: int
+    colocates_buckets: bool
+    ssp_grouper_factory: str | None
+    task_name_grouper_factory: str | None
+    error_policy: str
+    dead_letter_output: str | None
+    transaction_max_ms: int
+    transaction_max_bytes: int
+    transaction_timeout_ms: int
+    batch_offsets_max: int
+    batch_interval_ms: int
+    hang_timeout_ms: int
+    accepted_losses: tuple[AcceptedLoss, ...]
+    local_store_dir: str | None
+    location_provider_factory: str | None
+    processor_id: str | None
+    coordinator_host: str
+    coordinator_advertised_host: str | None
+    coordinator_port: int
+    replication_factor: int | None
+    topic_check_ms: int
+    partition_monitor_ms: int
+    expansion_settle_ms: int
+    coordinator_transaction_timeout_ms: int
+    election_session_ms: int
+    election_heartbeat_ms: int
+    heartbeat_ms: int
+    lease_ms: int
+    grace_ms: int
+    lost_ms: int
+    debounce_ms: int
+    processor_grace_ms: int
+    release_timeout_ms: int
+    placement_expiry_ms: int
+    placement_retention_ms: int
+    placement_uuids_max: int
+    drain_ms: int
+    stores: tuple[StoreConfig, ...] = field(default=())
+
+    @property
+    def job(self) -> str:
+        """`<job.name>-<job.id>`, the name that topics and transactional ids carry."""
+        return f"{self.job_name}-{self.job_id}"
+
+    @property
+    def streams_read(self) -> tuple[str, ...]:
+        """Every stream whose partitions a plan must know: the inputs in their order, then the broadcast ones."""
+        return (*self.inputs, *(item.system_stream for item in self.broadcast_inputs))
+
+    @property
+    def grouping(self) -> str:
+        """What makes the tasks, in a word for the record: the job's own grouper, or the scheme."""
+        return self.ssp_grouper_factory or self.partition_scheme
+
+    def bootstrap_servers(self, system: str) -> str:
+        """Addresses of `system`. Raises ConfigError when it has none."""
+        found = self.properties.get(f"systems.{system}.bootstrap.servers")
+        if not found:
+            raise ConfigError(
+                f"wanted systems.{system}.bootstrap.servers (host:port of the Kafka cluster), found nothing; "
+                f"add it to the properties file or pass --set systems.{system}.bootstrap.servers=host:port"
+            )
+        return found
+
+    def client_properties(self, system: str) -> Mapping[str, Text]:
+        """What `systems.<system>.client.*` passes on to the Kafka clients."""
+        prefix = f"systems.{system}.client."
+        return {
+            key.removeprefix(prefix): self.secrets.get(key, self.properties[key])
+            for key in sorted(self.properties)
+            if key.startswith(prefix)
+        }
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The largest record that may be sent: key, value and headers together."""
+        return max(0, self._client_number("message.max.bytes", MESSAGE_BYTES_MAX) - FRAME_BYTES)
+
+    @property
+    def batch_bytes(self) -> int:
+        """The largest batch of several records that producers send."""
+        return self._client_number("batch.size", BATCH_BYTES)
+
+    def _client_number(self, name: str, default: int) -> int:
+        return int(self.properties.get(f"systems.{self.default_system}.client.{name}", default))
+
+    def offset_default(self, system_stream: str) -> str:
+        """`oldest` or `upcoming`: where a partition of this stream is begun that was never read before."""
+        return self._stream_setting(system_stream, "samza.offset.default", "upcoming")
+
+    def resets_offset(self, system_stream: str) -> bool:
+        """Whether each run of the job begins this stream anew."""
+        return self._stream_setting(system_stream, "samza.reset.offset", "false") == "true"
+
+    def is_bounded(self, system_stream: str) -> bool:
+        """Whether this stream is read only up to where it ended when the run began."""
+        return self._stream_setting(system_stream, "samza.offset.end", "") == "head"
+
+    @property
+    def is_bounded_job(self) -> bool:
+        """Whether every stream that the job reads has an end, so that the job has one too."""
+        return all(self.is_bounded(str(stream)) for stream in self.streams_read)
+
+    def key_serde(self, system_stream: str) -> str:
+        return self._stream_setting(system_stream, "samza.key.serde", "bytes")
+
+    def msg_serde(self, system_stream: str) -> str:
+        return self._stream_setting(system_stream, "samza.msg.serde", "bytes")
+
+    def qualified(self, stream: str) -> str:
+        """`system.stream` of a stream that may be named without its system (`orders` -> `kafka.orders`)."""
+        system = stream.partition(".")[0]
+        known = {key.split(".")[1] for key in self.properties if key.startswith("systems.")} | {self.default_system}
+        return stream if "." in stream and system in known else f"{self.default_system}.{stream}"
+
+    def _stream_setting(self, system_stream: str, setting: str, default: str) -> str:
+        keys = stream_setting_keys(system_stream, setting, self.properties)
+        return next((self.properties[key] for key in keys if self.properties.get(key)), default)
+
+
+def is_pattern(system_stream: str) -> bool:
+    """Whether an item of task.inputs stands for all topics that it matches."""
+    return system_stream.partition(".")[2].startswith(PATTERN_SIGN)
+
+
+def pattern_of(system_stream: str) -> str:
+    """The regular expression of a pattern, `orders-.*` of `kafka.~orders-.*`; topics match it as a whole."""
+    return system_stream.partition(".")[2].removeprefix(PATTERN_SIGN)

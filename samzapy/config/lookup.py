@@ -1,0 +1,103 @@
+"""From the text of a key to its entry in the registry, and whether a value may stand under it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from samzapy.config.keys import KEYS, REQUIRED, ConfigKey
+from samzapy.errors import ConfigError, UnknownConfigKeyError
+
+PATTERN_SIGN: Final = "~"
+"""With it the name of a stream begins that is a pattern."""
+KEYS_OF_PROCESS: Final = frozenset(key.name for key in KEYS if key.of_process)
+_PLACEHOLDER = re.compile(r"<\w+>")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+ID: Final = re.compile(r"[A-Za-z0-9_]+")
+_FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def spec_of(key: str) -> ConfigKey | None:
+    """The entry under which `key` stands, its own or its family's; None for a key that nothing reads."""
+    return next((spec for spec, pattern in _PATTERNS if pattern.fullmatch(key)), None)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """`stores.<name>.x` as a pattern. Stream names and client properties may hold dots; other names may not."""
+    parts = re.split(r"(<\w+>)", name)
+    return re.compile("".join(_part_pattern(part) for part in parts))
+
+
+def _part_pattern(part: str) -> str:
+    if not _PLACEHOLDER.fullmatch(part):
+        return re.escape(part)
+    return r".+" if part in ("<stream>", "<property>") else r"[^.]+"
+
+
+_PATTERNS: Final = tuple((spec, _pattern(spec.name)) for spec in KEYS)
+
+
+def stream_setting_keys(system_stream: str, setting: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """The keys under which a setting of a stream may stand, the strongest first: its own, those with a pattern in
+    place of its name (as far as they are among `keys`, in the order of their texts), its system's."""
+    system, _, stream = system_stream.partition(".")
+    before, after = f"systems.{system}.streams.{PATTERN_SIGN}", f".{setting}"
+    patterns = (key for key in sorted(keys) if key.startswith(before) and key.endswith(after))
+    return (
+        f"systems.{system}.streams.{stream}.{setting}",
+        *(key for key in patterns if re.fullmatch(key.removeprefix(before).removesuffix(after), stream)),
+        f"systems.{system}.{setting}",
+    )
+
+
+def check_known(key: str) -> None:
+    """Raises UnknownConfigKeyError for a key that nothing reads; names the nearest known one."""
+    if spec_of(key) is not None:
+        return
+    if key.startswith("spark."):
+        raise UnknownConfigKeyError(f"{key}: Spark's settings belong to spark-submit; pass --conf {key}=...")
+    known = [_PLACEHOLDER.sub("x", spec.name) for spec in KEYS]
+    families = {_PLACEHOLDER.sub("x", spec.name): spec.name for spec in KEYS}
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {families[close[0]]}?" if close else "; docs/configuration.md lists all keys"
+    raise UnknownConfigKeyError(f"unknown config key {key}{hint}")
+
+
+def value_of(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
+    """The text under `key`, checked, or its default; an empty text is the default too.
+
+    Raises:
+        ConfigError: a required key is not there, or the value is not of the key's kind.
+    """
+    found = properties.get(key.name)
+    if not found:
+        if key.default is REQUIRED:
+            raise ConfigError(f"wanted {key.name}, found nothing; {key.meaning}")
+        return None if key.default is None else str(key.default)
+    check_value(key, key.name, found)
+    return found
+
+
+def check_value(spec: ConfigKey, key: str, value: str) -> None:
+    """Raises ConfigError unless `value` is of the kind that `spec` asks for; `key` is for the message."""
+    if spec.choices and value not in spec.choices:
+        raise ConfigError(f"{key}: wanted one of {', '.join(spec.choices)}, found {value!r}")
+    if spec.kind in ("ms", "count", "bytes") and not (value.isascii() and value.isdigit()):
+        unit = {"ms": "milliseconds", "bytes": "bytes", "count": "a number"}[spec.kind]
+        raise ConfigError(f"{key}: wanted {unit} (digits only), found {value!r}")
+    if spec.kind in ("ms", "count", "bytes") and not spec.least <= int(value) <= spec.most:
+        raise ConfigError(f"{key}: wanted a number from {spec.least} to {spec.most}, found {value}")
+    if spec.kind == "name" and not _NAME.fullmatch(value):
+        raise ConfigError(f"{key}: wanted letters, digits, dots, dashes or underscores, found {value!r}")
+    if spec.kind == "factory" and not _FACTORY.fullmatch(value):
+        raise ConfigError(f"{key}: wanted module:Class (groupers:ByCustomer), found {value!r}")
+    if spec.kind == "id" and not ID.fullmatch(value):
+        raise ConfigError(f"{key}: wanted letters, digits and underscores (no dashes), found {value!r}")
+
+
+def nearest(found: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for the end of a message, or nothing where none is near."""
+    close = difflib.get_close_matches(found, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

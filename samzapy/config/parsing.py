@@ -1,0 +1,127 @@
+"""From properties to a `JobConfig`: each key known, each value of its kind, all of them possible together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from samzapy.config.checks import check_together
+from samzapy.config.job_config import JobConfig, is_pattern
+from samzapy.config.keys import KEYS
+from samzapy.config.lookup import check_known, check_value, spec_of, value_of
+from samzapy.config.secrets import SECRET, Secret, Text, hidden
+from samzapy.config.sources import check_filled
+from samzapy.config.values import accepted_loss, broadcast_inputs_of, input_items, items_of, stores_of
+
+
+def parse_config(properties: Mapping[str, Text]) -> JobConfig:
+    """Check `properties` and make the typed configuration.
+
+    Raises:
+        UnknownConfigKeyError: a key that nothing reads; names the nearest known one.
+        ConfigError: a missing, malformed or contradictory value, or one of an environment variable that is not set;
+            names the key, what was wanted and found.
+    """
+    for key in sorted(properties):
+        check_known(key)
+    for key in sorted(properties):
+        check_filled(key, properties[key])
+    for key in sorted(properties):
+        spec, text = spec_of(key), hidden(key, properties[key])
+        # Of the others an empty one is the default (`value_of`); a secret has no form that could be wrong.
+        if spec is not None and "<" in spec.name and isinstance(text, str):
+            check_value(spec, key, text)
+    config = parse_recorded(properties)
+    check_together(config)
+    return config
+
+
+def parse_recorded(properties: Mapping[str, Text]) -> JobConfig:
+    """The typed configuration of `recorded_properties`, which were checked when they were handed in.
+
+    What belongs to one process has its default, and a secret is `SECRET`.
+
+    Raises:
+        ConfigError: a required value is missing, or one is malformed.
+    """
+    given = {key: hidden(key, properties[key]) for key in sorted(properties)}
+    shown = {key: SECRET if isinstance(text, Secret) else text for key, text in given.items()}
+    secrets = {key: text for key, text in given.items() if isinstance(text, Secret)}
+    return _typed({key.name: value_of(key, shown) for key in KEYS if "<" not in key.name}, shown, secrets)
+
+
+def _typed(
+    values: Mapping[str, str | None], properties: Mapping[str, str], secrets: Mapping[str, Secret]
+) -> JobConfig:
+    def text(key: str) -> str:
+        value = values[key]
+        assert value is not None, key
+        return value
+
+    def number(key: str) -> int:
+        return int(text(key))
+
+    def optional_number(key: str) -> int | None:
+        value = values[key]
+        return None if value is None else int(value)
+
+    default_system = text("job.default.system")
+    config = JobConfig(
+        properties=properties,
+        secrets=secrets,
+        job_name=text("job.name"),
+        job_id=text("job.id"),
+        default_system=default_system,
+        inputs=(),
+        input_patterns=(),
+        broadcast_inputs=(),
+        partition_scheme=text("task.partition.scheme"),
+        elasticity_factor=number("job.elasticity.factor"),
+        colocates_buckets=text("job.elasticity.colocate") == "true",
+        ssp_grouper_factory=values["job.systemstreampartition.grouper.factory"],
+        task_name_grouper_factory=values["task.name.grouper.factory"],
+        error_policy=text("task.error.policy"),
+        dead_letter_output=values["task.dead.letter.output"],
+        transaction_max_ms=number("task.transaction.max.ms"),
+        transaction_max_bytes=number("task.transaction.max.bytes"),
+        transaction_timeout_ms=number("task.transaction.timeout.ms"),
+        batch_offsets_max=number("task.batch.offsets.max"),
+        batch_interval_ms=number("task.batch.interval.ms"),
+        hang_timeout_ms=number("task.hang.timeout.ms"),
+        accepted_losses=tuple(accepted_loss(item) for item in items_of(text("task.lost.range.accept"))),
+        local_store_dir=values["local.store.dir"],
+        location_provider_factory=values["locationid.provider.factory"],
+        processor_id=values["processor.id"],
+        coordinator_host=text("job.coordinator.host"),
+        coordinator_advertised_host=values["job.coordinator.advertised.host"],
+        coordinator_port=number("job.coordinator.port"),
+        replication_factor=optional_number("job.coordinator.replication.factor"),
+        topic_check_ms=number("job.coordinator.topic.check.ms"),
+        partition_monitor_ms=number("job.coordinator.monitor-partition-change.frequency.ms"),
+        expansion_settle_ms=number("job.expansion.settle.ms"),
+        coordinator_transaction_timeout_ms=number("job.coordinator.transaction.timeout.ms"),
+        election_session_ms=number("job.coordinator.election.session.ms"),
+        election_heartbeat_ms=number("job.coordinator.election.heartbeat.ms"),
+        heartbeat_ms=number("job.container.heartbeat.ms"),
+        lease_ms=number("job.container.lease.ms"),
+        grace_ms=number("job.container.grace.ms"),
+        lost_ms=number("job.container.lost.ms"),
+        debounce_ms=number("job.debounce.time.ms"),
+        processor_grace_ms=number("job.processor.grace.ms"),
+        release_timeout_ms=number("job.release.timeout.ms"),
+        placement_expiry_ms=number("job.placement.expiry.ms"),
+        placement_retention_ms=number("job.placement.retention.ms"),
+        placement_uuids_max=number("job.placement.uuids.max"),
+        drain_ms=number("job.shutdown.drain.ms"),
+        stores=stores_of(properties),
+    )
+    inputs = tuple(config.qualified(item) for item in input_items(text("task.inputs")))
+    recorded = (config.qualified(item) for item in input_items(text("task.inputs.patterns")))
+    dead_letter = config.dead_letter_output
+    return replace(
+        config,
+        inputs=inputs,
+        input_patterns=(*recorded, *(item for item in inputs if is_pattern(item))),
+        broadcast_inputs=broadcast_inputs_of(items_of(text("task.broadcast.inputs")), config.qualified),
+        dead_letter_output=None if dead_letter is None else config.qualified(dead_letter),
+    )

@@ -1,0 +1,105 @@
+"""What is a secret, and a type for it that shows its text to nobody who does not ask by name.
+
+Which keys are secrets is said here and nowhere else. All keys of ours are known, and none of them is one; those of
+the Kafka clients are theirs (`ConfigKey.may_be_secret`), so there the name decides, and in doubt it is one: a value
+that is hidden needlessly costs a look into a file, one that is shown costs a new password.
+
+A secret becomes a `Secret` where it is read (`config.sources`) and a text again where a client is made. In between it
+can be passed on, compared and sent to a worker, but not printed, joined to a text, or written as JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from samzapy.config.lookup import spec_of
+
+SECRET: Final = "***"
+"""What stands in a record, a JobModel, a message or an answer in place of a secret."""
+
+_SOUNDS_SECRET = re.compile(
+    r"passw|passphrase|pwd|secret|token|credential|jaas|oauthbearer|user\.info|ssl\.key"
+    r"|(?:private|api|access)[._-]?key",
+    re.IGNORECASE,
+)
+# Where a key is and what form it has; not the key.
+_SAYS_WHERE = re.compile(r"\.(?:location|type)\Z", re.IGNORECASE)
+_KEY_AND_VALUE = re.compile(r"(?:--\w+=)?(?P<key>[^=]+)=")
+_CLIENT_PROPERTY = re.compile(r"systems\.[^.]+\.client\.(?P<property>.+)", re.DOTALL)
+
+
+class Secret:
+    """A text that is never shown: `str`, `repr` and any format of it are `***`, and JSON refuses it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for whom it was given to: a client that connects."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return SECRET
+
+    def __format__(self, spec: str) -> str:
+        return format(SECRET, spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        # Workers connect too, and what they are told is pickled.
+        return Secret, (self._text,)
+
+
+Text = str | Secret
+"""A value as it was given."""
+
+
+def is_secret(key: str) -> bool:
+    """Whether what stands under `key` is shown to nobody."""
+    spec = spec_of(key)
+    if spec is not None and not spec.may_be_secret:
+        # A store or a stream may be called `tokens`.
+        return False
+    matched = _CLIENT_PROPERTY.fullmatch(key)
+    return sounds_secret(key if matched is None else matched["property"])
+
+
+def sounds_secret(name: str) -> bool:
+    """Whether a property of somebody else's, by its name, is a secret."""
+    return _SOUNDS_SECRET.search(name) is not None and _SAYS_WHERE.search(name) is None
+
+
+def hidden(key: str, text: Text) -> Text:
+    """`text` as the value of `key`: a `Secret` where that is one."""
+    return Secret(text) if isinstance(text, str) and is_secret(key) else text
+
+
+def revealed(text: Text) -> str:
+    """The text itself; see `Secret.reveal`."""
+    return text.reveal() if isinstance(text, Secret) else text
+
+
+def without_secrets(message: str, secrets: Iterable[Secret]) -> str:
+    """`message`, made by somebody who was given `secrets`, with none of them in it."""
+    # The longest first: one may be a part of another.
+    for text in sorted((secret.reveal() for secret in secrets), key=len, reverse=True):
+        message = message.replace(text, SECRET) if text else message
+    return message
+
+
+def argument_without_secret(argument: str) -> str:
+    """An argument of a command as it may be shown: of `key=value` only the key where that sounds like a secret."""
+    matched = _KEY_AND_VALUE.match(argument)
+    if matched is None:
+        # A setting that somebody mistyped, or a path.
+        return SECRET if _SOUNDS_SECRET.search(argument) and re.search(r"[:\s]", argument) else argument
+    return f"{matched[0]}{SECRET}" if is_secret(matched["key"].strip()) else argument

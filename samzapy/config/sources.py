@@ -1,0 +1,149 @@
+"""Where settings come from: the properties file, the environment, `--set`; the later one wins.
+
+A value is taken with the place where it stands, so that `samzapy config explain` can say it, and a secret becomes a
+`Secret` here, before anything can go wrong with it. `${env:NAME}` in a value stands for an environment variable, as
+with Kafka's own `EnvVarConfigProvider`: a secret need not stand in a file, and never has to stand on a command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from samzapy.config.keys import KEYS
+from samzapy.config.lookup import nearest
+from samzapy.config.secrets import Text, argument_without_secret, hidden, revealed
+from samzapy.errors import ConfigError, UnknownConfigKeyError
+
+VARIABLE_PREFIX: Final = "SAMZAPY_SET_"
+_VARIABLE: Final = re.compile(r"\$\{env:(?P<name>[^}]*)\}")
+
+
+class Source(StrEnum):
+    """Where a value can come from; the weaker ones first."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    SET = "--set"
+    STREAM = "coordinator stream"
+    """What is recorded: neither stronger nor weaker, but what a job that runs was started with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A value as it was given, and where: `place` is `flights.properties:12`, or a variable's name."""
+
+    key: str
+    value: Text
+    source: Source
+    place: str
+
+
+def read_properties(text: str, source: str) -> tuple[Setting, ...]:
+    """Read a Java properties file (`key=value`, `key: value`, `#` and `!` comments, `\\` at a line's end continues).
+
+    Raises:
+        ConfigError: a line that is neither, or a key given twice; names `source` and the line.
+    """
+    found: dict[str, Setting] = {}
+    for number, line in _logical_lines(text):
+        matched = re.match(r"([^=:\s]+)\s*[=:\s]\s*(.*)\Z|([^=:\s]+)\Z", line, re.DOTALL)
+        if matched is None:
+            # What stands there may be the rest of a secret whose line was broken.
+            raise ConfigError(f"{source}:{number}: wanted key=value, found a line that begins with {line[0]!r}")
+        key, value = matched.group(1) or matched.group(3), (matched.group(2) or "").strip()
+        if key in found:
+            raise ConfigError(f"{source}:{number}: {key} stands twice; keep one of the two lines")
+        found[key] = Setting(key=key, value=hidden(key, value), source=Source.FILE, place=f"{source}:{number}")
+    return tuple(found.values())
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    pending, begun_at = "", 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        begun_at = begun_at if pending else number
+        if line.endswith("\\") and not line.endswith("\\\\"):
+            pending += line[:-1]
+            continue
+        yield begun_at, pending + line
+        pending = ""
+    if pending:
+        yield begun_at, pending
+
+
+def merge(
+    *, file: Iterable[Setting], environment: Mapping[str, str], overrides: Iterable[str]
+) -> tuple[Setting, ...]:
+    """Everything that is set in file, environment and `--set key=value`, the weaker before the stronger.
+
+    The environment names a key in capitals with underscores: SAMZAPY_SET_JOB_NAME for job.name. Only keys without
+    a `<name>` part can be given there, since a dot and an underscore look the same. Any value may have `${env:NAME}`
+    in it, also of those; one whose variable is not set stays as it is, and `check_filled` refuses it.
+
+    Raises:
+        ConfigError: an override without `=`, or an environment variable that names no key.
+    """
+    given = (*file, *_of_environment(environment), *map(_of_override, overrides))
+    return tuple(_filled(setting, environment) for setting in given)
+
+
+def check_filled(key: str, text: Text) -> None:
+    """Raises ConfigError where a variable is left that `text` names and that is not set."""
+    missing = _VARIABLE.search(revealed(text))
+    if missing is not None:
+        raise ConfigError(
+            f"{key}: wanted the environment variable {missing['name'] or '(no name)'}, for which {missing[0]} stands, "
+            "found that it is not set; set it for this process"
+        )
+
+
+def in_force(settings: Iterable[Setting]) -> dict[str, Text]:
+    """What counts of `settings`: of each key the last one."""
+    return {setting.key: setting.value for setting in settings}
+
+
+def variable_of(key: str) -> str | None:
+    """The environment variable that sets `key`, if there is one."""
+    return next((variable for variable, name in _VARIABLES.items() if name == key), None)
+
+
+_VARIABLES: Final = {
+    f"{VARIABLE_PREFIX}{spec.name.replace('.', '_').upper()}": spec.name for spec in KEYS if "<" not in spec.name
+}
+
+
+def _filled(setting: Setting, environment: Mapping[str, str]) -> Setting:
+    """The setting with the environment's values where its own names them; they are not looked through again."""
+    text = revealed(setting.value)
+    names = [name for name in _VARIABLE.findall(text) if name in environment]
+    if not names:
+        return setting
+    filled = _VARIABLE.sub(lambda found: environment.get(found["name"], found[0]), text)
+    place = f"{setting.place}, with {', '.join(f'${name}' for name in names)}"
+    return replace(setting, value=hidden(setting.key, filled), place=place)
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterable[Setting]:
+    for variable in sorted(environment):
+        if not variable.startswith(VARIABLE_PREFIX):
+            continue
+        if variable not in _VARIABLES:
+            raise UnknownConfigKeyError(f"{variable} names no config key{nearest(variable, _VARIABLES)}")
+        key = _VARIABLES[variable]
+        yield Setting(
+            key=key, value=hidden(key, environment[variable]), source=Source.ENVIRONMENT, place=f"${variable}"
+        )
+
+
+def _of_override(override: str) -> Setting:
+    key, equals, value = (part.strip() for part in override.partition("="))
+    if not equals or not key:
+        raise ConfigError(f"wanted --set key=value, found --set {argument_without_secret(override)}")
+    return Setting(key=key, value=hidden(key, value), source=Source.SET, place="--set")

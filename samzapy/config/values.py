@@ -1,0 +1,136 @@
+"""Values that are more than a text or a number: lists, broadcast inputs, stores, accepted losses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from samzapy.config.lookup import ID
+from samzapy.errors import ConfigError
+
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+# A comma in `orders-[a-z]{2,3}` is the pattern's.
+_BETWEEN_INPUTS = re.compile(r",(?![^{}]*\})")
+# Six digits: more partitions than any topic has, and few enough to list.
+_PARTITION = r"(?:0|[1-9][0-9]{0,5})"
+_BROADCAST = re.compile(
+    rf"(?P<stream>[^\s#]+)(?:#(?:(?P<one>{_PARTITION})|\[(?P<first>{_PARTITION})-(?P<last>{_PARTITION})\]))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """A store. Serdes are names from `SERDES`; `scope` says whose its entries are, a `key`'s or another's."""
+
+    name: str
+    msg_serde: str
+    key_serde: str
+    replication_factor: int | None
+    size_max_bytes: int
+    scope: str = "key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastInput:
+    """A stream (`system.stream`) that every task reads: the partitions named, in order, or all if None."""
+
+    system_stream: str
+    partitions: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLoss:
+    """The operator's word: `[offset_from, offset_to)` of `ssp_kb` (text form) is given up."""
+
+    ssp_kb: str
+    offset_from: int
+    offset_to: int
+
+    def __str__(self) -> str:
+        return f"{self.ssp_kb}@{self.offset_from}-{self.offset_to}"
+
+
+def input_items(text: str) -> tuple[str, ...]:
+    """The items of task.inputs."""
+    return tuple(item for item in (part.strip() for part in _BETWEEN_INPUTS.split(text)) if item)
+
+
+def items_of(text: str) -> tuple[str, ...]:
+    """The items of a list, comma separated."""
+    return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+
+
+def broadcast_inputs_of(items: Iterable[str], qualified: Callable[[str], str]) -> tuple[BroadcastInput, ...]:
+    """The value of task.broadcast.inputs; `qualified` puts the system before a stream that is named without one."""
+    found: dict[str, set[int] | None] = {}
+    for item in items:
+        matched = _BROADCAST.fullmatch(item)
+        if matched is None:
+            raise ConfigError(
+                "task.broadcast.inputs: wanted a partition (kafka.rules#0), a range (kafka.rules#[0-3]) or a whole "
+                f"stream (kafka.rules), found {item!r}"
+            )
+        stream = qualified(matched["stream"])
+        partitions = _broadcast_partitions(matched, item)
+        before = found.get(stream, set())
+        found[stream] = None if partitions is None or before is None else before | partitions
+    return tuple(
+        BroadcastInput(
+            system_stream=stream,
+            partitions=None if (partitions := found[stream]) is None else tuple(sorted(partitions)),
+        )
+        for stream in sorted(found)
+    )
+
+
+def _broadcast_partitions(matched: re.Match[str], item: str) -> set[int] | None:
+    if matched["one"] is not None:
+        return {int(matched["one"])}
+    if matched["first"] is None:
+        return None
+    first, last = int(matched["first"]), int(matched["last"])
+    if first > last:
+        raise ConfigError(f"task.broadcast.inputs: wanted a range that begins with its smaller end, found {item!r}")
+    return set(range(first, last + 1))
+
+
+def stores_of(properties: Mapping[str, str]) -> tuple[StoreConfig, ...]:
+    """The stores that any key declares, in the order of their names."""
+    names = sorted({key.split(".")[1] for key in properties if key.startswith("stores.")})
+    return tuple(_store(name, properties) for name in names)
+
+
+def _store(name: str, properties: Mapping[str, str]) -> StoreConfig:
+    if not ID.fullmatch(name):
+        raise ConfigError(f"stores.{name}: wanted a store name of letters, digits and underscores, found {name!r}")
+
+    def setting(rest: str, default: str | None) -> str | None:
+        return properties.get(f"stores.{name}.{rest}") or default
+
+    replication = setting("changelog.replication.factor", None)
+    return StoreConfig(
+        name=name,
+        msg_serde=str(setting("msg.serde", "bytes")),
+        key_serde=str(setting("key.serde", "string")),
+        replication_factor=None if replication is None else int(replication),
+        size_max_bytes=int(str(setting("size.max.bytes", "17179869184"))),
+        scope=str(setting("scope", "key")),
+    )
+
+
+def accepted_loss(item: str) -> AcceptedLoss:
+    """One item of task.lost.range.accept."""
+    matched = re.fullmatch(
+        rf"([^.\s]+\.\S+\.{_NUMBER}(?::({_NUMBER})/({_NUMBER})|@\S+)?)@({_NUMBER})-({_NUMBER})", item
+    )
+    if matched is None:
+        raise ConfigError(f"task.lost.range.accept: wanted kafka.orders.3:0/1@100-250, found {item!r}")
+    ssp_kb, bucket, factor, offset_from, offset_to = matched.groups()
+    is_bucket = int(bucket or 0) < int(factor or 1) and int(factor or 1).bit_count() == 1
+    if not is_bucket or int(offset_from) >= int(offset_to):
+        raise ConfigError(
+            "task.lost.range.accept: wanted a bucket below its factor, which is a power of two, and an offset before "
+            f"another (kafka.orders.3:0/1@100-250), found {item!r}"
+        )
+    return AcceptedLoss(ssp_kb=ssp_kb, offset_from=int(offset_from), offset_to=int(offset_to))

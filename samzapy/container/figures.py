@@ -1,0 +1,123 @@
+"""What this execution did so far, for status, lag and metrics; nothing is decided by it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from samzapy.container.ports import BatchDone, TopicBounds
+from samzapy.container.work import Report, Route
+from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
+from samzapy.model.job import TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+
+TASKS_TOLD_MAX: Final = 500
+"""The busiest ones, one by one; what the others did is told in one sum, so a heartbeat stays small. About 250 bytes
+each: their positions, which are told of all tasks, take as much."""
+
+
+class ContainerFigures:
+    """Sums of one execution, and where its tasks stand.
+
+    Attributes:
+        positions: next offset of each SSPKb that is worked on.
+        ends: where the inputs end, as they were looked at last; empty before the first look.
+    """
+
+    def __init__(self) -> None:
+        self.positions: dict[SspKeyBucket, int] = {}
+        self.ends: Mapping[SystemStreamPartition, TopicBounds] = {}
+        self.recoveries = 0
+        self.batches = 0
+        self._sums = Counter[str]()
+        self._records: Counter[SspKeyBucket] = Counter()
+        self._tasks: dict[TaskName, TaskFigures] = {}
+        self._read_to: dict[SystemStreamPartition, int] = {}
+
+    def begin(self, starts: Mapping[SspKeyBucket, int], restored_ns: Mapping[TaskName, int]) -> None:
+        """A query begins to read at `starts`, of the tasks whose local state took so long to bring level."""
+        self.positions = dict(starts)
+        self._records = Counter({ssp_kb: self._records[ssp_kb] for ssp_kb in starts})
+        self._tasks = {
+            task: replace(self._tasks.get(task, NOTHING_MEASURED), store_identify_ns=took_ns)
+            for task, took_ns in restored_ns.items()
+        }
+        self._read_to = {}
+        for ssp_kb, offset in starts.items():
+            if not ssp_kb.reader:
+                self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
+
+    def add(self, done: BatchDone, routes: tuple[Route, ...]) -> None:
+        """A batch ran to its end; `routes` are those of its query."""
+        self.batches += 1
+        self._sums["batchNs"] += done.duration_ns
+        handled = 0
+        for report in done.reports:
+            route = routes[report.route]
+            self._add_report(report, route)
+            handled += 0 if route.ssp_kb.reader else report.records_in
+        # Of broadcast inputs every task handles each message, so they are left out on both sides.
+        passed = 0
+        for ssp in sorted(self._read_to.keys() & done.offsets_end.keys()):
+            passed += max(0, done.offsets_end[ssp] - self._read_to[ssp])
+            self._read_to[ssp] = done.offsets_end[ssp]
+        self._sums["offsetsRead"] += passed
+        self._sums["keyhashNs"] += int(passed * done.keyhash_ns)
+        self._sums["skipped"] += max(0, passed - handled)
+
+    def _add_report(self, report: Report, route: Route) -> None:
+        self._sums["recordsIn"] += report.records_in
+        self._sums["recordsOut"] += report.records_out
+        self._sums["deadLetters"] += report.dead_letters
+        self._sums["commits"] += report.commits
+        self._records[route.ssp_kb] += report.records_in
+        measured = report.measured or NOTHING_MEASURED
+        self._sums["inputNs"] += measured.input_ns
+        did = replace(
+            measured,
+            records_in=report.records_in,
+            records_out=report.records_out,
+            dead_letters=report.dead_letters,
+        )
+        self._tasks[route.task_name] = self._tasks.get(route.task_name, NOTHING_MEASURED).followed_by(did)
+
+    def as_json(self, now_ms: int) -> dict[str, Any]:
+        """As heartbeats carry it (`coordinator.heartbeats`). `now_ms` is monotonic."""
+        sums = {name: self._sums[name] for name in _SUMS}
+        found: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
+        positions = {str(ssp_kb): self._position(ssp_kb) for ssp_kb in sorted(self.positions)}
+        found["positions"] = positions if self.ends else {}
+        told = self._told()
+        found["tasks"] = {task: self._tasks[task].as_json() for task in sorted(told)}
+        others = [self._tasks[task] for task in sorted(self._tasks.keys() - told)]
+        if others:
+            found["otherTasks"] = {"count": len(others), **TaskFigures.total(others).as_json()}
+        return found
+
+    def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int]:
+        offset, end = self.positions[ssp_kb], self.ends.get(ssp_kb.ssp)
+        found = {"offsetNext": offset, "offsetEnd": offset if end is None else max(offset, end.offset_end)}
+        return found | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
+
+    def _told(self) -> Collection[TaskName]:
+        """The tasks that are told one by one."""
+        if len(self._tasks) <= TASKS_TOLD_MAX:
+            return self._tasks.keys()
+        # By all that they ever cost, so that who is told does not change from one heartbeat to the next.
+        busiest = sorted(self._tasks, key=lambda task: (-self._tasks[task].busy_ns, task))
+        return frozenset(busiest[:TASKS_TOLD_MAX])
+
+
+_SUMS: Final = (
+    "recordsIn",
+    "recordsOut",
+    "deadLetters",
+    "commits",
+    "batchNs",
+    "inputNs",
+    "keyhashNs",
+    "offsetsRead",
+    "skipped",
+)

@@ -1,0 +1,142 @@
+"""What a task costs, measured in its worker without slowing it: whole chunks are timed, and samples.
+
+The worker's loop handles half a million messages in a second, so a look at a clock per message would be seen. Timed
+are chunks of rows (thousands at high rates), commits, and the first call of each kind of a store in each chunk; of keys
+one in `KEYS_EVERY` is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, ParamSpec, TypeVar
+
+from samzapy.container.work import Report, Rows
+from samzapy.model.figures import NO_KEYS, NOTHING_MEASURED, TaskFigures
+from samzapy.model.figures import KeySketch as Sketch
+
+KEYS_EVERY: Final = 61
+"""A prime, so that keys that come in turn are not taken for a few that come often."""
+
+_Item = TypeVar("_Item")
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+class Stopwatch:
+    """Adds up time. `now_s` is any clock that only goes forward."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.now_s = now_s
+        self.total_s = 0.0
+        self.count = 0
+
+    def add_since(self, begun_s: float) -> None:
+        self.total_s += self.now_s() - begun_s
+        self.count += 1
+
+    def timed(self, call: Callable[_Given, _Found], *args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        """What `call` gives."""
+        begun_s = self.now_s()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.add_since(begun_s)
+
+    def waiting(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """`items`, with the time that it takes to get them."""
+        coming = iter(items)
+        while True:
+            begun_s = self.now_s()
+            try:
+                item = next(coming)
+            except StopIteration:
+                return
+            finally:
+                self.add_since(begun_s)
+            yield item
+
+    @property
+    def total_ns(self) -> int:
+        return int(self.total_s * 1e9)
+
+    def reset(self) -> None:
+        self.total_s, self.count = 0.0, 0
+
+
+class StoreCosts:
+    """What the timed calls of a task's stores took."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.gets, self.puts, self.deletes = Stopwatch(now_s), Stopwatch(now_s), Stopwatch(now_s)
+
+    def reset(self) -> None:
+        for watch in (self.gets, self.puts, self.deletes):
+            watch.reset()
+
+
+class Meter:
+    """Measures one task from `begin` to `told`, which is one micro-batch."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self.input = Stopwatch(now_s)
+        self.process = Stopwatch(now_s)
+        self.commit = Stopwatch(now_s)
+        self.stores = StoreCosts(now_s)
+        self.skipped = 0
+        self._begun_s = 0.0
+        self._keys = NO_KEYS
+        # Rows to go by until the next key is looked at: also of chunks that are shorter than that.
+        self._pass_by = 0
+
+    def begin(self, chunks: Iterable[Rows]) -> Iterator[Rows]:
+        """`chunks`, with the time that is waited for them and some of their keys looked at."""
+        self._begun_s, self._keys, self.skipped = self._now_s(), NO_KEYS, 0
+        for watch in (self.input, self.process, self.commit, self.stores):
+            watch.reset()
+        return self._watched(chunks)
+
+    def _watched(self, chunks: Iterable[Rows]) -> Iterator[Rows]:
+        for rows in self.input.waiting(chunks):
+            sampled = rows.keys[self._pass_by :: KEYS_EVERY]
+            self._pass_by += KEYS_EVERY * len(sampled) - len(rows.keys)
+            if sampled:
+                self._keys = self._keys.merged(Sketch.of(sampled))
+            yield rows
+
+    def told(self, reports: Sequence[Report], disk_bytes: int) -> Sequence[Report]:
+        """`reports`, with what was measured in the first one."""
+        busy_s = self._now_s() - self._begun_s - self.input.total_s
+        stores = self.stores
+        return _with(
+            reports,
+            TaskFigures(
+                skipped=self.skipped,
+                transactions=self.commit.count,
+                busy_ns=int(busy_s * 1e9),
+                process_ns=self.process.total_ns,
+                commit_ns=self.commit.total_ns,
+                input_ns=self.input.total_ns,
+                gets_timed=stores.gets.count,
+                get_ns=stores.gets.total_ns,
+                puts_timed=stores.puts.count,
+                put_ns=stores.puts.total_ns,
+                deletes_timed=stores.deletes.count,
+                delete_ns=stores.deletes.total_ns,
+                disk_bytes=disk_bytes,
+                keys=self._keys,
+            ),
+        )
+
+
+def with_input(reports: Sequence[Report], input_ns: int) -> Sequence[Report]:
+    """`reports`, with time that was waited for rows before their tasks were known."""
+    return _with(reports, TaskFigures(input_ns=input_ns))
+
+
+def _with(reports: Sequence[Report], measured: TaskFigures) -> Sequence[Report]:
+    if not reports:
+        return reports
+    first, *others = reports
+    return [replace(first, measured=(first.measured or NOTHING_MEASURED).followed_by(measured)), *others]

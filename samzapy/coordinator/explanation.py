@@ -1,0 +1,268 @@
+"""Why a task is where it is, with the records that made it so. Pure.
+
+Two answers in one: which plan put it on its processor and why (`plan.plan_change`, asked of the two plans and of what
+was known of places when the plan came into force), and which execution runs it by which grant. All of it is read off
+the stream; a plan that came into force before the horizon keeps its reason to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.replay import BATCH_RECORDS, NOTHING, Replayed, replay
+from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
+from samzapy.errors import RejectedError
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import JobModel, ProcessorId, TaskName
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.startpoint import StartpointIndex
+from samzapy.plan.plan_change import plan_change
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.audit import LATEST_VALUE_ONLY, Entry, History, HistoryEntry, as_json, time_text
+from samzapy.stream.keys import Namespace
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import PlannedTaskPut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A plan that put the task on a processor.
+
+    Attributes:
+        offset: of the record `generation` that brought the plan into force.
+        processor_before: None where the task was new.
+        why: as `samzapy job plan` says it.
+    """
+
+    generation: int
+    offset: int
+    timestamp_ms: int
+    processor_before: ProcessorId | None
+    processor_id: ProcessorId
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a task is where it is.
+
+    Attributes:
+        planned: as the plan in force has it; None where it has no such task any more.
+        assignments: the plans that moved it, the oldest first.
+        runs: who runs it, or what it waits for, as a sentence.
+        evidence: the records about it, in their order.
+    """
+
+    task_name: TaskName
+    planned: PlannedTaskPut | None
+    assignments: tuple[Assignment, ...]
+    runs: str
+    evidence: tuple[HistoryEntry, ...]
+
+
+def explain(records: Iterable[LogRecord], task_name: TaskName, *, topic: str, whole_from: int) -> Explanation:
+    """The explanation as of the last of `records`.
+
+    Raises:
+        RejectedError: no plan ever had such a task, as far as the stream tells.
+        CorruptRecordError: a record cannot be read.
+    """
+    gatherer = _Gatherer(task_name, topic, whole_from)
+    for record in records:
+        gatherer.take(record)
+    return gatherer.explanation()
+
+
+def explanation_json(found: Explanation) -> Mapping[str, object]:
+    """As `samzapy task explain -o json` shows it; the names are an interface."""
+    planned = found.planned
+    return {
+        "task": found.task_name,
+        "processor": None if planned is None else planned.processor_id,
+        "generation": None if planned is None else planned.generation,
+        "reads": [] if planned is None else [str(ssp_kb) for ssp_kb in planned.positions],
+        "runs": found.runs,
+        "assignments": [
+            {
+                "generation": item.generation,
+                "offset": item.offset,
+                "time": time_text(item.timestamp_ms),
+                "from": item.processor_before,
+                "to": item.processor_id,
+                "why": item.why,
+            }
+            for item in found.assignments
+        ],
+        "records": [as_json(entry) for entry in found.evidence],
+    }
+
+
+class _Gatherer:
+    """Folds the stream with the coordinator's own code and keeps what concerns one task."""
+
+    def __init__(self, task_name: TaskName, topic: str, whole_from: int) -> None:
+        self._task_name = task_name
+        self._topic = topic
+        self._whole_from = whole_from
+        self._known: Replayed = NOTHING
+        self._batch: list[LogRecord] = []
+        self._assignments: list[Assignment] = []
+        # Of executions it is known only later whether they had the task.
+        self._executions: set[str] = set()
+        self._evidence: list[tuple[str | None, HistoryEntry]] = []
+        self._history = History(topic, whole_from=whole_from)
+        base = str(TaskNameParts.parse(task_name).base_name) if _is_task_name(task_name) else task_name
+        self._keys = {
+            f"{Namespace.TASK_LOCALITY}/{task_name}".encode(),
+            f"{Namespace.CHANGELOG}/{base}".encode(),
+            Namespace.GENERATION.encode(),
+        }
+        self._grants = f"{Namespace.GRANT}/{task_name}/".encode()
+        self._plans = f"/task/{task_name}".encode()
+        self._containers = f"{Namespace.CONTAINER}/".encode()
+        self._startpoints = f"{Namespace.STARTPOINT}/".encode()
+
+    def take(self, record: LogRecord) -> None:
+        brings_a_plan = record.key == Namespace.GENERATION.encode() and record.value is not None
+        if brings_a_plan or len(self._batch) == BATCH_RECORDS:
+            self._fold()
+        before = self._known.state
+        self._batch.append(record)
+        if brings_a_plan:
+            self._fold()
+            self._plan_came(before, record)
+        if self._concerns(record.key or b""):
+            for entry in self._history.read((record,)):
+                self._keep(entry)
+
+    def explanation(self) -> Explanation:
+        self._fold()
+        state = self._known.state
+        planned = next((item for item in state.plan if item.task_name == self._task_name), None)
+        evidence = self._told()
+        if planned is None and not evidence:
+            known = ", ".join(item.task_name for item in state.plan[:10]) or "none"
+            raise RejectedError(
+                f"wanted the task {self._task_name}, found no record of it on {self._topic}; the tasks are {known}"
+                f"{', ...' if len(state.plan) > 10 else ''} (`samzapy job status` lists them all)"
+            )
+        return Explanation(
+            task_name=self._task_name,
+            planned=planned,
+            assignments=tuple(self._assignments),
+            runs=_runs(state, self._task_name, planned),
+            evidence=evidence,
+        )
+
+    def _fold(self) -> None:
+        self._known = replay(self._batch, topic=self._topic, before=self._known)
+        self._batch.clear()
+
+    def _concerns(self, key: bytes) -> bool:
+        return (
+            key in self._keys
+            or key.startswith((self._grants, self._containers))
+            or (key.startswith(b"plan/") and key.endswith(self._plans))
+            or (key.startswith(self._startpoints) and self._reads(key.removeprefix(self._startpoints)))
+        )
+
+    def _reads(self, name: bytes) -> bool:
+        """Whether the task, as the plan of then has it, reads messages of an SSPKb."""
+        state = self._known.state
+        generation = 0 if state.generation is None else state.generation.generation
+        planned = state.planned_tasks.get((generation, self._task_name))
+        try:
+            ssp_kb = SspKeyBucket.parse(name.decode())
+        except ValueError:
+            return False
+        return planned is not None and any(map(ssp_kb.overlaps, planned.positions))
+
+    def _keep(self, entry: Entry) -> None:
+        if not isinstance(entry, HistoryEntry):
+            return
+        word, _, rest = entry.key.partition("/")
+        if word == Namespace.GENERATION:
+            # Told with the plans that moved the task.
+            return
+        if word == Namespace.GRANT and entry.after is not None:
+            self._executions.add(str(entry.after["execution_id"]))
+        self._evidence.append((rest if word == Namespace.CONTAINER else None, entry))
+        if word == Namespace.CONTAINER and entry.after is None and rest not in self._executions:
+            self._evidence = [item for item in self._evidence if item[0] != rest]
+
+    def _told(self) -> tuple[HistoryEntry, ...]:
+        return tuple(
+            entry for execution, entry in self._evidence if execution is None or execution in self._executions
+        )
+
+    def _plan_came(self, before: CoordinatorState, record: LogRecord) -> None:
+        after = job_model(self._known.state)
+        assert after is not None, "the record `generation` was just folded"
+        old = job_model(before)
+        owner, owner_before = _processor_of(after, self._task_name), _processor_of(old, self._task_name)
+        if owner is None or owner == owner_before:
+            return
+        if record.offset < self._whole_from:
+            why = f"{LATEST_VALUE_ONLY}: what it was decided on may have been compacted away"
+        else:
+            change = plan_change(old, after, locality_of(before), lambda _: None)
+            why = next(item.why for item in change.tasks if item.task_name == self._task_name)
+        self._assignments.append(
+            Assignment(
+                generation=after.generation,
+                offset=record.offset,
+                timestamp_ms=record.timestamp_ms,
+                processor_before=owner_before,
+                processor_id=owner,
+                why=why,
+            )
+        )
+
+
+def _runs(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut | None) -> str:
+    if planned is None:
+        return "nobody: the plan in force has no such task"
+    grant = newest_grants(state).get(task_name)
+    container = None if grant is None else state.containers.get(grant.execution_id)
+    living = [
+        item for item in state.containers_sorted if item.processor_id == planned.processor_id and item.phase in LIVING
+    ]
+    if grant is not None and container is not None and not grant.released:
+        is_rewound = bool(StartpointIndex(state.startpoints.values()).newer_than(grant))
+        where = f"execution {grant.execution_id} of processor {container.processor_id} on {container.host}"
+        if container.phase in LIVING and is_rewound:
+            return f"{where}, under epoch {grant.epoch}, until it lets go: it is to go on from elsewhere"
+        if container.phase in LIVING and container.processor_id == planned.processor_id:
+            return f"{where}, under epoch {grant.epoch}"
+        if container.phase in LIVING:
+            return f"{where}, under epoch {grant.epoch}, until it lets go: it is to move to {planned.processor_id}"
+        if container.phase is ContainerPhase.LOST:
+            return f"nobody: it waits until {where}, which was given up ({container.reason}), is fenced"
+    if not living:
+        return f"nobody: no container of processor {planned.processor_id} lives"
+    return f"nobody yet: it waits for its grant to execution {living[0].execution_id}"
+
+
+def _processor_of(model: JobModel | None, task_name: TaskName) -> ProcessorId | None:
+    if model is None:
+        return None
+    return next(
+        (
+            container.processor_id
+            for container in model.containers
+            for task in container.tasks
+            if task.name == task_name
+        ),
+        None,
+    )
+
+
+def _is_task_name(name: str) -> bool:
+    try:
+        TaskNameParts.parse(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,463 @@
+"""What the next record of a coordinator stream may be, after those before it. Pure.
+
+`evolve` folds whatever is committed and refuses nothing; this is the other half, for who looks back (`samzapy stream
+verify`) and for the simulation: each record is judged on the state before it. A coordinator that decides rightly never
+breaks one of these rules, so a record that does was written by somebody else, or by a coordinator with a defect.
+
+What breaks a rule is not folded in: what follows is held against what stood before it, so that one fault is one
+finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from samzapy.coordinator.grants import counts_after, is_free
+from samzapy.coordinator.liveness import LIVING, TRANSITIONS
+from samzapy.coordinator.rewinding import is_taken_up
+from samzapy.coordinator.starts import GrantIndex
+from samzapy.coordinator.state import Committed, CoordinatorState, Folding
+from samzapy.model.container import Container
+from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.placement import Action, StatusCode
+from samzapy.model.ssp import SspKeyBucket, is_covered
+from samzapy.model.startpoint import Startpoint, StartpointIndex
+from samzapy.stream.keys import Namespace, parse_key
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    ContainerPut,
+    CoordinatorRecord,
+    EpochPut,
+    FormatLevelPut,
+    GenerationPut,
+    GrantPut,
+    InboxPut,
+    InputEndPut,
+    InputPut,
+    MemoryPhase,
+    PlannedTaskPut,
+    Removed,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
+    RunPut,
+    StartpointPut,
+)
+
+S = StatusCode
+_NEXT_STATUS: Final[Mapping[StatusCode | None, frozenset[StatusCode]]] = {
+    # A request for what can be told at once is answered when it is read (`_request`).
+    None: frozenset({S.ACCEPTED, S.BAD_REQUEST}),
+    S.ACCEPTED: frozenset({S.IN_PROGRESS, S.FAILED}),
+    S.IN_PROGRESS: frozenset({S.SUCCEEDED, S.FAILED}),
+}
+_ARE_REMOVED: Final = frozenset(
+    {
+        Namespace.CONFIG,
+        Namespace.PLAN,
+        Namespace.CONTAINER,
+        Namespace.LOCALITY,
+        Namespace.TASK_LOCALITY,
+        Namespace.GRANT,
+        Namespace.STARTPOINT,
+        Namespace.REQUEST,
+        Namespace.REQUEST_MEMORY,
+    }
+)
+"""Without the others numbers would be given out twice, or positions would count for another topic."""
+
+
+class Laws:
+    """The stream so far, and what its next record may be. Costs the same for each record, however many there are."""
+
+    def __init__(self) -> None:
+        self._folding = Folding()
+        self._index = GrantIndex()
+        self._startpoints = StartpointIndex()
+        self._epoch_granted = 0
+        self._epoch_rewound = 0
+        self._of_task: dict[TaskName, dict[int, Grant]] = {}
+        self._grant_count: Counter[ExecutionId] = Counter()
+        self._task_count: Counter[int] = Counter()
+
+    @property
+    def state(self) -> CoordinatorState:
+        """The fold of what was not refused; the next record changes it."""
+        return self._folding.state
+
+    def judge(self, offset: int, record: CoordinatorRecord, is_whole: bool) -> str:
+        """The rule that `record` breaks, as what was wanted and what was found; empty if it breaks none.
+
+        Args:
+            is_whole: everything that is true now was read. Where compaction may have taken something nothing is judged.
+        """
+        broken = self._broken(record) if is_whole else ""
+        if not broken:
+            self._note(record)
+            self._folding.add(Committed(offset, record))
+        return broken
+
+    def _broken(self, record: CoordinatorRecord) -> str:
+        state = self.state
+        match record:
+            case EpochPut():
+                if record.epoch <= state.epoch:
+                    return f"wanted an epoch above {state.epoch}, found {record.epoch}: it was given out before"
+            case PlannedTaskPut():
+                return self._planned(record)
+            case GenerationPut():
+                return self._generation(record)
+            case ContainerPut():
+                return _life(record.container, state.containers.get(record.container.execution_id))
+            case GrantPut():
+                return self._grant(record.grant)
+            case StartpointPut():
+                return self._startpoint(record.startpoint)
+            case RequestPut():
+                return _request(record, state)
+            case RequestMemoryPut():
+                return _memory(record, state)
+            case RestartPut():
+                return _restart(record, state)
+            case InboxPut():
+                return _inbox(record, state.inbox)
+            case RunPut():
+                return _run(record, state)
+            case InputPut() | InputEndPut() | ChangelogPartitionPut() | FormatLevelPut():
+                return _first_word(record, state)
+            case Removed():
+                return self._removed(record.key)
+            case _:
+                pass
+        return ""
+
+    # --- plans ---
+
+    def _planned(self, record: PlannedTaskPut) -> str:
+        in_force = 0 if self.state.generation is None else self.state.generation.generation
+        if record.generation <= in_force:
+            return f"wanted a plan behind generation {in_force}, found a task of generation {record.generation}"
+        if (record.generation, record.task_name) in self.state.planned_tasks:
+            return f"wanted each task of generation {record.generation} once, found {record.task_name} again"
+        return ""
+
+    def _generation(self, record: GenerationPut) -> str:
+        in_force = 0 if self.state.generation is None else self.state.generation.generation
+        if record.generation <= in_force:
+            return f"wanted a generation above {in_force}, found {record.generation}"
+        found = self._task_count[record.generation]
+        if found != record.task_count:
+            return f"wanted {record.task_count} tasks of generation {record.generation}, found {found}"
+        return ""
+
+    # --- grants ---
+
+    def _grant(self, grant: Grant) -> str:
+        before = self.state.grants.get((grant.task_name, grant.epoch))
+        if before is not None:
+            if before.released or grant != replace(before, released=True):
+                return (
+                    f"wanted the grant of epoch {grant.epoch} to be released once, and nothing else, found a change"
+                )
+            return ""
+        return self._given(grant) or self._two_owners(grant) or self._goes_back(grant)
+
+    def _given(self, grant: Grant) -> str:
+        """Whether a new grant says what the coordinator may say: whom it plans for, under the newest number."""
+        state = self.state
+        if grant.epoch != state.epoch or grant.epoch <= self._epoch_rewound or grant.released:
+            return (
+                f"wanted a grant under the epoch given out last, {state.epoch}, and no startpoint's, found "
+                f"{grant.epoch}"
+            )
+        container = state.containers.get(grant.execution_id)
+        if container is None or container.phase not in LIVING:
+            phase = "unknown" if container is None else container.phase.value
+            return f"wanted a grant to an execution that lives, found {grant.execution_id} ({phase})"
+        in_force = 0 if state.generation is None else state.generation.generation
+        planned = state.planned_tasks.get((in_force, grant.task_name))
+        if planned is None or grant.generation != in_force:
+            return f"wanted a task of the plan in force, generation {in_force}, found one of {grant.generation}"
+        given = (container.processor_id, grant.changelog_partition, [start.ssp_kb for start in grant.starts])
+        wanted = (planned.processor_id, planned.changelog_partition, list(planned.positions))
+        if given != wanted:
+            return f"wanted {_task_text(*wanted)} as planned, found {_task_text(*given)}"
+        if grant.counts_after != counts_after(state):
+            return f"wanted what counts to begin behind epoch {counts_after(state)}, found {grant.counts_after}"
+        return ""
+
+    def _two_owners(self, grant: Grant) -> str:
+        """Law L6."""
+        for other in self._in_the_way(grant):
+            if not is_free(other, self.state):
+                container = self.state.containers.get(other.execution_id)
+                phase = "unknown" if container is None else container.phase.value
+                return (
+                    f"wanted {grant.task_name} to be free for {grant.execution_id}, found that {other.execution_id} "
+                    f"({phase}) has {other.task_name} under epoch {other.epoch}: two owners"
+                )
+        return ""
+
+    def _goes_back(self, grant: Grant) -> str:
+        """Within a run nobody begins in front of where an earlier one began, unless that was rewound since: then there.
+        In a broadcast input one may, who takes over the positions of another task."""
+        after = max(0 if self.state.run is None else self.state.run.epoch_before, grant.counts_after)
+        for start in grant.starts:
+            if not start.ssp_kb.reader and (broken := self._start_goes_back(start, after)):
+                return broken
+        return ""
+
+    def _start_goes_back(self, start: BucketStart, after: int) -> str:
+        words = [
+            (word.epoch, BucketStart(ssp_kb=word.ssp_kb, offset_next=word.offset_next))
+            for word in self._startpoints.overlapping(start.ssp_kb)
+        ]
+        given = [(grant.epoch, began) for began, grant in self._index.overlapping(start.ssp_kb)]
+        before = sorted((item for item in (*given, *words) if item[0] > after), key=lambda item: item[0])
+        finest = max((start.finest_factor, *(began.finest_factor for _, began in before)))
+        # Of each part the newest stays.
+        newest = {
+            bucket: (offset, epoch) for epoch, began in before for bucket, offset in began.positions(finest).items()
+        }
+        rewound = {epoch for epoch, _ in words}
+        for bucket, begins in start.positions(finest).items():
+            offset, epoch = newest.get(bucket, (0, 0))
+            if begins < offset:
+                did = "was rewound to" if epoch in rewound else "began"
+                return (
+                    f"wanted {start.ssp_kb} from {offset} on, where epoch {epoch} {did}, found {begins}: it goes back"
+                )
+            if begins > offset and epoch in rewound and not self._is_given_up(start, begins):
+                return f"wanted {start.ssp_kb} from {offset} on, where epoch {epoch} was rewound to, found {begins}"
+        return ""
+
+    def _is_given_up(self, start: BucketStart, begins: int) -> bool:
+        """Whether a part begins where the topic did, because the operator gave up what was in front of that."""
+        loss = self.state.accepted_losses.get(start.ssp_kb)
+        return loss is not None and loss.offset_to == begins
+
+    def _startpoint(self, word: Startpoint) -> str:
+        if word.epoch != self.state.epoch or word.epoch <= self._epoch_granted:
+            return (
+                f"wanted a startpoint under the epoch given out last, {self.state.epoch}, and no grant's, found "
+                f"{word.epoch}"
+            )
+        request = self.state.requests.get(word.uuid)
+        if request is None or (request.status_code, request.action) != (S.ACCEPTED, Action.REWIND):
+            return f"wanted a startpoint that was asked for, found one of {word.uuid}, which is no request for it"
+        return ""
+
+    def _in_the_way(self, grant: Grant) -> Iterable[Grant]:
+        found = dict(self._of_task.get(grant.task_name, {}))
+        found |= {other.epoch: other for start in grant.starts for _, other in self._index.overlapping(start.ssp_kb)}
+        return [found[epoch] for epoch in sorted(found)]
+
+    def _is_covered(self, grant: Grant) -> bool:
+        """Whether later grants have all of its buckets. Its broadcast positions go with them, if it has any."""
+        given = [start.ssp_kb for start in grant.starts]
+        return all(
+            is_covered(
+                (ssp_kb.bucket, ssp_kb.factor),
+                (
+                    (start.ssp_kb.bucket, start.ssp_kb.factor)
+                    for start, other in self._index.overlapping(ssp_kb)
+                    if other.epoch > grant.epoch
+                ),
+            )
+            for ssp_kb in [found for found in given if not found.reader] or given
+        )
+
+    # --- what is removed ---
+
+    def _removed(self, key: str) -> str:
+        parsed, state = parse_key(key), self.state
+        if parsed.namespace not in _ARE_REMOVED:
+            return f"wanted {key} to stay, found it removed: no coordinator does that"
+        match parsed.namespace:
+            case Namespace.PLAN:
+                generation = int(parsed.parts[0])
+                if state.generation is not None and generation == state.generation.generation:
+                    return f"wanted the plan in force, generation {generation}, to stay, found a task of it removed"
+            case Namespace.CONTAINER:
+                container = state.containers.get(ExecutionId(parsed.parts[0]))
+                if container is not None and not container.is_gone:
+                    return f"wanted {key} to stay while it is {container.phase.value}, found it removed"
+                if self._grant_count[ExecutionId(parsed.parts[0])]:
+                    return f"wanted {key} to stay while a grant names it, found it removed"
+            case Namespace.GRANT:
+                grant = self._standing_grant(parsed.parts)
+                if grant is not None and not self._is_covered(grant):
+                    return f"wanted {key} to stay until later grants give all of it, found it removed"
+            case Namespace.STARTPOINT:
+                word = state.startpoints.get(SspKeyBucket.parse(parsed.parts[0]))
+                if word is not None and not is_taken_up(word, self._index, state):
+                    return f"wanted {key} to stay until later grants give all that it is for, found it removed"
+            case Namespace.REQUEST:
+                if parsed.parts[0] in state.requests and parsed.parts[0] not in state.request_memory:
+                    return f"wanted {key} to be remembered, found it removed"
+            case Namespace.REQUEST_MEMORY:
+                return _forgotten(state.request_memory.get(parsed.parts[0]), state.inbox)
+            case _:
+                pass
+        return ""
+
+    # --- what is looked up ---
+
+    def _note(self, record: CoordinatorRecord) -> None:
+        match record:
+            case GrantPut(grant=grant):
+                self._drop(self.state.grants.get((grant.task_name, grant.epoch)))
+                self._index.add(grant)
+                self._of_task.setdefault(grant.task_name, {})[grant.epoch] = grant
+                self._grant_count[grant.execution_id] += 1
+                self._epoch_granted = max(self._epoch_granted, grant.epoch)
+            case StartpointPut(startpoint=word):
+                self._startpoints.add(word)
+                self._epoch_rewound = max(self._epoch_rewound, word.epoch)
+            case PlannedTaskPut():
+                self._task_count[record.generation] += (
+                    record.generation,
+                    record.task_name,
+                ) not in self.state.planned_tasks
+            case Removed():
+                parsed = parse_key(record.key)
+                if parsed.namespace is Namespace.GRANT:
+                    self._drop(self._standing_grant(parsed.parts))
+                if parsed.namespace is Namespace.STARTPOINT:
+                    self._startpoints.discard(SspKeyBucket.parse(parsed.parts[0]))
+                if parsed.namespace is Namespace.PLAN:
+                    place = int(parsed.parts[0]), TaskName(parsed.parts[1])
+                    self._task_count[place[0]] -= place in self.state.planned_tasks
+            case _:
+                pass
+
+    def _drop(self, grant: Grant | None) -> None:
+        if grant is not None:
+            self._index.discard(grant)
+            del self._of_task[grant.task_name][grant.epoch]
+            self._grant_count[grant.execution_id] -= 1
+
+    def _standing_grant(self, parts: tuple[str, ...]) -> Grant | None:
+        return self.state.grants.get((TaskName(parts[0]), int(parts[1])))
+
+
+def _task_text(processor_id: str, changelog_partition: int, ssp_kbs: Iterable[SspKeyBucket]) -> str:
+    return (
+        f"{', '.join(map(str, ssp_kbs))} with changelog partition {changelog_partition} for processor {processor_id}"
+    )
+
+
+def _life(container: Container, before: Container | None) -> str:
+    if before is None:
+        if container.phase in LIVING:
+            return ""
+        return f"wanted a new execution to be STARTED or RUNNING, found {container.phase}"
+    if container.phase not in TRANSITIONS[before.phase].values():
+        return f"wanted what may follow {before.phase}, found {container.phase}"
+    if replace(container, phase=before.phase, reason=before.reason) != before:
+        return f"wanted the execution as it was recorded (process {before.pid} on {before.host}), found another one"
+    return ""
+
+
+def _request(request: RequestPut, state: CoordinatorState) -> str:
+    remembered = state.request_memory.get(request.uuid)
+    if remembered is not None:
+        return f"wanted nothing more about a request that was {remembered.status_code}, found {request.status_code}"
+    before = state.requests.get(request.uuid)
+    if before is not None and before.status_code is request.status_code:
+        if request != replace(before, answered=True):
+            return f"wanted a request that is {before.status_code} to be answered, and nothing else, found a change"
+        return ""
+    known = None if before is None else before.status_code
+    if known is None and request.status_code is S.SUCCEEDED and request.action == Action.CONTAINER_STATUS:
+        return ""
+    if request.status_code not in _NEXT_STATUS.get(known, frozenset()):
+        return f"wanted what may follow {known or 'nothing'}, found {request.status_code}"
+    is_restarted = request.status_code is S.SUCCEEDED and request.action == Action.RESTART_QUERY
+    if is_restarted and not _is_ordered(request, state):
+        return f"wanted restart {request.restart} of processor {request.processor_id} to be ordered, found SUCCEEDED"
+    return ""
+
+
+def _is_ordered(request: RequestPut, state: CoordinatorState) -> bool:
+    ordered = state.restarts.get(ProcessorId(request.processor_id))
+    return ordered is not None and 0 < request.restart <= ordered.number
+
+
+def _memory(memory: RequestMemoryPut, state: CoordinatorState) -> str:
+    known = state.request_memory.get(memory.uuid) or state.requests.get(memory.uuid)
+    if known is None:
+        return f"wanted a request that was read, found the memory of one that was not ({memory.status_code})"
+    if not memory.status_code.is_terminal or known.status_code is not memory.status_code:
+        return f"wanted the memory of what became of the request, {known.status_code}, found {memory.status_code}"
+    return ""
+
+
+def _forgotten(memory: RequestMemoryPut | None, inbox: InboxPut) -> str:
+    if memory is None:
+        return ""
+    horizon = inbox.forgotten_timestamp_ms, inbox.forgotten_uuid
+    if memory.phase is not MemoryPhase.COLLECTED or (memory.timestamp_ms, memory.uuid) > horizon:
+        return f"wanted a uuid to be known until it is too old, found it forgotten while it is {memory.phase}"
+    return ""
+
+
+def _restart(restart: RestartPut, state: CoordinatorState) -> str:
+    before = state.restarts.get(restart.processor_id)
+    number = 1 if before is None else before.number + 1
+    request = state.requests.get(restart.uuid)
+    if restart.number != number:
+        return f"wanted restart {number} of processor {restart.processor_id}, found {restart.number}"
+    if request is None or (request.status_code, request.restart) != (S.IN_PROGRESS, number):
+        return f"wanted a restart that was asked for, found one of {restart.uuid}, which is no request for it"
+    return ""
+
+
+def _inbox(inbox: InboxPut, before: InboxPut) -> str:
+    if inbox.offset_next < before.offset_next:
+        return f"wanted the position of the inbox at {before.offset_next} or behind, found {inbox.offset_next}"
+    forgotten = before.forgotten_timestamp_ms, before.forgotten_uuid
+    if (inbox.forgotten_timestamp_ms, inbox.forgotten_uuid) < forgotten:
+        return f"wanted what was forgotten to stay so, up to {forgotten[0]}, found {inbox.forgotten_timestamp_ms}"
+    return ""
+
+
+def _run(run: RunPut, state: CoordinatorState) -> str:
+    before = state.run
+    if before is not None and run == replace(
+        before, ended=before.ended or run.ended, finished=before.finished or run.finished
+    ):
+        return ""
+    counts_from = 0 if before is None else before.counts_after
+    if run.ended or run.finished or run.epoch_before != state.epoch or run.counts_after < counts_from:
+        return f"wanted the run to end, or one that begins behind epoch {state.epoch}, found run {run.run_id} changed"
+    return ""
+
+
+def _first_word(
+    record: InputPut | InputEndPut | ChangelogPartitionPut | FormatLevelPut, state: CoordinatorState
+) -> str:
+    """What is decided once."""
+    match record:
+        case InputPut():
+            known = state.inputs.get(record.system_stream)
+            if known is not None and known.topic_id == record.topic_id:
+                first, found = known.partition_count_first, record.partition_count_first
+                if first != found:
+                    return f"wanted {record.system_stream} to have had {first} partitions at first, found {found}"
+        case InputEndPut():
+            end = state.input_ends.get(record.ssp)
+            if end is not None and end.run_id == record.run_id and end != record:
+                return f"wanted {record.ssp} to end at {end.offset_end} in this run, found {record.offset_end}"
+        case ChangelogPartitionPut():
+            partition = state.changelog_partitions.get(record.task_name)
+            if partition not in (None, record.partition):
+                return f"wanted {record.task_name} to keep changelog partition {partition}, found {record.partition}"
+        case FormatLevelPut():
+            if record.level < (state.format_level or 0):
+                return f"wanted format level {state.format_level} or above, found {record.level}"
+    return ""

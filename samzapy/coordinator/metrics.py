@@ -1,0 +1,331 @@
+"""A job as numbers that are looked at over time: what `GET /metrics` tells, before it has a format.
+
+Names and units follow Prometheus' conventions; `METRICS` is the whole list, and `docs/metrics.md` explains it row by
+row. Rates, means and shares are left to who asks: every one of them is a quotient of two sums that stand here.
+
+There are never more than a few thousand series of a metric, however large a job is: one for each task of a job of up
+to `TASKS_TOLD_MAX` tasks, else one for each processor; one for each SSP of a job that reads up to `SSPS_TOLD_MAX`, else
+one for each stream. What is summed so has `*` for a label. Which of the two it is depends on the plan alone, so series
+do not come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.grants import newest_grants, owners
+from samzapy.coordinator.liveness import LIVING, Sighting, Sightings
+from samzapy.coordinator.service import Snapshot, Timings
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.container import Container
+from samzapy.model.figures import TaskFigures
+from samzapy.model.job import ProcessorId
+from samzapy.model.ssp import SspKeyBucket
+
+TASKS_TOLD_MAX: Final = 1000
+SSPS_TOLD_MAX: Final = 2000
+EVERY: Final = "*"
+"""The label of what is the sum of several."""
+
+
+class Kind(StrEnum):
+    """Of a summary there are two numbers: a sum and how many it is of, so its mean over any time is a quotient."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. `sep32` is the name of seed 002 for it, where there is one."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    sep32: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One number of a metric; `labels` in the order of its names. `count` is that of a summary."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+    count: int = 0
+
+
+_OfTask = Callable[[TaskFigures], tuple[int, int]]
+_OfContainer = Callable[[Figures], int]
+JOB, PROCESSOR = ("job",), ("job", "processor")
+TASK, SSP = ("job", "processor", "task"), ("job", "task", "ssp")
+
+
+def _metric(name: str, kind: Kind, labels: tuple[str, ...], meaning: str, sep32: str = "") -> Metric:
+    return Metric(name=f"samzapy_{name}", kind=kind, labels=labels, meaning=meaning, sep32=sep32)
+
+
+C, G, S = Kind.COUNTER, Kind.GAUGE, Kind.SUMMARY
+
+LEADS = _metric("coordinator_leads", G, JOB, "1 if this process leads the job; all else is told by the leader only")
+TERM = _metric("coordinator_term", G, JOB, "The leader's term; it grows with each failover")
+GENERATION = _metric("job_generation", G, JOB, "The number of the plan in force")
+FACTOR = _metric("job_elasticity_factor", G, JOB, "Key buckets per SSP in the plan in force")
+TASKS = _metric("job_tasks", G, JOB, "Tasks in the plan in force, virtual ones each", "task-count")
+WITHOUT_OWNER = _metric("job_tasks_without_owner", G, JOB, "Tasks that nobody runs")
+FINDINGS = _metric("job_findings", G, JOB, "What is not as it should be (`samzapy doctor`)")
+MODEL_GENERATION = _metric(
+    "job_model_generation_seconds", G, JOB, "What the last new plan took to make", "job-model-generation-ns"
+)
+CHECKPOINT_COMPUTE = _metric(
+    "checkpoint_compute_seconds",
+    G,
+    JOB,
+    "What it took to read positions and to work out where the tasks granted last begin",
+    "checkpoint-compute-ns",
+)
+
+HEARTBEAT_AGE = _metric("container_heartbeat_age_seconds", G, PROCESSOR, "Time since its last heartbeat")
+CORES = _metric("container_cores", G, PROCESSOR, "Worker slots: how many tasks it can run at once")
+HELD = _metric("container_tasks", G, PROCESSOR, "Tasks it holds")
+OF_CONTAINER: Final[tuple[tuple[Metric, _OfContainer], ...]] = (
+    (_metric("container_records_in_total", C, PROCESSOR, "Records handled"), lambda told: told.records_in),
+    (_metric("container_records_out_total", C, PROCESSOR, "Records sent"), lambda told: told.records_out),
+    (
+        _metric("container_dead_letters_total", C, PROCESSOR, "Records that failed and were put aside"),
+        lambda told: told.dead_letters,
+    ),
+    (
+        _metric("container_commits_total", C, PROCESSOR, "Moved positions: one per SSP and transaction"),
+        lambda told: told.commits,
+    ),
+    (_metric("container_batches_total", C, PROCESSOR, "Micro-batches"), lambda told: told.batches),
+    (
+        _metric("container_recoveries_total", C, PROCESSOR, "Queries that failed and were started anew"),
+        lambda told: told.recoveries,
+    ),
+    (
+        _metric("container_offsets_read_total", C, PROCESSOR, "Offsets gone by in the partitions it reads"),
+        lambda told: told.offsets_read,
+    ),
+    (
+        _metric(
+            "container_skipped_envelopes_total",
+            C,
+            PROCESSOR,
+            "Offsets gone by without a record to handle: other containers' key buckets, transaction markers",
+            "skipped-envelopes",
+        ),
+        lambda told: told.skipped,
+    ),
+)
+BATCH_SECONDS = _metric("container_batch_seconds_total", C, PROCESSOR, "Time of its micro-batches")
+KEYHASH_SECONDS = _metric(
+    "container_keyhash_compute_seconds_total",
+    C,
+    PROCESSOR,
+    "What the key buckets of the records it read took to compute",
+    "keyhash-compute-ns",
+)
+INPUT_SECONDS = _metric(
+    "container_input_consumption_seconds_total",
+    C,
+    PROCESSOR,
+    "What its workers waited for rows, and took to unpack them",
+    "total-input-consumption-ns",
+)
+
+_TASK_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskFigures], int]], ...]] = (
+    (_metric("task_records_in_total", C, TASK, "Records handled"), lambda told: told.records_in),
+    (_metric("task_records_out_total", C, TASK, "Records sent"), lambda told: told.records_out),
+    (
+        _metric("task_dead_letters_total", C, TASK, "Records that failed and were put aside"),
+        lambda told: told.dead_letters,
+    ),
+    (
+        _metric("task_skipped_envelopes_total", C, TASK, "Records that reached it and were done already"),
+        lambda told: told.skipped,
+    ),
+)
+BUSY_SECONDS = _metric(
+    "task_busy_seconds_total", C, TASK, "What it held a worker for: over the time of batches, its share of them"
+)
+_TASK_SUMMARIES: Final[tuple[tuple[Metric, _OfTask], ...]] = (
+    (
+        _metric(
+            "task_process_seconds", S, TASK, "Handling a record: serdes, user code, handing outputs on", "process-ns"
+        ),
+        lambda told: (told.process_ns, told.records_in),
+    ),
+    (
+        _metric("task_commit_seconds", S, TASK, "Committing a transaction", "commit-ns"),
+        lambda told: (told.commit_ns, told.transactions),
+    ),
+    (
+        _metric(
+            "task_get_seconds",
+            S,
+            TASK,
+            "Reading an entry of a store; timed is the first call in each run of rows",
+            "get-ns",
+        ),
+        lambda told: (told.get_ns, told.gets_timed),
+    ),
+    (
+        _metric(
+            "task_put_seconds",
+            S,
+            TASK,
+            "Writing an entry of a store; timed is the first call in each run of rows",
+            "put-ns",
+        ),
+        lambda told: (told.put_ns, told.puts_timed),
+    ),
+    (
+        _metric(
+            "task_delete_seconds",
+            S,
+            TASK,
+            "Removing an entry of a store; timed is the first call in each run of rows",
+            "delete-ns",
+        ),
+        lambda told: (told.delete_ns, told.deletes_timed),
+    ),
+)
+DISK_BYTES = _metric("task_disk_usage_bytes", G, TASK, "What its local state takes on disk", "disk-usage")
+STORE_IDENTIFY = _metric(
+    "task_store_identify_seconds",
+    G,
+    TASK,
+    "What its last start took to find its own entries in local state and changelog, and to bring them level",
+    "store-identify-ns",
+)
+KEY_SHARE = _metric(
+    "task_busiest_key_ratio", G, TASK, "At least which share of its sampled records has one key; absent when none has"
+)
+LAG = _metric("ssp_lag_records", G, SSP, "Offsets from its position to the end of the partition")
+
+METRICS: Final[tuple[Metric, ...]] = (
+    *(LEADS, TERM, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
+    *(HEARTBEAT_AGE, CORES, HELD),
+    *(metric for metric, _ in OF_CONTAINER),
+    *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS),
+    *(metric for metric, _ in _TASK_COUNTERS),
+    BUSY_SECONDS,
+    *(metric for metric, _ in _TASK_SUMMARIES),
+    *(DISK_BYTES, STORE_IDENTIFY, KEY_SHARE),
+    LAG,
+)
+
+
+def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool) -> list[Sample]:
+    """What there is to tell; of a coordinator that does not lead, only that. `now_ms` is monotonic."""
+    job = snapshot.job
+    if not leads:
+        return [Sample(metric=LEADS, labels=(job,), value=0)]
+    state, seen = snapshot.state, snapshot.seen
+    heard = _heard(state, seen)
+    return [
+        *_of_job(job, state, snapshot.timings, len(snapshot.findings)),
+        *(sample for container, found in heard for sample in _of_container(job, container, found, now_ms)),
+        *_of_tasks(job, len(state.plan) <= TASKS_TOLD_MAX, heard),
+        *_of_ssps(job, state, seen),
+    ]
+
+
+def _of_job(job: str, state: CoordinatorState, timings: Timings, findings: int) -> Iterable[Sample]:
+    owned = owners(state)
+    numbers: list[tuple[Metric, float | None]] = [
+        (LEADS, 1),
+        (TERM, None if state.term is None else state.term.term),
+        (GENERATION, None if state.generation is None else state.generation.generation),
+        (FACTOR, None if state.generation is None else state.generation.factor),
+        (TASKS, len(state.plan)),
+        (WITHOUT_OWNER, sum(1 for planned in state.plan if owned.get(planned.task_name) is None)),
+        (FINDINGS, findings),
+        (MODEL_GENERATION, _seconds(timings.job_model_generation_ns)),
+        (CHECKPOINT_COMPUTE, _seconds(timings.checkpoint_compute_ns)),
+    ]
+    return [Sample(metric=metric, labels=(job,), value=value) for metric, value in numbers if value is not None]
+
+
+def _heard(state: CoordinatorState, seen: Sightings) -> list[tuple[Container, Sighting]]:
+    """The living containers that were heard of, one of each processor: it may have two for a while."""
+    found: dict[ProcessorId, tuple[Container, Sighting]] = {}
+    for container in state.containers_sorted:
+        sighting = seen.last.get(container.execution_id)
+        if container.phase not in LIVING or sighting is None:
+            continue
+        before = found.get(container.processor_id)
+        if before is None or (len(before[1].held), before[1].at_ms) < (len(sighting.held), sighting.at_ms):
+            found[container.processor_id] = container, sighting
+    return [found[processor_id] for processor_id in sorted(found)]
+
+
+def _of_container(job: str, container: Container, found: Sighting, now_ms: int) -> Iterable[Sample]:
+    figures = found.figures
+    numbers: list[tuple[Metric, float]] = [
+        (HEARTBEAT_AGE, max(0, now_ms - found.at_ms) / 1000),
+        (CORES, container.slot_count),
+        (HELD, len(found.held)),
+        *((metric, figure(figures)) for metric, figure in OF_CONTAINER),
+        (BATCH_SECONDS, figures.batch_ns / 1e9),
+        (INPUT_SECONDS, figures.input_ns / 1e9),
+        (KEYHASH_SECONDS, figures.keyhash_ns / 1e9),
+    ]
+    return [Sample(metric=metric, labels=(job, container.processor_id), value=value) for metric, value in numbers]
+
+
+def _of_tasks(job: str, one_by_one: bool, heard: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:
+    for container, sighting in heard:
+        figures = sighting.figures
+        tasks: dict[str, TaskFigures] = {task: figures.tasks[task] for task in figures.tasks}
+        if not one_by_one:
+            tasks = {EVERY: TaskFigures.total([*figures.tasks.values(), figures.other_tasks])}
+        elif figures.other_task_count:
+            tasks[EVERY] = figures.other_tasks
+        for task in sorted(tasks):
+            yield from _of_task((job, container.processor_id, task), tasks[task])
+
+
+def _of_task(labels: tuple[str, ...], told: TaskFigures) -> Iterable[Sample]:
+    for metric, count in _TASK_COUNTERS:
+        yield Sample(metric=metric, labels=labels, value=count(told))
+    yield Sample(metric=BUSY_SECONDS, labels=labels, value=told.busy_ns / 1e9)
+    for metric, figure in _TASK_SUMMARIES:
+        sum_ns, count_of = figure(told)
+        yield Sample(metric=metric, labels=labels, value=sum_ns / 1e9, count=count_of)
+    yield Sample(metric=DISK_BYTES, labels=labels, value=told.disk_bytes)
+    yield Sample(metric=STORE_IDENTIFY, labels=labels, value=told.store_identify_ns / 1e9)
+    busiest = told.keys.busiest()
+    if busiest is not None:
+        yield Sample(metric=KEY_SHARE, labels=labels, value=busiest[1])
+
+
+def _of_ssps(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sample]:
+    lags: list[tuple[str, SspKeyBucket, int]] = []
+    newest = newest_grants(state)
+    for planned in state.plan:
+        grant = newest.get(planned.task_name)
+        sighting = None if grant is None else seen.last.get(grant.execution_id)
+        for ssp_kb in planned.positions:
+            found = None if sighting is None else sighting.figures.positions.get(ssp_kb)
+            if found is not None:
+                lags.append((planned.task_name, ssp_kb, max(0, found.offset_end - found.offset_next)))
+    if sum(len(planned.positions) for planned in state.plan) <= SSPS_TOLD_MAX:
+        return [Sample(metric=LAG, labels=(job, task, str(ssp_kb)), value=lag) for task, ssp_kb, lag in lags]
+    streams: dict[str, int] = {}
+    for _, ssp_kb, lag in lags:
+        stream = f"{ssp_kb.ssp.system_stream}.{EVERY}"
+        streams[stream] = streams.get(stream, 0) + lag
+    return [Sample(metric=LAG, labels=(job, EVERY, stream), value=streams[stream]) for stream in sorted(streams)]
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9

@@ -1,0 +1,562 @@
+"""What operators ask of a running job: read from the placement topic, decided here, answered there (seed 004).
+
+Theory. A request is known by its uuid and gets one terminal status, whatever is delivered how often:
+
+```
+            read               begun                    done
+ (new) ──► ACCEPTED ─────► IN_PROGRESS ─────► SUCCEEDED | FAILED ──► answered ──► memory ──► forgotten
+    └────► BAD_REQUEST, or SUCCEEDED at once (container-status) ──────┘
+```
+
+*Reading.* The position on the topic (`inbox`) is written behind the decisions that the records below it led to: torn,
+they are read again, and the uuids that are known by then change nothing. A record below the position is never a new
+request. A message with a known uuid is the same request once more, whatever else it says.
+
+*Order.* Of the requests for one processor one is under way; next is the one with the smallest (timestamp, uuid) of
+those that were read. Processors do not wait for each other.
+
+*Restart.* The query of a processor is restarted by a number: `restart/<processor>` counts orders, a container that
+reads a higher number than the one its query was started with drains and starts anew, and says in its heartbeats which
+number that was. So a lost heartbeat, a new coordinator, and a container that died and came back need no special rule:
+who comes back starts a query that knows the order.
+
+*Scale.* A request for the whole job names no processor, and of those one is under way too (`coordinator.scaling`).
+
+*Rewind.* One more for the whole job. Its beginning waits for what only the cluster knows, so it is not the review that
+begins it (`coordinator.rewinding`).
+
+*Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
+stands there. After the terminal one only a memory is left, small, because there may be 20,000.
+
+*Forgetting.* Messages are removed from the topic when they are of an earlier run, or old, or more than are to be
+remembered. A uuid is forgotten, the smallest (timestamp, uuid) first, when its messages are removed and the position is
+past the tombstones; from then on whatever is not newer than what was forgotten is refused as too old, so nothing is
+ever done twice.
+
+Waiting and ages are counted by the wall clock, because they must outlive a coordinator. A clock that jumps makes
+requests fail early or late; it never makes one happen twice.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid as uuids
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from samzapy.coordinator import rewinding
+from samzapy.coordinator.commands import (
+    CollectRequests,
+    MessagesRemoved,
+    RequestsRead,
+    ResponsesWritten,
+    ReviewRequests,
+)
+from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.planning import factor_of
+from samzapy.coordinator.rewinding import refused_rewind, rewind_wanted, taken_up
+from samzapy.coordinator.scaling import is_scaled, progress_text, refused_scale, scale_wanted, scaled
+from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
+from samzapy.errors import ConfigError, DataError, RejectedError
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.placement import (
+    MESSAGE_LENGTH_MAX,
+    Action,
+    ContainerPlacementRequestMessage,
+    ContainerPlacementResponseMessage,
+    StatusCode,
+    expiry_ms,
+)
+from samzapy.model.text import some
+from samzapy.stream.log import Write
+from samzapy.stream.placement import Place, Requested, encode_message, tombstones
+from samzapy.stream.records import (
+    CoordinatorRecord,
+    InboxPut,
+    MemoryPhase,
+    RequestMemoryPut,
+    RequestPut,
+    RestartPut,
+)
+
+FUTURE_MS_MAX: Final = 24 * 60 * 60 * 1000
+"""A request may be so much ahead of the coordinator's clock. One of the year 9999, once forgotten, would make
+everything else too old."""
+
+WAITING_MAX: Final = 100
+"""Requests that one processor has waiting; a flood for one must not fill the memory of all."""
+
+_SHOWN_MAX: Final = 5
+_NAMES_LENGTH_MAX: Final = 2000
+_UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
+S = StatusCode
+R = TypeVar("R", RequestPut, RequestMemoryPut)
+
+
+def in_order(requests: Iterable[R]) -> tuple[R, ...]:
+    """By (timestamp, uuid), in which requests are served and forgotten."""
+    return tuple(sorted(requests, key=_order))
+
+
+def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """What the records mean that were read; the new position comes last."""
+    position = state.inbox.offset_next
+    if command.offset_from > position or command.offset_next <= position:
+        return ()  # Read before, or something was left out.
+    new: dict[str, Requested] = {}
+    standing: dict[str, RequestMemoryPut] = {}
+    for requested in sorted(command.requests, key=lambda found: found.offset):
+        memory = state.request_memory.get(requested.uuid)
+        if requested.offset < position or requested.uuid in state.requests:
+            continue
+        if memory is None:
+            new.setdefault(requested.uuid, requested)
+        elif memory.phase is MemoryPhase.COLLECTED and requested.offset >= memory.offset:
+            # It stands there again, so it is to be removed again before its uuid may be forgotten.
+            standing[memory.uuid] = replace(memory, phase=MemoryPhase.COLLECTING, offset=requested.offset)
+    read = in_order(_read(requested, command.now_ms, state) for requested in new.values())
+    return (
+        *_decided(read, command.now_ms, state),
+        *(standing[uuid] for uuid in sorted(standing)),
+        replace(state.inbox, offset_next=command.offset_next),
+    )
+
+
+def review_requests(
+    command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> tuple[CoordinatorRecord, ...]:
+    """The requests that are over or late, and those that are next; also where that follows from each other.
+
+    A request that is over at once lets the next one begin, and a plan for another factor may leave a processor without
+    the tasks for which its query was to be restarted.
+    """
+    found: list[CoordinatorRecord] = []
+    has_moved = True
+    while has_moved:
+        further = _review_once(command, evolve(state, uncommitted(found)), seen)
+        found.extend(further)
+        # No request moves for ever: there are three steps, and none leads back.
+        has_moved = any(isinstance(record, RequestPut) for record in further)
+    return tuple(found)
+
+
+def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightings) -> Sequence[CoordinatorRecord]:
+    found: list[CoordinatorRecord] = []
+    busy: set[str] = set()
+    waiting: list[RequestPut] = []
+    for request in in_order(state.requests.values()):
+        if request.status_code not in _UNFINISHED:
+            continue
+        over = _over(request, command, state, seen) or _without_query(request, command.now_ms, state)
+        if over is not None:
+            found.append(over)
+        elif request.status_code is S.IN_PROGRESS:
+            busy.add(request.processor_id)
+            found.extend(_go_on(request, command, state))
+        else:
+            waiting.append(request)
+    for request in waiting:
+        if request.processor_id not in busy:
+            busy.add(request.processor_id)
+            found.extend(_begin(request, command, state))
+    return found
+
+
+def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Notes that responses stand on the topic; of a request that is over only the memory stays."""
+    found: list[CoordinatorRecord] = []
+    for uuid, status_code in command.answered:
+        request = state.requests.get(uuid)
+        if request is None or request.answered or request.status_code is not status_code:
+            continue
+        if not status_code.is_terminal:
+            found.append(replace(request, answered=True))
+            continue
+        # The memory first: torn, the response is written once more.
+        found.append(
+            RequestMemoryPut(
+                uuid=uuid,
+                timestamp_ms=request.timestamp_ms,
+                place=request.place,
+                # That of the answer: what is left of an earlier run can be read for a while.
+                run_id=_run_id(state),
+                status_code=status_code,
+                decided_at_ms=request.decided_at_ms,
+                phase=MemoryPhase.ANSWERED,
+                offset=request.offset,
+            )
+        )
+        found.append(tombstone(request))
+    return tuple(found)
+
+
+def collect(command: CollectRequests, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """The messages that are to be removed, the uuids that are forgotten, and startpoints that nobody needs any more."""
+    run_id = _run_id(state)
+    surplus = len(state.request_memory) - command.memory_max
+    first = in_order(state.request_memory.values())[:surplus] if surplus > 0 else ()
+    outdated = {
+        memory.uuid: memory
+        for memory in state.request_memory.values()
+        if memory.phase is MemoryPhase.ANSWERED
+        and (memory.run_id != run_id or command.now_ms - memory.decided_at_ms >= command.retention_ms)
+    }
+    outdated |= {memory.uuid: memory for memory in first if memory.phase is MemoryPhase.ANSWERED}
+    forgotten = [
+        memory
+        for memory in first
+        if memory.phase is MemoryPhase.COLLECTED and memory.offset <= state.inbox.offset_next
+    ]
+    return (
+        *(replace(memory, phase=MemoryPhase.COLLECTING) for memory in in_order(outdated.values())),
+        *_forget(forgotten, state.inbox),
+        *taken_up(state),
+    )
+
+
+def collected(command: MessagesRemoved, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Notes that messages were removed from the topic."""
+    memories = (state.request_memory.get(uuid) for uuid in command.uuids)
+    return tuple(
+        replace(memory, phase=MemoryPhase.COLLECTED, offset=max(memory.offset, command.offset_next))
+        for memory in memories
+        if memory is not None and memory.phase is MemoryPhase.COLLECTING
+    )
+
+
+def response_of(request: RequestPut) -> Write:
+    """The copy of a decision for the placement topic, written as the request was."""
+    response = ContainerPlacementResponseMessage(
+        uuid=uuids.UUID(request.uuid),
+        deployment_id=request.deployment_id,
+        processor_id=request.processor_id,
+        destination_host=request.destination_host,
+        request_expiry=timedelta(milliseconds=request.request_expiry_ms) if request.request_expiry_ms else None,
+        status_code=request.status_code,
+        timestamp_ms=request.decided_at_ms,
+        action=Action(request.action) if request.action else Action.PLACE_CONTAINER,
+        response_message=request.response_message,
+    )
+    return encode_message(response, Place.parse(request.place))
+
+
+def removal_of(memory: RequestMemoryPut) -> Sequence[Write]:
+    """What removes the messages of a request from the placement topic."""
+    return tombstones(memory.uuid, Place.parse(memory.place))
+
+
+# --- reading ---
+
+
+def _read(requested: Requested, now_ms: int, state: CoordinatorState) -> RequestPut:
+    """A request as it was read: accepted, or bad as it stands there."""
+    message = requested.message
+    put = RequestPut(
+        uuid=requested.uuid,
+        offset=requested.offset,
+        place=str(requested.place),
+        action="",
+        deployment_id="",
+        processor_id="",
+        destination_host="",
+        request_expiry_ms=0,
+        timestamp_ms=0,
+        run_id=_run_id(state),
+        status_code=S.BAD_REQUEST,
+        response_message=f"the request cannot be read: {requested.reason}"[:MESSAGE_LENGTH_MAX],
+        accepted_at_ms=now_ms,
+        decided_at_ms=now_ms,
+    )
+    if message is None:
+        return put
+    put = replace(
+        put,
+        action=message.action.value,
+        deployment_id=message.deployment_id,
+        processor_id=message.processor_id,
+        destination_host=message.destination_host,
+        request_expiry_ms=0 if message.request_expiry is None else expiry_ms(message.request_expiry),
+        arguments=json.dumps(dict(message.arguments), separators=(",", ":"), sort_keys=True)
+        if message.arguments
+        else "",
+    )
+    if message.timestamp_ms > now_ms + FUTURE_MS_MAX:
+        # Without a timestamp it is forgotten first, and makes nothing else too old.
+        return replace(
+            put,
+            response_message=f"timestamp: wanted at most {FUTURE_MS_MAX} ms ahead of the coordinator's clock "
+            f"({now_ms}), found {message.timestamp_ms}",
+        )
+    put = replace(put, timestamp_ms=message.timestamp_ms)
+    reason = _too_old(put, state.inbox) or _refused(message, state)
+    if reason:
+        return replace(put, response_message=reason)
+    return replace(put, status_code=S.ACCEPTED, response_message="waits for its turn")
+
+
+def _too_old(request: RequestPut, inbox: InboxPut) -> str:
+    """What may have been done and forgotten is not done."""
+    if _order(request) > (inbox.forgotten_timestamp_ms, inbox.forgotten_uuid):
+        return ""
+    return (
+        f"too old: requests up to timestamp {inbox.forgotten_timestamp_ms} are no longer remembered, so this one may "
+        "have been served already; write a new one"
+    )
+
+
+def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why a request that can be read is none for this job as it is; empty where it is one."""
+    run_id = _run_id(state)
+    if message.deployment_id != run_id:
+        return (
+            f"deploymentId: wanted the run of the job, {run_id or '(none has begun)'}, found {message.deployment_id}; "
+            "`samzapy job status` shows it"
+        )
+    if message.action.is_of_job:
+        return ""
+    known = _known_processors(state)
+    if message.processor_id not in known:
+        return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
+    if message.action in (Action.PLACE_CONTAINER, Action.CONTROL_STANDBY):
+        return (
+            f"{message.action} is not in this release; it serves {Action.CONTAINER_STATUS}, {Action.RESTART_QUERY}, "
+            f"{Action.SCALE} and {Action.REWIND}"
+        )
+    return ""
+
+
+def _decided(read: Iterable[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:
+    """What can be answered at once is; of the others only so many wait."""
+    waiting = Counter(
+        request.processor_id for request in state.requests.values() if request.status_code in _UNFINISHED
+    )
+    for request in read:
+        if request.status_code is not S.ACCEPTED:
+            yield request
+        elif request.action == Action.CONTAINER_STATUS:
+            text = _container_status(ProcessorId(request.processor_id), state)
+            yield replace(request, status_code=S.SUCCEEDED, response_message=text)
+        elif waiting[request.processor_id] >= WAITING_MAX:
+            text = f"{WAITING_MAX} requests for {_whom(request)} wait already; write a new one later"
+            yield replace(request, status_code=S.BAD_REQUEST, response_message=text)
+        else:
+            waiting[request.processor_id] += 1
+            yield request
+
+
+def _container_status(processor_id: ProcessorId, state: CoordinatorState) -> str:
+    """How a processor is, as far as the log says, as a JSON object (docs/placement-messages.md)."""
+    containers = [found for found in state.containers_sorted if found.processor_id == processor_id]
+    tasks = [planned.task_name for planned in state.plan if planned.processor_id == processor_id]
+    requests = [
+        found
+        for found in in_order(state.requests.values())
+        if found.processor_id == processor_id and found.status_code in _UNFINISHED
+    ]
+    locality = state.localities.get(processor_id)
+    shown: list[str] = []
+    for name in tasks:
+        if sum(map(len, shown)) + len(name) > _NAMES_LENGTH_MAX:
+            break
+        shown.append(name)
+    living = [found for found in containers if found.phase in LIVING]
+    return json.dumps(
+        {
+            "processorId": processor_id,
+            "isRunning": any(found.phase is ContainerPhase.RUNNING for found in living),
+            "lastSeenHost": None if locality is None else locality.host[:100],
+            "containers": [
+                {"executionId": found.execution_id, "phase": found.phase.value, "host": found.host[:100]}
+                for found in (living or containers)[:_SHOWN_MAX]
+            ],
+            "taskCount": len(tasks),
+            "tasks": shown,
+            "requests": [
+                {"uuid": found.uuid, "action": found.action, "statusCode": found.status_code.value}
+                for found in requests[:_SHOWN_MAX]
+            ],
+        },
+        separators=(",", ":"),
+    )
+
+
+# --- serving ---
+
+
+def _over(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> RequestPut | None:
+    """The request with its terminal status; None while it has none."""
+    if request.run_id != _run_id(state) or (state.run is not None and state.run.ended):
+        text = f"the run {request.run_id} of the job ended before it was done"
+        if request.action == Action.REWIND and request.status_code is S.IN_PROGRESS:
+            text = f"{text}; the next one begins where it asked for"
+        return _ended(request, S.FAILED, text, command.now_ms)
+    if request.status_code is S.IN_PROGRESS and (text := _done(request, command.now_ms, state, seen)):
+        return _ended(request, S.SUCCEEDED, text, command.now_ms)
+    waited_ms, limit_ms = command.now_ms - request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
+    if waited_ms >= limit_ms:
+        return _ended(request, S.FAILED, _why_late(request, state, seen, limit_ms), command.now_ms)
+    return None
+
+
+def _done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """What was done, once it is; empty before."""
+    if request.action == Action.SCALE:
+        if not is_scaled(request, state, seen):
+            return ""
+        return (
+            f"{len(state.plan)} tasks run with factor {factor_of(state)}, {now_ms - request.decided_at_ms} ms after "
+            "the change began"
+        )
+    if request.action == Action.REWIND:
+        if rewinding.awaited(request, state, seen):
+            return ""
+        return f"{request.response_message}: done {now_ms - request.decided_at_ms} ms after that was recorded"
+    execution_id = _restarted(request, state, seen)
+    return f"the query of processor {request.processor_id} runs again, in {execution_id}" if execution_id else ""
+
+
+def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, limit_ms: int) -> str:
+    what = f"expired: {limit_ms} ms after it was read"
+    if request.status_code is S.ACCEPTED:
+        if any(found.uuid == request.uuid for found in rewinding.landmarks_wanted(state)):
+            return f"{what} nobody could tell where the inputs begin and end; nothing was done"
+        return f"{what} other requests for {_whom(request)} are still served; nothing was done"
+    if request.action == Action.SCALE:
+        text = progress_text(request, state, seen)
+        return f"{what} {text}. The factor is {factor_of(state)} from now on, and the change goes on"
+    if request.action == Action.REWIND:
+        text = rewinding.progress_text(request, state, seen)
+        return f"{what} {text}. They begin there as soon as they are granted anew"
+    if not any(_lives(request, state)):
+        return f"{what} no container of processor {request.processor_id} lives; one that starts begins a new query"
+    return f"{what} the query of processor {request.processor_id} does not run again; it was ordered to restart"
+
+
+def _whom(request: RequestPut) -> str:
+    return f"processor {request.processor_id}" if request.processor_id else "the job"
+
+
+def _restarted(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """The execution whose query was started after the order, if there is one."""
+    for execution_id in _lives(request, state):
+        sighting = seen.last.get(execution_id)
+        is_running = state.containers[execution_id].phase is ContainerPhase.RUNNING
+        if is_running and sighting is not None and sighting.restart >= request.restart:
+            return execution_id
+    return ""
+
+
+def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId]:
+    return (
+        found.execution_id
+        for found in state.containers_sorted
+        if found.processor_id == request.processor_id and found.phase in LIVING
+    )
+
+
+def _without_query(request: RequestPut, now_ms: int, state: CoordinatorState) -> RequestPut | None:
+    """The request as failed, if it waits for a query that there will not be."""
+    if not request.processor_id or any(planned.processor_id == request.processor_id for planned in state.plan):
+        return None
+    text = f"processor {request.processor_id} runs no query: the plan gives it no task"
+    return _ended(request, S.FAILED, text, now_ms)
+
+
+def _begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The request first: torn, what follows from it is written when the request is looked at again."""
+    if request.action == Action.SCALE:
+        return _begin_to_scale(request, command, state)
+    if request.action == Action.REWIND:
+        reason = refused_rewind(rewind_wanted(request), state)
+        return (_ended(request, S.FAILED, f"{reason}; nothing was done", command.now_ms),) if reason else ()
+    before = state.restarts.get(ProcessorId(request.processor_id))
+    begun = replace(
+        request,
+        status_code=S.IN_PROGRESS,
+        response_message=f"processor {request.processor_id} is to restart its query",
+        decided_at_ms=command.now_ms,
+        restart=1 if before is None else before.number + 1,
+        answered=False,
+    )
+    return (begun, *_order_of(begun, state))
+
+
+def _begin_to_scale(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState
+) -> Iterable[CoordinatorRecord]:
+    wanted = scale_wanted(request)
+    if reason := refused_scale(wanted, state):
+        return (_ended(request, S.FAILED, reason, command.now_ms),)
+    begun = replace(
+        request,
+        status_code=S.IN_PROGRESS,
+        response_message=f"from factor {factor_of(state)} to {wanted.factor}",
+        decided_at_ms=command.now_ms,
+        answered=False,
+    )
+    found = tuple(_go_on(begun, command, state))
+    refused = [record for record in found if isinstance(record, RequestPut)]
+    return refused or (begun, *found)
+
+
+def _go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """What a request that is under way has still to bring about; nothing where all is on the log."""
+    if request.action == Action.REWIND:
+        return ()  # The startpoints stand there; grants follow from them.
+    if request.action != Action.SCALE:
+        return _order_of(request, state)
+    try:
+        return scaled(request, state, command.groupers)
+    except (ConfigError, DataError, RejectedError) as error:
+        return (
+            _ended(request, S.FAILED, f"wanted another factor, found {error}"[:MESSAGE_LENGTH_MAX], command.now_ms),
+        )
+
+
+def _order_of(request: RequestPut, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    processor_id = ProcessorId(request.processor_id)
+    before = state.restarts.get(processor_id)
+    if before is None or before.number < request.restart:
+        yield RestartPut(processor_id=processor_id, number=request.restart, uuid=request.uuid)
+
+
+def _ended(request: RequestPut, status_code: StatusCode, text: str, now_ms: int) -> RequestPut:
+    return replace(request, status_code=status_code, response_message=text, decided_at_ms=now_ms, answered=False)
+
+
+# --- forgetting ---
+
+
+def _forget(memories: Sequence[RequestMemoryPut], inbox: InboxPut) -> Iterable[CoordinatorRecord]:
+    """What makes older requests too old comes first: torn, more is refused than was forgotten, and never less."""
+    if not memories:
+        return ()
+    newest = max((inbox.forgotten_timestamp_ms, inbox.forgotten_uuid), *map(_order, memories))
+    horizon = replace(inbox, forgotten_timestamp_ms=newest[0], forgotten_uuid=newest[1])
+    return (horizon, *map(tombstone, memories))
+
+
+def _order(request: RequestPut | RequestMemoryPut) -> tuple[int, str]:
+    return request.timestamp_ms, request.uuid
+
+
+def _run_id(state: CoordinatorState) -> str:
+    return "" if state.run is None else state.run.run_id
+
+
+def _known_processors(state: CoordinatorState) -> frozenset[str]:
+    """Those that are planned for, that live, or that ran before."""
+    planned = () if state.generation is None else state.generation.processor_ids
+    living = (found.processor_id for found in state.containers.values() if found.phase in LIVING)
+    return frozenset((*planned, *living, *state.localities))
+
+
+def _listed(processors: Iterable[str]) -> str:
+    names = sorted(processors, key=lambda name: (len(name), name))
+    return some(names, 20)

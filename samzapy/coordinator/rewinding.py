@@ -1,0 +1,298 @@
+"""Other places in the inputs to go on from, while the job runs (Samza's startpoints, SEP-18).
+
+Theory. What is recorded is where each SSPKb that is meant is to be read from, `startpoint/<ssp_kb>`, under a number of
+the counter that grants have theirs from. Everything else follows from that, as it does from a plan: a grant that is
+older is to be let go, what was let go is granted anew, and its start is computed from the newest word on each part of
+it (`coordinator.starts`). So a rewind in the middle of a scale, a failover in the middle of a rewind, and two rewinds
+one after the other need no rule of their own. Who is not meant keeps grants and positions.
+
+Where `oldest` or a time lie only the cluster knows, so a request whose turn it is becomes an action first. Its answer
+makes offsets of it, once: the startpoints, and behind them the request as IN_PROGRESS. Torn between two of these it is
+asked for again, and what stands there under the uuid of the request is left as it is.
+
+A startpoint is removed when grants that are newer have everything it is for, and nobody asks for it any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from samzapy.config import parse_recorded
+from samzapy.coordinator.commands import Landmarks, LandmarksRead
+from samzapy.coordinator.grants import not_at_work
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
+from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
+from samzapy.model.job import TaskName
+from samzapy.model.placement import Action, Mark, Rewind, StatusCode, Target, rewind_of
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
+from samzapy.model.startpoint import Startpoint, StartpointIndex
+from samzapy.model.text import some
+from samzapy.stream.records import CoordinatorRecord, EpochPut, PlannedTaskPut, Removed, RequestPut, StartpointPut
+
+_UNFINISHED = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandmarksWanted:
+    """A request whose turn it is, and what is to be asked for it."""
+
+    uuid: str
+    ssps: tuple[SystemStreamPartition, ...]
+    timestamp_ms: int | None
+
+
+def rewind_wanted(request: RequestPut) -> Rewind:
+    """What a request that was accepted asks for."""
+    arguments: Mapping[str, str] = json.loads(request.arguments)
+    return rewind_of(arguments)
+
+
+def refused_rewind(wanted: Rewind, state: CoordinatorState) -> str:
+    """Why a rewind cannot begin on the plan that is in force; empty where it can."""
+    plan, stream = state.plan, wanted.stream
+    read = {ssp_kb.ssp for planned in plan for ssp_kb in planned.positions}
+    streams = sorted({ssp.system_stream for ssp in read})
+    if stream not in streams:
+        return f"stream: wanted an input of the job ({some(streams) or 'no plan is in force'}), found {_cut(stream)}"
+    if parse_recorded(state.config).is_bounded(str(stream)):
+        return (
+            f"stream: wanted an input that is read for ever, found {stream}, which a run reads from its beginning to "
+            "where it ended (samza.offset.end); the next run reads it anew"
+        )
+    partitions = sorted({ssp.partition for ssp in read if ssp.system_stream == stream})
+    if wanted.partition is not None and wanted.partition not in partitions:
+        return f"partition: wanted one of {stream} that is read ({some(partitions)}), found {wanted.partition}"
+    tasks = [planned.task_name for planned in plan]
+    if wanted.task is not None and wanted.task not in tasks:
+        return f"task: wanted one of the plan in force ({some(tasks)}), found {_cut(wanted.task)}"
+    processors = sorted_processors({planned.processor_id for planned in plan})
+    if wanted.processor is not None and wanted.processor not in processors:
+        return f"processor: wanted one that has tasks ({some(processors)}), found {_cut(wanted.processor)}"
+    ssps = {ssp_kb.ssp for _, ssp_kb in meant(wanted, plan)}
+    if not ssps:
+        return f"stream: wanted one that {_who(wanted)} reads, found {stream}, of which it reads nothing"
+    if wanted.to.mark is Mark.OFFSET and len(ssps) > 1:
+        return (
+            f"to: wanted oldest, newest or a time for {len(ssps)} partitions of {stream}, found one offset, which is a "
+            "place in one partition: name the partition"
+        )
+    return ""
+
+
+def meant(wanted: Rewind, plan: Iterable[PlannedTaskPut]) -> Sequence[tuple[TaskName, SspKeyBucket]]:
+    """The positions that a rewind is about, and whose they are; in the order of the plan."""
+    return [
+        (planned.task_name, ssp_kb)
+        for planned in plan
+        if wanted.task in (None, planned.task_name) and wanted.processor in (None, planned.processor_id)
+        for ssp_kb in planned.positions
+        if ssp_kb.ssp.system_stream == wanted.stream and wanted.partition in (None, ssp_kb.ssp.partition)
+    ]
+
+
+def offset_of(target: Target, found: Landmarks) -> int:
+    """The offset in a partition that `target` stands for, within what it holds.
+
+    Raises:
+        ValueError: an offset that the partition does not hold.
+    """
+    match target.mark:
+        case Mark.OLDEST:
+            return found.offset_first
+        case Mark.NEWEST:
+            return found.offset_end
+        case Mark.TIME:
+            assert found.offset_at is not None, "a time was asked for"
+            # What is not committed yet may be looked at, but nobody can begin behind it.
+            return min(max(found.offset_at, found.offset_first), found.offset_end)
+        case Mark.OFFSET:
+            if not found.offset_first <= target.number <= found.offset_end:
+                raise ValueError(
+                    f"to: wanted an offset from {found.offset_first}, where the partition begins, to "
+                    f"{found.offset_end}, where it ends, found {target.number}"
+                )
+            return target.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Where a position would go: `offset_from` is where its task would begin if it were granted anew now."""
+
+    task_name: TaskName
+    ssp_kb: SspKeyBucket
+    offset_from: int
+    offset_to: int
+
+
+def moves(
+    wanted: Rewind,
+    state: CoordinatorState,
+    read: PositionsRead,
+    landmarks: Mapping[SystemStreamPartition, Landmarks],
+    *,
+    offset_default_of: Callable[[SystemStreamPartition], str],
+) -> Sequence[Move]:
+    """What a rewind would change, for people.
+
+    Args:
+        read: of everything that its tasks read.
+        offset_default_of: as of `starts_of`.
+
+    Raises:
+        ValueError: as `offset_of`.
+    """
+    grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
+    positions = meant(wanted, state.plan)
+    tasks = {task_name for task_name, _ in positions}
+    begins: dict[SspKeyBucket, int] = {}
+    for planned in state.plan:
+        if planned.task_name not in tasks:
+            continue
+        starts = starts_of(
+            planned,
+            grants,
+            read,
+            offset_default_of={one.ssp: offset_default_of(one.ssp) for one in planned.positions},
+            accepted_losses=(),
+            startpoints=startpoints,
+        )
+        begins.update((start.ssp_kb, start.offset_next) for start in starts.of_buckets)
+    return [
+        Move(
+            task_name=task_name,
+            ssp_kb=ssp_kb,
+            offset_from=begins[ssp_kb],
+            offset_to=offset_of(wanted.to, landmarks[ssp_kb.ssp]),
+        )
+        for task_name, ssp_kb in positions
+    ]
+
+
+def landmarks_wanted(state: CoordinatorState) -> tuple[LandmarksWanted, ...]:
+    """What is to be asked of the cluster, for the request that is next; at most one."""
+    request = _next(state)
+    if request is None:
+        return ()
+    wanted = rewind_wanted(request)
+    if refused_rewind(wanted, state):
+        return ()  # Its review says so.
+    return (
+        LandmarksWanted(
+            uuid=request.uuid,
+            ssps=tuple(sorted({ssp_kb.ssp for _, ssp_kb in meant(wanted, state.plan)})),
+            timestamp_ms=wanted.to.number if wanted.to.mark is Mark.TIME else None,
+        ),
+    )
+
+
+def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """The startpoints that a request asks for, where it is still next; a refusal where there is no such place."""
+    request = _next(state)
+    if request is None or request.uuid != command.uuid:
+        return ()
+    wanted = rewind_wanted(request)
+    positions = [ssp_kb for _, ssp_kb in meant(wanted, state.plan)]
+    if refused_rewind(wanted, state) or not command.landmarks.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
+        return ()  # Planned anew since it was asked: asked again.
+    begun = replace(
+        request,
+        status_code=StatusCode.IN_PROGRESS,
+        response_message=f"{len(positions)} positions in {wanted.stream} go to {wanted.to}",
+        decided_at_ms=command.now_ms,
+        answered=False,
+    )
+    standing = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
+    epoch = state.epoch + 1
+    try:
+        found = [
+            StartpointPut(
+                startpoint=Startpoint(
+                    ssp_kb=ssp_kb,
+                    offset_next=offset_of(wanted.to, command.landmarks[ssp_kb.ssp]),
+                    epoch=epoch,
+                    uuid=request.uuid,
+                )
+            )
+            for ssp_kb in sorted(positions)
+            if not _is_said(ssp_kb, standing)
+        ]
+    except ValueError as error:
+        return (replace(begun, status_code=StatusCode.FAILED, response_message=f"{error}; nothing was done"),)
+    return (EpochPut(epoch=epoch), *found, begun) if found else (begun,)
+
+
+def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+    """The tasks that are not yet at work from where they were rewound to, in the order of their numbers."""
+    words = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
+    idle = frozenset(not_at_work(state, seen))
+    return tuple(
+        planned.task_name
+        for planned in state.plan
+        if planned.task_name in idle and any(map(words.overlapping, planned.positions))
+    )
+
+
+def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Who is waited for, for people."""
+    waiting = awaited(request, state, seen)
+    return f"{len(waiting)} tasks are not at work yet ({some(waiting)})"
+
+
+def taken_up(state: CoordinatorState) -> tuple[Removed, ...]:
+    """Tombstones of the startpoints that nobody needs any more."""
+    if not state.startpoints:
+        return ()
+    asked = {request.uuid for request in state.requests.values() if request.status_code in _UNFINISHED}
+    grants = GrantIndex(state.grants.values())
+    return tuple(
+        tombstone(StartpointPut(startpoint=word))
+        for word in (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
+        if word.uuid not in asked and is_taken_up(word, grants, state)
+    )
+
+
+def is_taken_up(word: Startpoint, grants: GrantIndex, state: CoordinatorState) -> bool:
+    """Whether no start will be computed from a startpoint any more: newer grants have all that it is for.
+
+    `grants`: every grant on the log.
+    """
+    given = grants.overlapping(word.ssp_kb)
+    if not word.ssp_kb.reader:
+        newer = [start.ssp_kb for start, grant in given if grant.epoch > word.epoch]
+        return is_covered(
+            (word.ssp_kb.bucket, word.ssp_kb.factor), ((ssp_kb.bucket, ssp_kb.factor) for ssp_kb in newer)
+        )
+    if given:
+        return given[-1][1].epoch > word.epoch
+    # The grants of a task that is no more go when others have its key buckets, and its positions with them.
+    in_force = 0 if state.generation is None else state.generation.generation
+    return (in_force, TaskName(word.ssp_kb.reader)) not in state.planned_tasks
+
+
+def _next(state: CoordinatorState) -> RequestPut | None:
+    """The request to rewind whose turn it is: of those for the whole job one is under way at a time."""
+    of_job = [
+        request
+        for request in state.requests.values()
+        if not request.processor_id and request.status_code in _UNFINISHED
+    ]
+    if not of_job or any(request.status_code is StatusCode.IN_PROGRESS for request in of_job):
+        return None
+    first = min(of_job, key=lambda request: (request.timestamp_ms, request.uuid))
+    return first if first.action == Action.REWIND else None
+
+
+def _is_said(ssp_kb: SspKeyBucket, standing: StartpointIndex) -> bool:
+    words = standing.overlapping(ssp_kb)
+    return is_covered((ssp_kb.bucket, ssp_kb.factor), ((word.ssp_kb.bucket, word.ssp_kb.factor) for word in words))
+
+
+def _who(wanted: Rewind) -> str:
+    return f"task {wanted.task}" if wanted.task is not None else f"processor {wanted.processor}"
+
+
+def _cut(text: object) -> str:
+    return str(text)[:100]

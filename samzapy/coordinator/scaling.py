@@ -1,0 +1,79 @@
+"""Another number of key buckets per input partition, while the job runs (SEP-32; design section 8).
+
+Theory. What is recorded is the wish, `factor`; the plan follows from it as from everything else on the log, and the
+hand-over of what splits or merges is the one that every change of a plan has (`coordinator.grants`). So there is no
+state of being scaled: whoever takes over a half-done change plans by the factor that stands there and grants on.
+
+A request is done when the plan has its factor, each task is granted, and each owner has read its grant. It fails where
+that cannot be planned, and then nothing was changed; a request that expires is one whose change goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from samzapy.coordinator.grants import not_at_work
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.planning import factor_of, replan
+from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
+from samzapy.model.job import TaskName
+from samzapy.model.placement import Scale, scale_of
+from samzapy.model.text import some
+from samzapy.plan.groupers import Groupers
+from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
+
+
+def scale_wanted(request: RequestPut) -> Scale:
+    """What a request that was accepted asks for."""
+    arguments: Mapping[str, str] = json.loads(request.arguments)
+    return scale_of(arguments)
+
+
+def refused_scale(wanted: Scale, state: CoordinatorState) -> str:
+    """Why a scale cannot begin on the plan that is in force; empty where it can."""
+    generation = 0 if state.generation is None else state.generation.generation
+    if wanted.generation_expected not in (None, generation):
+        return (
+            f"expectedGeneration: wanted the plan that is in force, {generation}, found {wanted.generation_expected}: "
+            "the job was planned anew since you looked; look again (samzapy job status) and ask again"
+        )
+    return ""
+
+
+def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> Iterable[CoordinatorRecord]:
+    """What is still to be written for the factor that `request` asks for to be the one that is planned by.
+
+    Raises:
+        SamzapyError: it cannot be planned; says why.
+    """
+    wanted = scale_wanted(request)
+    found: list[CoordinatorRecord] = []
+    if factor_of(state) != wanted.factor:
+        found.append(FactorPut(factor=wanted.factor, uuid=request.uuid))
+    # Asked in every review until all are at work, and a plan costs the more the larger the job is.
+    if state.generation is not None and not _is_planned(wanted, state):
+        found += replan(evolve(state, uncommitted(found)), state.generation.processor_ids, groupers)
+    return found
+
+
+def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+    """The tasks that are not yet at work under the factor asked for, in the order of their numbers."""
+    if not _is_planned(scale_wanted(request), state):
+        return tuple(planned.task_name for planned in state.plan)
+    return not_at_work(state, seen)
+
+
+def is_scaled(request: RequestPut, state: CoordinatorState, seen: Sightings) -> bool:
+    """Whether everything runs under the factor asked for."""
+    return _is_planned(scale_wanted(request), state) and not awaited(request, state, seen)
+
+
+def _is_planned(wanted: Scale, state: CoordinatorState) -> bool:
+    return state.generation is not None and state.generation.factor == wanted.factor
+
+
+def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Who is waited for, for people."""
+    waiting = awaited(request, state, seen)
+    return f"{len(waiting)} of {len(state.plan)} tasks are not at work yet ({some(waiting)})"

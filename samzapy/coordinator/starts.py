@@ -1,0 +1,338 @@
+"""Where a task begins in its next grant: how far its key buckets came under all earlier ones (design section 8).
+
+Theory. Positions are thought of per key bucket of the finest factor in play, so a split, a merge, and a change on top
+of an unfinished one are the same thing. Of each such bucket the newest grant that covers it decides, because that one
+began where the earlier ones had come to. The bucket stands at the largest of the grant's start, what was committed
+under the grant's epoch, and the grant's floor for it. Where a startpoint is newer than that grant, the bucket stands
+at the startpoint.
+
+- *Split*: each child stands where its parent stood.
+- *Merge*: the start is the smallest of the buckets' positions, and a floor stays for whatever is ahead of it. So
+  nothing is lost, and nothing is done twice.
+
+A broadcast input has no buckets: its positions are the task's. Where a task has parents, it takes the positions of
+*one* of them, all together, and that parent's copy of what it keeps of broadcast messages (`Grant.broadcast_parent`):
+positions of several parents would belong to no state that ever was. It is the parent whose list of positions, in SSP
+order, is the smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from samzapy.config import AcceptedLoss
+from samzapy.coordinator.commands import LossUsed
+from samzapy.errors import MissingTopicError
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.job import TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.startpoint import StartpointIndex
+from samzapy.stream.records import PlannedTaskPut
+
+NO_STARTPOINTS: Final = StartpointIndex()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a partition holds: from `offset_first` up to, not including, `offset_end`."""
+
+    offset_first: int
+    offset_end: int
+
+
+ChangelogPlace = tuple[str, int]
+"""A store and a partition of its changelog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsRead:
+    """Everything of record about positions, read to the end after the earlier owners were done.
+
+    `changelog_ends`: the high watermarks of those that were asked for.
+    """
+
+    checkpoints: Mapping[SspKeyBucket, Checkpoint]
+    progress: Mapping[SspKeyBucket, Progress]
+    bounds: Mapping[SystemStreamPartition, Bounds]
+    changelog_ends: Mapping[ChangelogPlace, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """Where a task is to begin, and what that rests on.
+
+    Attributes:
+        of_buckets: one for each of the task's positions. A start outside what the topic holds, and not accepted, is
+            as it is: the container stops that bucket by name.
+        losses: what was given up on the operator's word.
+        broadcast_parent, epoch_rewound: as of `model.grant.Grant`.
+    """
+
+    of_buckets: tuple[BucketStart, ...]
+    losses: tuple[LossUsed, ...]
+    broadcast_parent: str = ""
+    epoch_rewound: int = 0
+
+
+class GrantIndex:
+    """Grants by what they give: those in a task's way are found without a look at all the others.
+
+    A job may have 10,000 tasks, and a change of its plan may concern all of them.
+    """
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self._newest: dict[TaskName, Grant] = {}
+        self._found: dict[tuple[SystemStreamPartition, str], list[tuple[BucketStart, Grant]]] = {}
+        for grant in grants:
+            self.add(grant)
+
+    def add(self, grant: Grant) -> None:
+        known = self._newest.get(grant.task_name)
+        if known is None or known.epoch < grant.epoch:
+            self._newest[grant.task_name] = grant
+        for start in grant.starts:
+            place = start.ssp_kb.ssp, start.ssp_kb.reader
+            self._found.setdefault(place, []).append((start, grant))
+
+    def discard(self, grant: Grant) -> None:
+        """Take back an `add`. That its task was granted stays known."""
+        for start in grant.starts:
+            place = start.ssp_kb.ssp, start.ssp_kb.reader
+            self._found[place] = [item for item in self._found[place] if item[1] is not grant]
+
+    def newest_of(self, task_name: TaskName) -> Grant | None:
+        """The task's grant with the highest epoch."""
+        return self._newest.get(task_name)
+
+    def overlapping(self, ssp_kb: SspKeyBucket) -> Sequence[tuple[BucketStart, Grant]]:
+        """What is given of the messages of `ssp_kb`, and by which grant; the oldest first."""
+        found = [item for item in self._found.get((ssp_kb.ssp, ssp_kb.reader), ()) if item[0].ssp_kb.overlaps(ssp_kb)]
+        return sorted(found, key=lambda item: item[1].epoch)
+
+    def clashes_with(self, planned: PlannedTaskPut) -> bool:
+        """Whether a grant is of the task, or of any of its buckets that have one owner."""
+        return planned.task_name in self._newest or any(self.overlapping(ssp_kb) for ssp_kb in planned.ssp_kbs)
+
+
+def starts_of(
+    planned: PlannedTaskPut,
+    grants: GrantIndex,
+    read: PositionsRead,
+    *,
+    offset_default_of: Mapping[SystemStreamPartition, str],
+    accepted_losses: Sequence[AcceptedLoss],
+    epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
+    startpoints: StartpointIndex = NO_STARTPOINTS,
+) -> Starts:
+    """Where each bucket of a task is to begin (the start rule of design section 6, for all earlier owners).
+
+    Args:
+        grants: every grant on the log.
+        offset_default_of: `oldest` or `upcoming` for each SSP of the task, used where it was never granted.
+        accepted_losses: the operator's word for ranges that retention took. One counts only when it begins
+            exactly where the bucket stands and reaches to what the topic still holds: a word given for an
+            earlier loss does not cover a later one.
+        epoch_before_of: for SSPs that the run begins anew: grants and startpoints up to this epoch are of earlier runs.
+        startpoints: every one on the log.
+
+    Raises:
+        MissingTopicError: the bounds of one of the task's SSPs were not found.
+    """
+    starts: list[BucketStart] = []
+    losses: list[LossUsed] = []
+    known = _Known(grants, startpoints, read, epoch_before_of or {})
+    parent = _broadcast_parent(planned, known)
+    for ssp_kb in planned.positions:
+        bounds = read.bounds.get(ssp_kb.ssp)
+        if bounds is None:
+            raise MissingTopicError(
+                f"wanted the bounds of input {ssp_kb.ssp} for task {planned.task_name}, found no such partition; "
+                "was its topic deleted?"
+            )
+        default = bounds.offset_first if offset_default_of[ssp_kb.ssp] == "oldest" else bounds.offset_end
+        if ssp_kb.reader:
+            found = _broadcast_start(ssp_kb, parent, known)
+            start = BucketStart(ssp_kb=ssp_kb, offset_next=default if found is None else found)
+            is_known = found is not None
+        else:
+            positions = _positions(ssp_kb, known)
+            start = _joined(ssp_kb, [default if found is None else found for found in positions])
+            is_known = any(found is not None for found in positions)
+        if is_known and start.offset_next < bounds.offset_first:
+            start, lost = _given_up(start, bounds, accepted_losses)
+            losses += lost
+        starts.append(start)
+    source = "" if parent is None else _source_of_copy(parent, read)
+    return Starts(
+        of_buckets=tuple(starts),
+        losses=tuple(losses),
+        broadcast_parent="" if source == planned.task_name else source,
+        epoch_rewound=_epoch_rewound(planned, parent, grants, startpoints),
+    )
+
+
+def reached(grant: Grant, start: BucketStart, read: PositionsRead) -> int:
+    """How far a bucket came under `grant`; what was written under other epochs does not count. Of buckets with floors
+    some may be further: they stand at their floors."""
+    return max(start.offset_next, *_written(grant, start, read), 0)
+
+
+def _written(grant: Grant, start: BucketStart, read: PositionsRead) -> Sequence[int]:
+    """The positions of record that were written for `start` under `grant`."""
+    found = (read.checkpoints.get(start.ssp_kb), read.progress.get(start.ssp_kb))
+    return [item.offset_next for item in found if item is not None and item.epoch == grant.epoch]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What positions are computed from; as the arguments of `starts_of`."""
+
+    grants: GrantIndex
+    startpoints: StartpointIndex
+    read: PositionsRead
+    epoch_before_of: Mapping[SystemStreamPartition, int]
+
+    def decisions(self, ssp_kb: SspKeyBucket) -> Sequence[tuple[int, BucketStart]]:
+        """What was decided about messages of `ssp_kb` and how far they are by that, under its epoch; the oldest first.
+
+        That of a startpoint is how far they are to be.
+        """
+        counted_after = self.epoch_before_of.get(ssp_kb.ssp, 0)
+        found = [
+            (grant.epoch, replace(start, offset_next=reached(grant, start, self.read)))
+            for start, grant in self.grants.overlapping(ssp_kb)
+        ]
+        found += [
+            (word.epoch, BucketStart(ssp_kb=word.ssp_kb, offset_next=word.offset_next))
+            for word in self.startpoints.overlapping(ssp_kb)
+        ]
+        return sorted((item for item in found if item[0] > counted_after), key=lambda item: item[0])
+
+
+def _positions(ssp_kb: SspKeyBucket, known: _Known) -> Sequence[int | None]:
+    """How far each part of a bucket is; None where nothing was decided about it.
+
+    The parts are its buckets of the finest factor in play, in their order.
+    """
+    decisions = known.decisions(ssp_kb)
+    finest = max((ssp_kb.factor, *(start.finest_factor for _, start in decisions)))
+    found: dict[int, int] = {}
+    for _, start in decisions:  # The oldest first, so the newest stays.
+        found |= start.positions(finest)
+    return [found.get(bucket) for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor)]
+
+
+def _joined(ssp_kb: SspKeyBucket, positions: Sequence[int]) -> BucketStart:
+    """A start for buckets that stand at `positions`: the smallest, and floors for what is ahead of it.
+
+    Args:
+        positions: of the buckets of the finest factor that `ssp_kb` consists of, in their order.
+    """
+    first, finest = min(positions), ssp_kb.factor * len(positions)
+    floors: list[Floor] = []
+
+    def add(bucket: int, factor: int) -> None:
+        """The floors of a bucket: one, where all of it stands at one offset, else those of its two halves."""
+        ahead = {positions[(part - ssp_kb.bucket) // ssp_kb.factor] for part in range(bucket, finest, factor)}
+        if len(ahead) > 1:
+            add(bucket, 2 * factor)
+            add(bucket + factor, 2 * factor)
+        elif ahead != {first}:
+            floors.append(Floor(ssp_kb=SspKeyBucket(ssp_kb.ssp, bucket, factor), offset_next=ahead.pop()))
+
+    add(ssp_kb.bucket, ssp_kb.factor)
+    return BucketStart(
+        ssp_kb=ssp_kb,
+        offset_next=first,
+        floors=tuple(sorted(floors, key=lambda floor: (floor.ssp_kb.factor, floor.ssp_kb.bucket))),
+    )
+
+
+def _given_up(
+    start: BucketStart, bounds: Bounds, accepted_losses: Sequence[AcceptedLoss]
+) -> tuple[BucketStart, Sequence[LossUsed]]:
+    """The start moved to what its topic still holds, if the operator gave up what lies in between."""
+    first = bounds.offset_first
+    if not any(
+        SspKeyBucket.parse(loss.ssp_kb) == start.ssp_kb
+        and loss.offset_from == start.offset_next
+        and loss.offset_to >= first
+        for loss in accepted_losses
+    ):
+        return start, ()
+    floors = tuple(floor for floor in start.floors if floor.offset_next > first)
+    moved = BucketStart(ssp_kb=start.ssp_kb, offset_next=first, floors=floors)
+    return moved, (LossUsed(start.ssp_kb, start.offset_next, first),)
+
+
+# --- broadcast inputs ---
+
+
+def _broadcast_parent(planned: PlannedTaskPut, known: _Known) -> Grant | None:
+    """The grant whose broadcast positions a task takes over; None where it takes none."""
+    if not planned.broadcast_ssps:
+        return None
+    parents: dict[int, Grant] = {}
+    for ssp_kb in planned.ssp_kbs:
+        for grant in _deciding(ssp_kb, known.grants, known.epoch_before_of.get(ssp_kb.ssp, 0)):
+            parents[grant.epoch] = grant
+    if not parents:
+        return known.grants.newest_of(planned.task_name)
+    ssps = sorted(planned.broadcast_ssps)
+
+    def positions(grant: Grant) -> list[int]:
+        found = (_broadcast_position(grant, ssp, known) for ssp in ssps)
+        return [-1 if offset is None else offset for offset in found]
+
+    return min((parents[epoch] for epoch in sorted(parents)), key=positions)
+
+
+def _deciding(ssp_kb: SspKeyBucket, grants: GrantIndex, counted_after: int) -> Iterable[Grant]:
+    """The grants that are the newest of some part of a bucket."""
+    given = [(start.ssp_kb, grant) for start, grant in grants.overlapping(ssp_kb) if grant.epoch > counted_after]
+    finest = max((ssp_kb.factor, *(kb.factor for kb, _ in given)))
+    newest: dict[int, Grant] = {}
+    for kb, grant in given:
+        newest.update(dict.fromkeys(range(kb.bucket, finest, kb.factor), grant))
+    return (newest[bucket] for bucket in range(ssp_kb.bucket, finest, ssp_kb.factor) if bucket in newest)
+
+
+def _broadcast_position(parent: Grant, ssp: SystemStreamPartition, known: _Known) -> int | None:
+    """How far the parent's task is in a broadcast input. It may not have been one when the parent was given."""
+    decisions = known.decisions(SspKeyBucket(ssp, reader=parent.task_name))
+    return decisions[-1][1].offset_next if decisions else None
+
+
+def _broadcast_start(ssp_kb: SspKeyBucket, parent: Grant | None, known: _Known) -> int | None:
+    """Where a task begins in a broadcast input: where its parent is, unless its own position was rewound since."""
+    if parent is None or parent.task_name == ssp_kb.reader:
+        own = known.decisions(ssp_kb)
+        return own[-1][1].offset_next if own else None
+    words = known.startpoints.overlapping(ssp_kb)
+    if words and words[-1].epoch > max(parent.epoch, known.epoch_before_of.get(ssp_kb.ssp, 0)):
+        return words[-1].offset_next
+    return _broadcast_position(parent, ssp_kb.ssp, known)
+
+
+def _epoch_rewound(
+    planned: PlannedTaskPut, parent: Grant | None, grants: GrantIndex, startpoints: StartpointIndex
+) -> int:
+    """The newest startpoint that the positions of a task may rest on, its own or one that earlier grants rest on."""
+    found = 0 if parent is None else parent.epoch_rewound
+    for ssp_kb in planned.positions:
+        found = max((found, *(grant.epoch_rewound for _, grant in grants.overlapping(ssp_kb))))
+        found = max((found, *(word.epoch for word in startpoints.overlapping(ssp_kb))))
+    return found
+
+
+def _source_of_copy(grant: Grant, read: PositionsRead) -> str:
+    """The task under whose name the copy stands that belongs to a grant's broadcast positions.
+
+    Its own, once anything was committed under it: a container completes the copy before its first message. Before
+    that it may have none yet, and its parent's is still the same.
+    """
+    has_begun = any(_written(grant, start, read) for start in grant.starts)
+    return grant.task_name if has_begun or not grant.broadcast_parent else grant.broadcast_parent

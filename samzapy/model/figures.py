@@ -1,0 +1,177 @@
+"""What is measured of a task, in the shape in which it travels: worker, container, heartbeat, coordinator.
+
+For people and for controllers of a job's size: nothing that keeps data safe looks at it. Figures are sums since the
+execution began, so one that is lost on the way loses nothing, and a rate is a difference of two of them. Times are in
+nanoseconds, as SEP-32 names them; they end where they are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Final, TypeVar
+
+_Key = TypeVar("_Key")
+KEYS_KEPT: Final = 8
+SAMPLED_MAX: Final = 2048
+"""Beyond so many sampled keys a sketch counts the older ones half, so that it tells of what comes now."""
+_KEY_LENGTH_MAX = 60
+_LONG_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeySketch:
+    """Which keys are frequent among sampled ones, in bounded memory (Misra and Gries, 1982).
+
+    A count is never too large, and at most `sampled / (KEYS_KEPT + 1)` too small; a key that is not named came at most
+    that often. Sketches can be merged without losing that (Agarwal et al., 2012).
+
+    Attributes:
+        sampled: how many messages it tells of, those without a key among them.
+        counts: by key, as text (`key_text`); at most `KEYS_KEPT`.
+    """
+
+    sampled: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes | None]) -> KeySketch:
+        """The sketch of some keys. Messages without one are no key that is frequent: they go by their offsets."""
+        counted = Counter(keys)
+        del counted[None]
+        return cls(len(keys), {key_text(key): count for key, count in _kept(counted).items() if key is not None})
+
+    def merged(self, other: KeySketch) -> KeySketch:
+        """The sketch of what both tell of."""
+        counts = Counter(self.counts)
+        counts.update(other.counts)
+        sampled, kept = self.sampled + other.sampled, _kept(counts)
+        if sampled <= SAMPLED_MAX:
+            return KeySketch(sampled, kept)
+        return KeySketch(sampled // 2, {key: count // 2 for key, count in kept.items() if count > 1})
+
+    def busiest(self) -> tuple[str, float] | None:
+        """The most frequent key, and at least which share of the messages is its own; None when none stands out."""
+        if not self.counts:
+            return None
+        key, count = min(self.counts.items(), key=lambda item: (-item[1], item[0]))
+        return key, count / self.sampled
+
+
+def _kept(counts: Mapping[_Key, int]) -> dict[_Key, int]:
+    """The `KEYS_KEPT` largest, less the largest that goes: that is what keeps the promise of `KeySketch`."""
+    if len(counts) <= KEYS_KEPT:
+        return dict(counts)
+    dropped = sorted(counts.values(), reverse=True)[KEYS_KEPT]
+    return {key: count - dropped for key, count in counts.items() if count > dropped}
+
+
+def key_text(key: bytes) -> str:
+    """A key as people read it: its text, else its bytes in hex; the middle of a long one is left out."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isprintable() or not text:
+        text = f"0x{key.hex()}"
+    if len(text) <= _KEY_LENGTH_MAX:
+        return text
+    half = _KEY_LENGTH_MAX // 2
+    return f"{text[:half]}…{text[-half:]}"
+
+
+NO_KEYS: Final = KeySketch()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """What a task did and what it cost, since its execution began.
+
+    Attributes:
+        records_in, records_out, dead_letters: of what was committed.
+        skipped: rows that reached a worker and were done already.
+        transactions: committed ones; `commit_ns` is their end, from the changelog's records to the local commit.
+        busy_ns: what the task held a worker for, but for waiting for rows: its share of the micro-batch.
+        process_ns: handling messages: serdes, user code, and handing outputs to the producer.
+        input_ns: waiting for rows, and unpacking them.
+        gets_timed, get_ns: of reads of a store, the first in each chunk of rows is timed; the same for the others.
+        disk_bytes: what the local state takes on disk now.
+        store_identify_ns: what the last start took to find the task's own entries, and to bring them level.
+        keys: which keys are frequent now.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+    skipped: int = 0
+    transactions: int = 0
+    busy_ns: int = 0
+    process_ns: int = 0
+    commit_ns: int = 0
+    input_ns: int = 0
+    gets_timed: int = 0
+    get_ns: int = 0
+    puts_timed: int = 0
+    put_ns: int = 0
+    deletes_timed: int = 0
+    delete_ns: int = 0
+    disk_bytes: int = 0
+    store_identify_ns: int = 0
+    keys: KeySketch = NO_KEYS
+
+    @classmethod
+    def total(cls, figures: Collection[TaskFigures]) -> TaskFigures:
+        """Those of several tasks together, without keys: a share of one task's messages is none of theirs."""
+        return cls(**{name: sum(getattr(found, name) for found in figures) for name in _COUNTS})
+
+    def followed_by(self, later: TaskFigures) -> TaskFigures:
+        """Those of one task, with what came after them. What is on disk is no sum."""
+        together = TaskFigures.total((self, later))
+        return replace(together, disk_bytes=later.disk_bytes or self.disk_bytes, keys=self.keys.merged(later.keys))
+
+    def as_json(self) -> dict[str, object]:
+        """Without what is zero: most of it is, for most tasks."""
+        found: dict[str, object] = {
+            json_name: count for name, json_name in _COUNTS.items() if (count := getattr(self, name))
+        }
+        if self.keys.sampled:
+            found |= {"keysSampled": self.keys.sampled, "keys": dict(sorted(self.keys.counts.items()))}
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, object]) -> TaskFigures:
+        """What `as_json` gave, of this release or another one: what is not there is zero, what is unknown is not read.
+
+        Raises:
+            ValueError: a figure is no whole number of 0 or more, or there are more keys than a sketch has.
+        """
+        counts = {name: _count(json_name, found.get(json_name, 0)) for name, json_name in _COUNTS.items()}
+        keys = found.get("keys", {})
+        if not isinstance(keys, dict) or len(keys) > KEYS_KEPT:
+            raise ValueError(f"keys: wanted counts of at most {KEYS_KEPT} keys, found {repr(keys)[:100]}")
+        sampled = _count("keysSampled", found.get("keysSampled", 0))
+        sketched = {_printable(key): _count("each of keys", count) for key, count in sorted(keys.items())}
+        if sum(sketched.values()) > sampled:
+            raise ValueError(f"keys: wanted counts of {sampled} sampled keys, found {sum(sketched.values())}")
+        return cls(**counts, keys=KeySketch(sampled, sketched))
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+_COUNTS: Final = {found.name: _camel(found.name) for found in fields(TaskFigures) if found.name != "keys"}
+NOTHING_MEASURED: Final = TaskFigures()
+
+
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LONG_MAX:
+        raise ValueError(f"{name}: wanted a whole number from 0 to {_LONG_MAX}, found {repr(value)[:100]}")
+    return value
+
+
+def _printable(key: str) -> str:
+    """Lone surrogates are legal in JSON, and cannot be shown."""
+    return key[: _KEY_LENGTH_MAX + 1].encode(errors="replace").decode()

@@ -1,0 +1,105 @@
+"""Avro single-object values: the marker C3 01, the CRC-64-AVRO fingerprint of the schema (little endian), the body.
+
+Shared by the codecs of the topics that hold Avro (`stream.codec`, `stream.placement`). Schemas come from `schemas/`
+only, never from a topic. What an earlier release wrote in a schema that has changed since is read by that release's,
+`schemas/<release>/`, and takes the defaults of today's for the fields that came later (Avro's schema resolution).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, cast
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+MARKER = b"\xc3\x01"
+HEADER_BYTES = 10
+_RELEASES_READ = ("0.1.0",)
+"""Those that wrote in schemas which this one does not write in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How one class is written: its schema, and the way from the class to Avro's dict and back.
+
+    `older`: the schemas in which earlier releases wrote it, by the header of their values.
+    """
+
+    record_type: type[Any]
+    schema_name: str
+    schema: Any
+    schema_json: str
+    fingerprint: str
+    header: bytes
+    older: Mapping[bytes, Any]
+    to_avro: Callable[[Any], dict[str, Any]]
+    from_avro: Callable[[dict[str, Any]], Any]
+
+    def encode(self, record: object) -> bytes:
+        """Raises ValueError or TypeError where a field holds what the schema does not allow."""
+        buffer = io.BytesIO()
+        buffer.write(self.header)
+        schemaless_writer(buffer, self.schema, self.to_avro(record))
+        return buffer.getvalue()
+
+    def datum(self, value: bytes) -> dict[str, Any]:
+        """The fields of a value that begins with one of this form's headers; bytes left over are refused.
+
+        Raises:
+            Exception: whatever fastavro meets; the codecs turn it into errors of their own.
+        """
+        body = io.BytesIO(value)
+        body.seek(HEADER_BYTES)
+        older = self.older.get(value[:HEADER_BYTES])
+        if older is None:
+            found = schemaless_reader(body, self.schema, None)
+        else:
+            found = schemaless_reader(body, older, self.schema)
+        if body.tell() != len(value):
+            raise ValueError(f"wanted {body.tell()} bytes for a {self.schema_name}, found {len(value)}")
+        return cast("dict[str, Any]", found)
+
+
+def fingerprint_of_schema(declared: Any) -> str:
+    """CRC-64-AVRO of the parsing canonical form, spelled in the order of the bytes in a value's header."""
+    digits: str = fingerprint(to_parsing_canonical_form(declared), "CRC-64-AVRO")
+    return digits
+
+
+def form(
+    record_type: type[Any],
+    schema_name: str,
+    to_avro: Callable[[Any], dict[str, Any]],
+    from_avro: Callable[[dict[str, Any]], Any],
+) -> Form:
+    """The form of a class, with the schema `schemas/<schema_name>.avsc`."""
+    declared = _declared(f"{schema_name}.avsc")
+    assert declared is not None, f"no schema {schema_name}"
+    older = [found for release in _RELEASES_READ if (found := _declared(f"{release}/{schema_name}.avsc")) is not None]
+    digits = fingerprint_of_schema(declared)
+    return Form(
+        record_type=record_type,
+        schema_name=schema_name,
+        schema=parse_schema(declared),
+        schema_json=json.dumps(declared, separators=(",", ":")),
+        fingerprint=digits,
+        header=_header(digits),
+        older={_header(fingerprint_of_schema(found)): parse_schema(found) for found in older},
+        to_avro=to_avro,
+        from_avro=from_avro,
+    )
+
+
+def _declared(path: str) -> Any:
+    """The schema in a file below `schemas/`; None where there is none."""
+    file = resources.files("samzapy").joinpath("schemas", *path.split("/"))
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def _header(digits: str) -> bytes:
+    return MARKER + bytes.fromhex(digits)

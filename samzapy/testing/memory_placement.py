@@ -1,0 +1,41 @@
+"""The placement topic in memory: what the coordinator writes there and reads from there, without Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samzapy.coordinator.commands import RequestsRead
+from samzapy.stream.log import Write
+from samzapy.stream.placement import Requested, Unreadable, read_message
+from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+
+_ID = "samzapy-placement/memory"
+
+
+class MemoryPlacementWriter:
+    """A `coordinator.ports.PlacementWriter` on a `MemoryTopic`."""
+
+    def __init__(self, topic: MemoryTopic) -> None:
+        self.log = MemoryLog(topic, _ID)
+
+    def own(self) -> bool:
+        if self.log.is_owner:
+            return False
+        self.log.take_over()
+        return True
+
+    def write(self, writes: Sequence[Write]) -> int:
+        return self.log.append_atomically(writes)
+
+
+def read_inbox(topic: MemoryTopic, offset_from: int, now_ms: int, count_max: int | None = None) -> RequestsRead:
+    """What `adapters.kafka.placement.KafkaInbox` would hand over; of at most `count_max` records."""
+    records, offset_next = topic.read_stable(offset_from, count_max)
+    found = [item for record in records if (item := read_message(record)) is not None]
+    return RequestsRead(
+        offset_from=offset_from,
+        offset_next=offset_next,
+        requests=tuple(item for item in found if isinstance(item, Requested)),
+        unreadable=tuple(item for item in found if isinstance(item, Unreadable)),
+        now_ms=now_ms,
+    )

@@ -1,0 +1,123 @@
+"""Somebody who writes requests to the placement topic: good ones, late ones, the same twice, and what is none."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Container, Sequence
+from datetime import timedelta
+from random import Random
+
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.placement import REQUEST_TYPE, RESPONSE_TYPE, Action, ContainerPlacementRequestMessage
+from samzapy.stream.keys import KeyForm
+from samzapy.stream.log import Write
+from samzapy.stream.placement import Encoding, Place, decode_message, encode_message, message_key
+from samzapy.stream.records import MemoryPhase
+from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+
+_ALL_GOOD = 0.5
+_FAR_MS = 10 * 365 * 86_400_000
+
+# The ledger takes each message for one that is done once, so nothing is rewound here.
+_ACTIONS = (*(found for found in Action if found is not Action.REWIND), Action.RESTART_QUERY, Action.RESTART_QUERY)
+
+
+class Operator:
+    """Writes to `topic` and looks for the answers."""
+
+    def __init__(self, topic: MemoryTopic, random: Random) -> None:
+        self._topic = topic
+        self._random = random
+        self._log = MemoryLog(topic, "operator")
+        # With their timestamps: delivered again, a request has the same one, whatever else it says.
+        self._written: list[tuple[uuids.UUID, int]] = []
+        self._asked: dict[bytes, str] = {}
+
+    def ask(
+        self,
+        run_id: str,
+        processors: Sequence[str],
+        now_ms: int,
+        *,
+        factors: Sequence[int],
+        generation: int,
+        action: Action | None = None,
+    ) -> str:
+        """Write one request, or something else; says what.
+
+        Args:
+            factors: those that may be asked for.
+            generation: the plan in force.
+            action: what is asked for, in good form; None: any, in any form.
+        """
+        random = self._random
+        luck = random.random() if action is None else _ALL_GOOD
+        is_again = action is None and bool(self._written) and random.random() < 0.3
+        if is_again:
+            uuid, timestamp_ms = random.choice(self._written)
+        else:
+            uuid = uuids.UUID(int=random.getrandbits(128))
+            away_ms = random.choice((_FAR_MS, -3_600_000)) if 0.15 < luck < 0.25 else random.randrange(99)
+            timestamp_ms = now_ms + away_ms
+            self._written.append((uuid, timestamp_ms))
+        action = action or random.choice(_ACTIONS)
+        processor_id = "9" if 0.1 < luck < 0.15 else random.choice(processors)
+        arguments = {}
+        if action.is_of_job:
+            processor_id, arguments = "", {"factor": str(random.choice(factors))}
+            if random.random() < 0.2:
+                # A plan that may be another one by the time it is looked at.
+                arguments["expectedGeneration"] = str(generation)
+        message = ContainerPlacementRequestMessage(
+            uuid=uuid,
+            deployment_id="0-00000000" if luck < 0.1 or not run_id else run_id,
+            processor_id=processor_id,
+            destination_host="host-a",
+            timestamp_ms=timestamp_ms,
+            action=action,
+            arguments=arguments,
+            # The next scale may begin while this one goes on.
+            request_expiry=timedelta(seconds=3) if action.is_of_job and random.random() < 0.7 else None,
+        )
+        place = Place(
+            namespace=message.action.namespace,
+            key_form=random.choice(tuple(KeyForm)),
+            encoding=random.choice(tuple(Encoding)),
+        )
+        write = encode_message(message, place)
+        if luck > 0.9:
+            write = Write(key=write.key, value=b"{" if luck > 0.95 else b"\xc3\x01")
+        elif luck > 0.85:
+            write = Write(key=b"\xff" if luck > 0.87 else b"no key of ours", value=write.value)
+        elif luck > 0.82:
+            # Removed by hand, which takes nothing back.
+            write = Write(key=message_key(str(uuid), REQUEST_TYPE, place), value=None)
+        if write.value is None:
+            self._asked.pop(write.key, None)
+        elif luck <= 0.85 or luck > 0.9:
+            self._asked[write.key] = str(uuid)
+        self._log.take_over()
+        self._log.append_atomically([write])
+        what = " ".join([message.action, *arguments.values()])
+        return f"{what} {uuid}{' again' if is_again else ''}"
+
+    def unanswered(self, state: CoordinatorState, ended: Container[str]) -> list[str]:
+        """What is not as it must be in the end: requests that are open, and answers that are not there.
+
+        Args:
+            ended: the uuids that ever had a terminal status.
+        """
+        if state.requests:
+            return [f"open: {found.uuid} {found.status_code}" for found in state.requests.values()]
+        if state.inbox.offset_next < self._topic.end_offset:
+            return ["the inbox was not read to its end"]
+        if left_out := sorted(uuid for uuid in self._asked.values() if uuid not in ended):
+            return [f"{uuid} was read and is not served" for uuid in left_out]
+        latest = {record.key: record.value for record in MemoryLog(self._topic).read()}
+        found = []
+        for memory in state.request_memory.values():
+            value = latest.get(message_key(memory.uuid, RESPONSE_TYPE, Place.parse(memory.place)))
+            status = None if value is None else decode_message(value).status_code
+            if memory.phase is not MemoryPhase.COLLECTED and status is not memory.status_code:
+                found.append(f"{memory.uuid} was {memory.status_code}, its answer says {status}")
+        return found

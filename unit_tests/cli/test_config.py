@@ -1,0 +1,119 @@
+"""`samzapy config explain` and `config check`, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from samzapy.cli.config import config
+from samzapy.errors import ConfigError, SamzapyError, TaskModuleError, UnknownConfigKeyError
+
+PROPERTIES = """\
+job.name=flights
+task.inputs=kafka.flights
+systems.kafka.bootstrap.servers=localhost:1
+systems.kafka.client.sasl.password=hunter2
+job.container.lease.ms=16000
+"""
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    path = tmp_path / "flights.properties"
+    path.write_text(PROPERTIES)
+    return path
+
+
+def asked(*arguments: str) -> Result:
+    result = CliRunner().invoke(config, arguments)
+    if isinstance(result.exception, SamzapyError):
+        raise result.exception
+    assert 0 == result.exit_code, result.output
+    return result
+
+
+def test_one_key_is_explained_in_full(properties: Path) -> None:
+    shown = asked("explain", "job.container.lease.ms", "--config", str(properties), "--set", "job.id=2").stdout
+
+    lines = [line.split(maxsplit=1) for line in shown.splitlines()[1:]]
+    assert "job.container.lease.ms" == shown.splitlines()[0]
+    assert ["value", "16000"] in lines
+    assert ["from", f"{properties}:5"] in lines
+    assert ["default", "15000"] in lines
+    assert ["type", "milliseconds, from 0"] in lines
+    assert ["stronger", "--set job.container.lease.ms=..."] in lines
+    assert not any(line[0] in ("recorded", "refused") for line in lines)
+
+
+def test_without_a_key_what_is_set_is_listed_and_no_secret(properties: Path) -> None:
+    shown = asked("explain", "--config", str(properties), "--set", "job.id=2").stdout
+
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["KEY", "VALUE", "FROM"] == rows[0]
+    assert ["job.id", "2", "--set"] in rows
+    assert ["systems.kafka.client.sasl.password", "***", f"{properties}:4"] in rows
+    assert 7 == len(rows)
+    assert "hunter2" not in shown
+
+
+def test_a_key_is_explained_without_a_file_too() -> None:
+    assert "15000" in asked("explain", "job.container.lease.ms").stdout
+
+
+def test_json_has_everything(properties: Path) -> None:
+    found: list[dict[str, Any]] = json.loads(
+        asked("explain", "job.*", "--config", str(properties), "-o", "json").stdout
+    )
+
+    by_key = {item["key"]: item for item in found}
+    assert ("16000", "file", f"{properties}:5", False) == tuple(
+        by_key["job.container.lease.ms"][name] for name in ("value", "origin", "place", "secret")
+    )
+    assert ("default", None) == (by_key["job.id"]["origin"], by_key["job.id"]["recorded"])
+
+
+def test_a_configuration_that_is_refused_is_explained_all_the_same(properties: Path) -> None:
+    """That is when it is needed."""
+    properties.write_text(PROPERTIES + "nonsense=1\njob.container.lost.ms=1\n")
+
+    assert "16000" in asked("explain", "job.container.lease.ms", "--config", str(properties)).stdout
+    rows = [
+        line.rstrip().split(maxsplit=3) for line in asked("explain", "--config", str(properties)).stdout.splitlines()
+    ]
+    assert ["KEY", "VALUE", "FROM", "REFUSED"] == rows[0]
+    assert [["nonsense", "1", f"{properties}:6"]] == [row[:3] for row in rows[1:] if len(row) == 4]
+
+
+def test_an_unknown_key_is_refused_with_the_nearest(properties: Path) -> None:
+    with pytest.raises(UnknownConfigKeyError, match="did you mean job.name"):
+        asked("explain", "job.nam", "--config", str(properties))
+
+
+def test_a_good_configuration_passes_the_check(properties: Path) -> None:
+    properties.write_text(PROPERTIES.replace("systems.kafka.client.sasl.password=hunter2\n", ""))
+
+    assert (
+        "job flights-1, 4 keys are set, nothing is wrong with them"
+        in asked("check", "--config", str(properties)).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "words"),
+    [
+        ("job.container.lost.ms=1", ConfigError, "wanted more than job.container.lease.ms"),
+        ("systems.kafka.client.ssl.cipher.suites=X", ConfigError, "ssl.cipher.suites"),
+        ("task.name.grouper.factory=nowhere:Nothing", TaskModuleError, "nowhere"),
+    ],
+)
+def test_what_a_start_would_refuse_is_refused(
+    properties: Path, line: str, error: type[ConfigError], words: str
+) -> None:
+    properties.write_text(f"{PROPERTIES}{line}\n")
+
+    with pytest.raises(error, match=words):
+        asked("check", "--config", str(properties))

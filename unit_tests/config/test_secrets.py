@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+
+from samzapy.config import KEYS, Secret, argument_without_secret, is_secret, without_secrets
+from samzapy.testing.builders import a_config
+
+HUNTER = Secret("hunter2")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password",
+        "sasl.jaas.config",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.token.endpoint.url",
+        "basic.auth.user.info",
+        "schema.registry.Api_Key",
+        "some.access.key",
+        "private-key",
+        "my.credentials",
+        "db.passwd",
+    ],
+)
+def test_a_client_property_that_sounds_like_a_secret_is_one(name: str) -> None:
+    assert is_secret(f"systems.kafka.client.{name}")
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.username", "ssl.key.location", "ssl.keystore.type", "ssl.ca.pem", "key.linger"]
+)
+def test_others_are_not(name: str) -> None:
+    assert not is_secret(f"systems.kafka.client.{name}")
+
+
+def test_none_of_our_own_keys_is_a_secret_whatever_a_store_a_stream_or_a_system_is_called() -> None:
+    for key in KEYS:
+        for name in ("tokens", "password-resets"):
+            ours = key.name.replace("<name>", name).replace("<stream>", name).replace("<system>", name)
+            assert not is_secret(ours), ours
+    assert is_secret("systems.tokens.client.sasl.password")
+
+
+def test_a_secret_is_shown_to_nobody() -> None:
+    config = a_config(systems_kafka_client_sasl_password="hunter2")
+    shown = [f"{HUNTER}", f"{HUNTER!r}", f"{HUNTER:>10}", str(HUNTER), f"{[HUNTER]}", str({"a": HUNTER})]
+
+    assert [] == [text for text in (*shown, repr(config), str(dict(config.properties))) if "hunter2" in text]
+    with pytest.raises(TypeError):
+        json.dumps(HUNTER)
+    with pytest.raises(TypeError):
+        "".join([HUNTER])  # type: ignore[list-item]
+    assert "hunter2" not in json.dumps(HUNTER, default=str)
+    assert not hasattr(HUNTER, "__dict__")
+
+
+def test_a_secret_reaches_who_connects() -> None:
+    config = a_config(systems_kafka_client_sasl_password="hunter2")
+
+    for found in (config, pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+        assert HUNTER == found.client_properties("kafka")["sasl.password"]
+    assert "hunter2" == HUNTER.reveal()
+    assert HUNTER != Secret("hunter3") and HUNTER != "hunter2"
+
+
+def test_a_message_of_somebody_who_knows_secrets_is_cleaned_of_them_all() -> None:
+    secrets = [Secret("ab"), Secret("abc"), Secret("")]
+
+    assert "found *** and ***!" == without_secrets("found abc and ab!", secrets)
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("systems.kafka.client.sasl.password=hunter2=", "systems.kafka.client.sasl.password=***"),
+        ("systems.kafka.client.sasl.jaas.config=a password=hunter2", "systems.kafka.client.sasl.jaas.config=***"),
+        ("spark.ssl.keyPassword=hunter2", "spark.ssl.keyPassword=***"),
+        ("--conf=spark.ssl.keyPassword=hunter2", "--conf=spark.ssl.keyPassword=***"),
+        ("stores.tokens.msg.serde=json", "stores.tokens.msg.serde=json"),
+        ("local[4]", "local[4]"),
+        ("/opt/tokens.jar", "/opt/tokens.jar"),
+        ("--jars=/opt/tokens.jar", "--jars=/opt/tokens.jar"),
+        ("sasl.password:hunter2", "***"),
+    ],
+)
+def test_an_argument_of_a_command_is_shown_without_a_secret(argument: str, shown: str) -> None:
+    assert shown == argument_without_secret(argument)

@@ -1,0 +1,150 @@
+"""What a container tells of itself: bounded, however many tasks it has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from samzapy.container.figures import TASKS_TOLD_MAX, ContainerFigures
+from samzapy.container.ports import BatchDone, TopicBounds
+from samzapy.container.work import Report, ReportKind, Route
+from samzapy.model.figures import KEYS_KEPT, KeySketch, TaskFigures
+from samzapy.model.job import TaskName
+from samzapy.testing.builders import an_ssp, an_ssp_kb
+
+
+def a_route(ssp_kb: str, task: str = "a") -> Route:
+    return Route(
+        ssp_kb=an_ssp_kb(ssp_kb),
+        task_name=TaskName(task),
+        partition_id=0,
+        epoch=1,
+        changelog_partition=0,
+        environment_dir="",
+    )
+
+
+def a_report(route: int, records_in: int = 1, **measured: Any) -> Report:
+    return Report(
+        kind=ReportKind.COMMITTED,
+        route=route,
+        offset_next=1,
+        records_in=records_in,
+        records_out=2 * records_in,
+        dead_letters=0,
+        commits=1,
+        measured=TaskFigures(**measured) if measured else None,
+    )
+
+
+def begun(*routes: Route, figures: ContainerFigures | None = None, at: int = 0) -> ContainerFigures:
+    found = figures or ContainerFigures()
+    found.begin({route.ssp_kb: at for route in routes}, {route.task_name: 5 for route in routes})
+    return found
+
+
+def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+    done = BatchDone(
+        reports=[a_report(0, 10, busy_ns=100, input_ns=7, disk_bytes=50)],
+        offsets_end={route.ssp_kb.ssp: 10},
+        duration_ns=200,
+    )
+
+    figures.add(done, (route,))
+    figures.add(replace(done, offsets_end={route.ssp_kb.ssp: 20}), (route,))
+    found = figures.as_json(now_ms=77)
+
+    assert {
+        "recordsIn": 20,
+        "recordsOut": 40,
+        "busyNs": 200,
+        "inputNs": 14,
+        "diskBytes": 50,
+        "storeIdentifyNs": 5,
+    } == found["tasks"]["a"]
+    assert (77, 400, 14, 20, 0) == tuple(
+        found[name] for name in ("atMs", "batchNs", "inputNs", "offsetsRead", "skipped")
+    )
+
+
+def test_the_records_of_other_containers_key_buckets_are_skipped() -> None:
+    route = a_route("kafka.orders.0:1/4")
+    figures = begun(route, at=100)
+
+    figures.add(BatchDone(reports=[a_report(0, 30)], offsets_end={route.ssp_kb.ssp: 200}, keyhash_ns=2.5), (route,))
+
+    found = figures.as_json(0)
+    assert (100, 70, 250) == (found["offsetsRead"], found["skipped"], found["keyhashNs"])
+
+
+def test_a_broadcast_input_that_every_task_handles_hides_nothing_that_was_skipped() -> None:
+    routes = (a_route("kafka.orders.0:0/2"), a_route("kafka.rules.0@a"))
+    figures = begun(*routes)
+
+    figures.add(
+        BatchDone(
+            reports=[a_report(0, 5), a_report(1, 50)],
+            offsets_end={routes[0].ssp_kb.ssp: 10, routes[1].ssp_kb.ssp: 50},
+        ),
+        routes,
+    )
+
+    assert (10, 5) == (figures.as_json(0)["offsetsRead"], figures.as_json(0)["skipped"])
+
+
+def test_a_new_query_goes_on_where_it_starts_and_keeps_the_sums_of_the_tasks_that_stay() -> None:
+    a, b = a_route("kafka.orders.0:0/1", "a"), a_route("kafka.orders.1:0/1", "b")
+    figures = begun(a, b)
+    figures.add(
+        BatchDone(reports=[a_report(0, 3), a_report(1, 4)], offsets_end={an_ssp("kafka.orders.0"): 3}), (a, b)
+    )
+
+    begun(a, figures=figures, at=2)
+    figures.add(BatchDone(reports=[a_report(0, 1)], offsets_end={an_ssp("kafka.orders.0"): 3}), (a,))
+
+    found = figures.as_json(0)
+    assert (8, 4) == (found["recordsIn"], found["offsetsRead"])
+    assert {"a": 4} == {task: told["recordsIn"] for task, told in found["tasks"].items()}
+
+
+def test_positions_say_how_many_records_were_handled() -> None:
+    route = a_route("kafka.orders.0:0/1")
+    figures = begun(route)
+    figures.ends = {route.ssp_kb.ssp: TopicBounds(offset_first=0, offset_end=9)}
+    figures.add(BatchDone(reports=[a_report(0, 4)], offsets_end={}), (route,))
+
+    assert {"kafka.orders.0:0/1": {"offsetNext": 0, "offsetEnd": 9, "recordsIn": 4}} == figures.as_json(0)[
+        "positions"
+    ]
+
+
+def test_of_very_many_tasks_the_busiest_are_told_and_the_others_in_one_sum() -> None:
+    count = TASKS_TOLD_MAX + 3
+    routes = tuple(a_route(f"kafka.orders.{number}:0/1", f"task-{number}") for number in range(count))
+    figures = begun(*routes)
+
+    figures.add(
+        BatchDone(reports=[a_report(number, 1, busy_ns=number) for number in range(count)], offsets_end={}), routes
+    )
+
+    found = figures.as_json(0)
+    assert TASKS_TOLD_MAX == len(found["tasks"])
+    assert {"task-0", "task-1", "task-2"}.isdisjoint(found["tasks"])
+    assert (3, 3, 0 + 1 + 2) == tuple(found["otherTasks"][name] for name in ("count", "recordsIn", "busyNs"))
+
+
+def test_what_is_told_of_tasks_stays_small() -> None:
+    """A heartbeat may have 8 MB, and 6.5 MB of that is what it says of 10,000 tasks anyhow."""
+    keys = KeySketch(2000, {f"{number}" * 60: 200 for number in range(KEYS_KEPT)})
+    costs = {name: 2**50 for name in TaskFigures.__dataclass_fields__ if name != "keys"}
+    names = [f"SystemStreamPartition_kafka.{'t' * 249}.{number}-0-1" for number in range(10_000)]
+    routes = tuple(a_route(f"kafka.orders.{number}:0/1", name) for number, name in enumerate(names))
+    figures = begun(*routes)
+    reports = [a_report(number, **costs, keys=keys) for number in range(len(routes))]
+
+    figures.add(BatchDone(reports=reports, offsets_end={}), routes)
+
+    assert len(json.dumps(figures.as_json(0))) < 1_000_000

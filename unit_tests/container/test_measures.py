@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from samzapy.container.measures import KEYS_EVERY, Meter, Stopwatch, with_input
+from samzapy.container.work import Report, ReportKind, Rows
+
+
+class AClock:
+    def __init__(self) -> None:
+        self.now_s = 10.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def a_report(route: int) -> Report:
+    return Report(
+        kind=ReportKind.COMMITTED, route=route, offset_next=1, records_in=1, records_out=0, dead_letters=0, commits=1
+    )
+
+
+def keyed(*keys: bytes) -> Rows:
+    count = len(keys)
+    return Rows(0, list(range(count)), list(keys), [None] * count, [0] * count, None)
+
+
+def test_only_the_time_that_getting_an_item_takes_is_waited() -> None:
+    clock = AClock()
+    watch = Stopwatch(clock)
+
+    def coming():  # type: ignore[no-untyped-def]
+        for item in "ab":
+            clock.now_s += 1.0
+            yield item
+        clock.now_s += 0.5
+
+    for _ in watch.waiting(coming()):
+        clock.now_s += 100.0
+
+    assert 2_500_000_000 == watch.total_ns
+
+
+def test_what_a_call_took_counts_also_when_it_fails() -> None:
+    clock = AClock()
+    watch = Stopwatch(clock)
+
+    def fail(seconds: float) -> None:
+        clock.now_s += seconds
+        raise ValueError("no")
+
+    for _ in range(2):
+        try:
+            watch.timed(fail, 1.5)
+        except ValueError:
+            continue
+
+    assert (2, 3_000_000_000) == (watch.count, watch.total_ns)
+
+
+def test_one_key_in_so_many_is_looked_at_however_the_rows_are_cut() -> None:
+    keys = [b"%d" % number for number in range(KEYS_EVERY * 6)]
+    for size in (1, 50, KEYS_EVERY, 100, len(keys)):
+        meter = Meter(AClock())
+        chunks = [keyed(*keys[start : start + size]) for start in range(0, len(keys), size)]
+
+        assert len(keys) == sum(len(rows.keys) for rows in meter.begin(chunks))
+
+        (report,) = meter.told([a_report(0)], 0)
+        assert report.measured is not None
+        assert {str(KEYS_EVERY * number): 1 for number in range(6)} == report.measured.keys.counts, size
+        assert 6 == report.measured.keys.sampled
+
+
+def test_without_a_report_there_is_nothing_to_tell_it_in() -> None:
+    assert [] == list(Meter(AClock()).told([], 0))
+    assert [] == list(with_input([], 5))
+
+
+def test_what_was_waited_before_is_told_with_the_first_report() -> None:
+    found = with_input([a_report(0), a_report(1)], 5)
+
+    assert [5, None] == [report.measured and report.measured.input_ns for report in found]

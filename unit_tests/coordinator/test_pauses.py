@@ -1,0 +1,61 @@
+"""How long key buckets stood still, from the times of what was committed for them."""
+
+from samzapy.coordinator.pauses import Pauses
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.stream.records import CheckpointPut, ProgressPut, Removed
+from samzapy.testing.builders import a_grant, an_ssp_kb
+
+WHOLE, LEFT, RIGHT = (an_ssp_kb(f"kafka.orders.0:{part}") for part in ("0/1", "0/2", "1/2"))
+
+
+def at(at_ms, ssp_kb, epoch, *, idle=False):
+    if idle:
+        return at_ms, ProgressPut(progress=Progress(ssp_kb=ssp_kb, offset_next=1, epoch=epoch, execution_id="e1"))
+    found = Checkpoint(ssp_kb=ssp_kb, offset_next=1, epoch=epoch, task_name="task", execution_id="e1")
+    return at_ms, CheckpointPut(checkpoint=found)
+
+
+def pauses_ms(positions, grants):
+    pauses = Pauses(grants)
+    for at_ms, record in positions:
+        pauses.add(at_ms, record)
+    assert pauses.are_over == (len(pauses.found_ms) == len(grants))
+    return pauses.found_ms
+
+
+CHILDREN = [a_grant("left", epoch=2, ssp_kb=str(LEFT)), a_grant("right", epoch=3, ssp_kb=str(RIGHT))]
+
+
+def test_a_child_s_pause_begins_with_its_parent_s_last_commit_and_ends_with_its_own_first():
+    positions = [
+        at(100, WHOLE, 1),
+        at(900, WHOLE, 1),
+        (950, Removed(key="checkpoint/kafka.orders.0:0/4")),
+        at(1500, RIGHT, 3, idle=True),
+        at(1700, LEFT, 2),
+        at(1800, RIGHT, 3),
+    ]
+
+    assert {LEFT: 800, RIGHT: 600} == pauses_ms(positions, CHILDREN)
+
+
+def test_a_merged_bucket_waited_since_the_last_of_its_parts():
+    positions = [at(900, LEFT, 2), at(1000, RIGHT, 3), at(1200, WHOLE, 4)]
+
+    assert {WHOLE: 200} == pauses_ms(positions, [a_grant(epoch=4)])
+
+
+def test_who_has_not_begun_or_had_no_one_before_has_no_pause_yet():
+    assert {} == pauses_ms([at(900, WHOLE, 1)], CHILDREN)
+    assert {} == pauses_ms([at(900, LEFT, 2)], CHILDREN)
+
+
+def test_other_partitions_and_readers_are_none_of_it():
+    positions = [
+        at(100, WHOLE, 1),
+        at(500, an_ssp_kb("kafka.orders.1:0/1"), 1),
+        at(600, an_ssp_kb("kafka.orders.0@task"), 1),
+        at(700, LEFT, 2),
+    ]
+
+    assert {LEFT: 600} == pauses_ms(positions, CHILDREN)

@@ -1,0 +1,535 @@
+"""Where a task begins: after whoever had it, or parts of it, before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.config import AcceptedLoss
+from samzapy.coordinator.commands import LossUsed
+from samzapy.coordinator.starts import Bounds, GrantIndex, PositionsRead, starts_of
+from samzapy.errors import MissingTopicError
+from samzapy.model.checkpoint import Checkpoint, Progress
+from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.startpoint import Startpoint, StartpointIndex
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.records import PlannedTaskPut
+from samzapy.testing.builders import a_grant, an_ssp, an_ssp_kb
+
+TASK = "SystemStreamPartition_kafka.orders.0"
+RULES = an_ssp("kafka.rules.0")
+
+SSP_KB = an_ssp_kb()
+PLANNED = PlannedTaskPut(
+    generation=1,
+    task_name=TASK,
+    partition_id=0,
+    mode="active",
+    processor_id="0",
+    changelog_partition=0,
+    ssp_kbs=(SSP_KB,),
+)
+
+
+def resolved(
+    *,
+    grants=(),
+    checkpoint=None,
+    progress=None,
+    bounds=(0, 100),
+    default="oldest",
+    losses=(),
+    planned=PLANNED,
+    begun_anew_after=None,
+    startpoints=(),
+):
+    """Start and losses; `checkpoint` and `progress` are (epoch, offset_next)."""
+    found = starts_of(
+        planned,
+        GrantIndex(grants),
+        PositionsRead(
+            checkpoints={} if checkpoint is None else {SSP_KB: a_checkpoint(*checkpoint)},
+            progress={} if progress is None else {SSP_KB: a_progress(*progress)},
+            bounds={an_ssp(): Bounds(*bounds)} if bounds else {},
+        ),
+        offset_default_of={an_ssp(): default},
+        accepted_losses=[AcceptedLoss(ssp_kb=text, offset_from=a, offset_to=b) for text, a, b in losses],
+        epoch_before_of={} if begun_anew_after is None else {an_ssp(): begun_anew_after},
+        startpoints=StartpointIndex(startpoints),
+    )
+    return found.of_buckets[0].offset_next, found.losses
+
+
+def a_checkpoint(epoch, offset_next):
+    return Checkpoint(ssp_kb=SSP_KB, offset_next=offset_next, epoch=epoch, task_name=TASK, execution_id="e1")
+
+
+def a_progress(epoch, offset_next):
+    return Progress(ssp_kb=SSP_KB, offset_next=offset_next, epoch=epoch, execution_id="e1")
+
+
+@pytest.mark.parametrize(("default", "start"), [("oldest", 10), ("upcoming", 90)])
+def test_what_was_never_granted_begins_at_the_default(default, start):
+    assert (start, ()) == resolved(bounds=(10, 90), default=default)
+
+
+def test_positions_that_belong_to_no_grant_do_not_count():
+    assert (0, ()) == resolved(checkpoint=(1, 50), progress=(1, 60))
+
+
+@given(start=st.integers(0, 99), checkpoint=st.integers(0, 99), progress=st.integers(0, 99))
+def test_the_largest_of_start_checkpoint_and_progress_counts(start, checkpoint, progress):
+    found = resolved(grants=[a_grant(epoch=3, offset_next=start)], checkpoint=(3, checkpoint), progress=(3, progress))
+
+    assert (max(start, checkpoint, progress), ()) == found
+
+
+@pytest.mark.parametrize("epoch", [2, 4])
+def test_a_position_of_another_epoch_does_not_count_however_large_it_is(epoch):
+    found = resolved(grants=[a_grant(epoch=3, offset_next=5)], checkpoint=(epoch, 70), progress=(epoch, 80))
+
+    assert (5, ()) == found
+
+
+def a_word(epoch, offset_next, text="kafka.orders.0:0/1"):
+    return Startpoint(ssp_kb=an_ssp_kb(text), offset_next=offset_next, epoch=epoch, uuid="u")
+
+
+def test_a_rewind_wins_over_what_was_reached_before_it():
+    grants = [a_grant(epoch=1, offset_next=0), a_grant(epoch=2, offset_next=7)]
+
+    assert (7, ()) == resolved(grants=grants[::-1], checkpoint=(1, 70))
+    assert (3, ()) == resolved(grants=grants[::-1], checkpoint=(1, 70), startpoints=[a_word(3, 3)])
+
+
+def test_what_was_reached_after_a_rewind_wins_over_it():
+    grants = [a_grant(epoch=1), a_grant(epoch=3, offset_next=7)]
+
+    assert (9, ()) == resolved(grants=grants, checkpoint=(3, 9), startpoints=[a_word(2, 7)])
+
+
+def test_a_rewind_before_the_first_grant_wins_over_the_default():
+    assert (30, ()) == resolved(startpoints=[a_word(1, 30)])
+
+
+def test_a_rewind_to_what_retention_took_since_is_left_for_the_container_to_name():
+    assert (3, ()) == resolved(grants=[a_grant()], checkpoint=(1, 70), bounds=(5, 90), startpoints=[a_word(2, 3)])
+
+
+def test_a_rewind_of_an_earlier_run_does_not_count_for_a_stream_that_each_run_begins_anew():
+    found = resolved(grants=[a_grant()], bounds=(10, 90), startpoints=[a_word(2, 30)], begun_anew_after=2)
+
+    assert (10, ()) == found
+
+
+@pytest.mark.parametrize(("begun_anew_after", "start"), [(None, 70), (2, 70), (3, 10), (4, 10)])
+def test_what_earlier_runs_read_does_not_count_for_a_stream_that_each_run_begins_anew(begun_anew_after, start):
+    found = resolved(
+        grants=[a_grant(epoch=3, offset_next=5)],
+        checkpoint=(3, 70),
+        bounds=(10, 90),
+        begun_anew_after=begun_anew_after,
+    )
+
+    assert (start, ()) == found
+
+
+def test_a_start_outside_what_the_topic_holds_is_left_for_the_container_to_name():
+    assert (5, ()) == resolved(grants=[a_grant(offset_next=5)], bounds=(20, 100))
+    assert (500, ()) == resolved(grants=[a_grant(offset_next=500)], bounds=(20, 100))
+
+
+@pytest.mark.parametrize(
+    ("loss", "start"),
+    [
+        (("kafka.orders.0:0/1", 5, 20), 20),
+        (("kafka.orders.0", 5, 20), 20),
+        (("kafka.orders.0:0/1", 5, 25), 20),
+        (("kafka.orders.0:0/1", 5, 19), 5),
+        (("kafka.orders.0:0/1", 4, 20), 5),
+        (("kafka.orders.1:0/1", 5, 20), 5),
+    ],
+)
+def test_an_accepted_loss_counts_only_for_the_very_range_that_is_lost(loss, start):
+    found = resolved(grants=[a_grant(offset_next=5)], bounds=(20, 100), losses=[loss])
+
+    assert (start, (LossUsed(SSP_KB, 5, 20),) if start == 20 else ()) == found
+
+
+def test_an_accepted_loss_does_not_move_a_start_that_is_still_held():
+    assert (5, ()) == resolved(
+        grants=[a_grant(offset_next=5)], bounds=(5, 100), losses=[("kafka.orders.0:0/1", 5, 20)]
+    )
+
+
+def test_an_input_that_is_gone_is_named():
+    with pytest.raises(MissingTopicError, match="kafka.orders.0"):
+        resolved(bounds=None)
+
+
+def test_a_bucket_that_is_split_off_begins_where_the_whole_had_come_to():
+    planned = replace(PLANNED, ssp_kbs=(an_ssp_kb("kafka.orders.0:1/2"),))
+
+    assert (70, ()) == resolved(grants=[a_grant()], checkpoint=(1, 70), planned=planned)
+
+
+def test_a_task_goes_on_where_it_was_in_a_broadcast_input_whatever_the_others_did():
+    planned = replace(PLANNED, broadcast_ssps=(RULES,))
+    mine, theirs = an_ssp_kb(f"kafka.rules.0@{TASK}"), an_ssp_kb("kafka.rules.0@another")
+    positions = {
+        mine: replace(a_checkpoint(1, 7), ssp_kb=mine),
+        theirs: replace(a_checkpoint(2, 50), ssp_kb=theirs, task_name="another"),
+    }
+    grants = [
+        replace(
+            a_grant(epoch=1),
+            starts=(BucketStart(ssp_kb=SSP_KB, offset_next=0), BucketStart(ssp_kb=mine, offset_next=3)),
+        ),
+        replace(a_grant("another", epoch=2), starts=(BucketStart(ssp_kb=theirs, offset_next=40),)),
+    ]
+
+    found = starts_of(
+        planned,
+        GrantIndex(grants),
+        PositionsRead(checkpoints=positions, progress={}, bounds={ssp: Bounds(0, 100) for ssp in (an_ssp(), RULES)}),
+        offset_default_of={an_ssp(): "oldest", RULES: "oldest"},
+        accepted_losses=(),
+    )
+
+    assert [(SSP_KB, 0), (mine, 7)] == [(start.ssp_kb, start.offset_next) for start in found.of_buckets]
+
+
+# --- splits and merges ---
+
+
+def planned_for(bucket, factor, *, broadcast=()):
+    ssp_kb = SspKeyBucket(an_ssp(), bucket, factor)
+    name = TaskNameParts(base=an_ssp(), bucket=bucket, factor=factor).name
+    return replace(PLANNED, task_name=name, ssp_kbs=(ssp_kb,), broadcast_ssps=broadcast)
+
+
+def start_for(planned, grants, checkpoints=(), *, bounds=(0, 1000), startpoints=()):
+    return starts_of(
+        planned,
+        GrantIndex(grants),
+        PositionsRead(
+            checkpoints={found.ssp_kb: found for found in checkpoints},
+            progress={},
+            bounds={ssp: Bounds(*bounds) for ssp in (an_ssp(), RULES)},
+        ),
+        offset_default_of={an_ssp(): "oldest", RULES: "oldest"},
+        accepted_losses=(),
+        startpoints=StartpointIndex(startpoints),
+    )
+
+
+def at(ssp_kb, epoch, offset_next):
+    return Checkpoint(
+        ssp_kb=an_ssp_kb(ssp_kb), offset_next=offset_next, epoch=epoch, task_name=TASK, execution_id="e1"
+    )
+
+
+def test_both_children_begin_where_the_parent_had_come_to():
+    starts = [
+        start_for(planned_for(bucket, 2), [a_grant()], [at("kafka.orders.0:0/1", 1, 70)]).of_buckets
+        for bucket in (0, 1)
+    ]
+
+    assert [70, 70] == [start.offset_next for (start,) in starts]
+    assert not any(start.floors for (start,) in starts)
+
+
+def test_a_merge_begins_at_the_smallest_and_keeps_a_floor_for_whoever_is_ahead():
+    grants = [a_grant(f"{TASK}-{b}-4", epoch=2 + b, ssp_kb=f"kafka.orders.0:{b}/4", offset_next=10) for b in range(4)]
+    checkpoints = [at("kafka.orders.0:1/4", 3, 40), at("kafka.orders.0:3/4", 5, 40), at("kafka.orders.0:2/4", 4, 25)]
+
+    [start] = start_for(planned_for(0, 1), grants, checkpoints).of_buckets
+
+    assert 10 == start.offset_next
+    # Buckets 1 and 3 of 4 are bucket 1 of 2.
+    assert [("kafka.orders.0:1/2", 40), ("kafka.orders.0:2/4", 25)] == [
+        (str(floor.ssp_kb), floor.offset_next) for floor in start.floors
+    ]
+
+
+def test_a_merge_of_buckets_at_one_offset_has_no_floors():
+    grants = [a_grant(f"{TASK}-{b}-2", epoch=2 + b, ssp_kb=f"kafka.orders.0:{b}/2", offset_next=10) for b in (0, 1)]
+
+    assert (BucketStart(ssp_kb=SSP_KB, offset_next=10),) == start_for(planned_for(0, 1), grants).of_buckets
+
+
+def test_a_change_on_top_of_an_unfinished_merge_takes_the_floors_that_are_left_apart():
+    floors = (Floor(ssp_kb=an_ssp_kb("kafka.orders.0:1/2"), offset_next=40),)
+    merged = a_grant(epoch=5, offset_next=10)
+    merged = replace(merged, starts=(replace(merged.starts[0], floors=floors),))
+    checkpoints = [at("kafka.orders.0:0/1", 5, 25)]
+
+    found = [start_for(planned_for(bucket, 2), [merged], checkpoints).of_buckets[0] for bucket in (0, 1)]
+
+    assert [(25, ()), (40, ())] == [(start.offset_next, start.floors) for start in found]
+
+
+def test_floors_below_a_loss_that_was_accepted_are_dropped():
+    grants = [a_grant(f"{TASK}-{b}-2", epoch=2 + b, ssp_kb=f"kafka.orders.0:{b}/2", offset_next=10) for b in (0, 1)]
+    checkpoints = [at("kafka.orders.0:1/2", 3, 15)]
+
+    found = starts_of(
+        planned_for(0, 1),
+        GrantIndex(grants),
+        PositionsRead(
+            checkpoints={item.ssp_kb: item for item in checkpoints}, progress={}, bounds={an_ssp(): Bounds(20, 90)}
+        ),
+        offset_default_of={an_ssp(): "oldest"},
+        accepted_losses=[AcceptedLoss(ssp_kb="kafka.orders.0:0/1", offset_from=10, offset_to=20)],
+    )
+
+    assert (BucketStart(ssp_kb=SSP_KB, offset_next=20),) == found.of_buckets
+    assert (LossUsed(SSP_KB, 10, 20),) == found.losses
+
+
+class Walk:
+    """One partition with a message per offset, worked on under changing factors; each message is done once."""
+
+    FINEST = 16
+
+    def __init__(self, length):
+        self.length = length
+        self.done = [0] * length
+        self.epoch = 0
+        self.grants = []
+        self.checkpoints = {}
+        self.startpoints = {}
+        self.tasks = {}
+
+    def change(self, factor, granted):
+        """A new generation: whoever has something lets go, and `granted` of the new tasks are granted."""
+        self.tasks = {}
+        for bucket in range(factor):
+            if granted[bucket % len(granted)]:
+                self.grant(bucket, factor)
+
+    def grant(self, bucket, factor):
+        planned = planned_for(bucket, factor)
+        starts = start_for(
+            planned,
+            self.grants,
+            self.checkpoints.values(),
+            bounds=(0, self.length),
+            startpoints=self.startpoints.values(),
+        ).of_buckets
+        self.epoch += 1
+        self.grants.append(
+            Grant(
+                task_name=planned.task_name,
+                epoch=self.epoch,
+                execution_id="e1",
+                generation=1,
+                partition_id=0,
+                changelog_partition=0,
+                starts=starts,
+            )
+        )
+        self.tasks[planned.task_name] = (self.epoch, starts[0], starts[0].offset_next)
+
+    def work(self, task_name, until):
+        """The task goes on to offset `until`: as `container.start` and the lookup table have it."""
+        epoch, start, offset_next = self.tasks[task_name]
+        for offset in range(offset_next, until):
+            mine = self.bucket(offset) % start.ssp_kb.factor == start.ssp_kb.bucket
+            is_done = any(
+                self.bucket(offset) % floor.ssp_kb.factor == floor.ssp_kb.bucket and offset < floor.offset_next
+                for floor in start.floors
+            )
+            if mine and not is_done:
+                self.do(offset)
+        if until > offset_next:
+            self.tasks[task_name] = epoch, start, until
+            self.checkpoints[start.ssp_kb] = at(str(start.ssp_kb), epoch, until)
+
+    def do(self, offset):
+        self.done[offset] += 1
+
+    def bucket(self, offset):
+        return (offset * 7 + offset // 5) % self.FINEST
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, 4, 8, 16]),
+            st.lists(st.booleans(), min_size=1, max_size=5),
+            st.lists(st.integers(0, 60), min_size=1, max_size=16),
+        ),
+        max_size=8,
+    ),
+    st.sampled_from([1, 2, 4, 8, 16]),
+)
+def test_over_any_walk_of_factors_each_message_is_done_exactly_once(steps, factor_last):
+    walk = Walk(60)
+    for factor, granted, progress in steps:
+        walk.change(factor, granted)
+        for number, task_name in enumerate(sorted(walk.tasks)):
+            walk.work(task_name, progress[number % len(progress)])
+            assert max(walk.done) <= 1
+    walk.change(factor_last, [True])
+    for task_name in sorted(walk.tasks):
+        walk.work(task_name, walk.length)
+
+    assert walk.done == [1] * walk.length
+
+
+class RewoundWalk(Walk):
+    """A walk with rewinds: of each bucket of the finest factor the messages come in order, from where the newest word
+    on it says."""
+
+    def __init__(self, length):
+        super().__init__(length)
+        self.next_of = dict.fromkeys(range(self.FINEST), 0)
+
+    def do(self, offset):
+        bucket = self.bucket(offset)
+        assert offset == self.next_in(bucket), f"bucket {bucket}"
+        self.next_of[bucket] = offset + 1
+
+    def next_in(self, bucket):
+        return next((o for o in range(self.next_of[bucket], self.length) if self.bucket(o) == bucket), None)
+
+    def rewind(self, bucket, factor, offset_next, late):
+        """Tasks of those messages go on for a while, and then let go."""
+        self.epoch += 1
+        word = a_word(self.epoch, offset_next, f"kafka.orders.0:{bucket % factor}/{factor}")
+        self.startpoints[word.ssp_kb] = word
+        for task_name in sorted(self.tasks):
+            if self.tasks[task_name][1].ssp_kb.overlaps(word.ssp_kb):
+                self.work(task_name, late)
+                del self.tasks[task_name]
+        self.next_of |= dict.fromkeys(range(bucket % factor, self.FINEST, factor), offset_next)
+
+
+FACTORS = st.sampled_from([1, 2, 4, 8, 16])
+OFFSETS = st.integers(0, 60)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            FACTORS, st.lists(st.booleans(), min_size=1, max_size=5), st.lists(OFFSETS, min_size=1, max_size=16)
+        )
+        | st.tuples(st.integers(0, 15), FACTORS, OFFSETS, OFFSETS),
+        max_size=10,
+    ),
+    FACTORS,
+)
+def test_over_any_walk_of_factors_and_rewinds_each_part_goes_on_from_the_newest_word_on_it(steps, factor_last):
+    walk = RewoundWalk(60)
+    for step in steps:
+        if len(step) == 4:
+            walk.rewind(*step)
+            continue
+        factor, granted, progress = step
+        walk.change(factor, granted)
+        for number, task_name in enumerate(sorted(walk.tasks)):
+            walk.work(task_name, progress[number % len(progress)])
+    walk.change(factor_last, [True])
+    for task_name in sorted(walk.tasks):
+        walk.work(task_name, walk.length)
+
+    assert [None] * walk.FINEST == [walk.next_in(bucket) for bucket in range(walk.FINEST)]
+
+
+# --- broadcast inputs: a task takes the positions of one parent ---
+
+
+def with_rules(grant, offset_next, *, parent=""):
+    own = BucketStart(ssp_kb=SspKeyBucket(RULES, reader=grant.task_name), offset_next=offset_next)
+    return replace(grant, starts=(*grant.starts, own), broadcast_parent=parent)
+
+
+def read_of_rules(task_name, epoch, offset_next):
+    ssp_kb = SspKeyBucket(RULES, reader=task_name)
+    return Checkpoint(ssp_kb=ssp_kb, offset_next=offset_next, epoch=epoch, task_name=task_name, execution_id="e1")
+
+
+def rules_of(found):
+    return found.of_buckets[-1].offset_next, found.broadcast_parent
+
+
+def test_a_child_takes_its_parent_s_positions_in_broadcast_inputs_and_its_copy():
+    grants = [with_rules(a_grant(), 3)]
+
+    found = start_for(planned_for(1, 2, broadcast=(RULES,)), grants, [read_of_rules(TASK, 1, 8)])
+
+    assert (8, TASK) == rules_of(found)
+
+
+def test_a_merge_takes_those_of_the_parent_that_read_least():
+    children = [
+        with_rules(a_grant(f"{TASK}-{b}-2", epoch=2 + b, ssp_kb=f"kafka.orders.0:{b}/2"), 3, parent=TASK)
+        for b in (0, 1)
+    ]
+    checkpoints = [read_of_rules(f"{TASK}-0-2", 2, 9), read_of_rules(f"{TASK}-1-2", 3, 7)]
+
+    assert (7, f"{TASK}-1-2") == rules_of(start_for(planned_for(0, 1, broadcast=(RULES,)), children, checkpoints))
+
+
+def test_a_task_that_only_moves_keeps_what_is_its_own():
+    grants = [with_rules(a_grant(), 3)]
+
+    assert (3, "") == rules_of(start_for(planned_for(0, 1, broadcast=(RULES,)), grants))
+
+
+def test_a_broadcast_input_that_was_none_for_a_while_is_read_on_where_the_task_was():
+    grants = [with_rules(a_grant(), 3), a_grant(epoch=2)]
+
+    found = start_for(planned_for(0, 1, broadcast=(RULES,)), grants, [read_of_rules(TASK, 1, 8)])
+
+    assert (8, "") == rules_of(found)
+
+
+def of_rules(epoch, offset_next, task_name=TASK):
+    return a_word(epoch, offset_next, f"kafka.rules.0@{task_name}")
+
+
+@pytest.mark.parametrize(
+    ("startpoints", "start"),
+    [
+        ([of_rules(5, 40)], 40),
+        ([of_rules(5, 40), of_rules(6, 50, f"{TASK}-1-2")], 50),
+        ([of_rules(6, 40), of_rules(5, 50, f"{TASK}-1-2")], 50),
+        ([of_rules(1, 50, f"{TASK}-1-2")], 8),
+        ([of_rules(5, 40, f"{TASK}-0-2")], 8),
+    ],
+)
+def test_a_child_s_own_rewind_wins_over_its_parent_s_position_and_one_of_before_the_parent_does_not(
+    startpoints, start
+):
+    grants = [with_rules(a_grant(epoch=2), 3)]
+
+    found = start_for(
+        planned_for(1, 2, broadcast=(RULES,)), grants, [read_of_rules(TASK, 2, 8)], startpoints=startpoints
+    )
+
+    assert (start, TASK) == rules_of(found)
+
+
+def test_who_begins_where_it_was_rewound_to_says_since_when_and_so_do_its_heirs():
+    rewound = replace(a_grant(epoch=3, offset_next=7), epoch_rewound=2)
+
+    assert 5 == start_for(planned_for(0, 1), [rewound], startpoints=[a_word(5, 40)]).epoch_rewound
+    assert (
+        2 == start_for(planned_for(1, 2), [rewound], startpoints=[a_word(5, 40, "kafka.orders.0:0/2")]).epoch_rewound
+    )
+    assert 0 == start_for(planned_for(0, 1), [a_grant()]).epoch_rewound
+
+
+def test_a_copy_that_may_not_have_been_made_is_asked_for_again():
+    """The child's grant moves on before it committed anything: its copy may be missing, its parent's is the same."""
+    child = with_rules(a_grant(f"{TASK}-0-2", epoch=2, ssp_kb="kafka.orders.0:0/2"), 3, parent=TASK)
+    planned = planned_for(0, 2, broadcast=(RULES,))
+
+    assert (3, TASK) == rules_of(start_for(planned, [child]))
+    assert (3, "") == rules_of(start_for(planned, [child], [at("kafka.orders.0:0/2", 2, 50)]))

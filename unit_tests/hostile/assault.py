@@ -1,0 +1,112 @@
+"""Mutated records against one reader, in a process of its own, since one that crashes must not take the tests along.
+
+    python -m unit_tests.hostile.assault coordinator 100000
+
+prints what happened as JSON. A reader joins by a `Codec` in `unit_tests.hostile.codecs`; the test takes it from there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from samzapy.stream.log import LogRecord
+from unit_tests.hostile.codecs import CODECS, TOPIC, Codec
+
+BLOCK = 1_000
+MESSAGE_LENGTH_MAX = 4_000
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened. Megabytes are those by which the peak of resident memory grew."""
+
+    codec: str
+    records: int = 0
+    refused: int = 0
+    listed: int = 0
+    slowest_ms: float = 0.0
+    grew_mb: float = 0.0
+    seconds: float = 0.0
+
+
+def assault(codec: Codec, count: int) -> Figures:
+    """Give `codec` so many mutated records; raises when it lets anything out but its own refusal."""
+    found, chance = Figures(codec=codec.name), Random(codec.name)
+    _block(codec, 0, BLOCK, chance, Figures(codec=codec.name))  # What is imported and cached once is not growth.
+    before_kb, began_s = _peak_kb(), time.monotonic()
+    for first in range(0, count, BLOCK):
+        _block(codec, first, min(BLOCK, count - first), chance, found)
+    found.seconds = round(time.monotonic() - began_s, 2)
+    found.grew_mb = round((_peak_kb() - before_kb) / 1024, 1)
+    return found
+
+
+def _block(codec: Codec, first: int, count: int, chance: Random, figures: Figures) -> None:
+    records = [_mutant(codec, offset, chance) for offset in range(first, first + count)]
+    refused = {record.offset for record in records if _is_refused(codec, record, figures)}
+    if codec.listed is not None:
+        listed = set(codec.listed(records))
+        assert listed == refused, f"{codec.name}: refused and not listed, or listed and read: {listed ^ refused}"
+        figures.listed += len(listed)
+    figures.records += len(records)
+    figures.refused += len(refused)
+
+
+def _mutant(codec: Codec, offset: int, chance: Random) -> LogRecord:
+    key, value = chance.choice(codec.originals)
+    of_key = codec.mutate_value is None or (codec.mutate_key is not None and chance.random() < 0.2)
+    if of_key and codec.mutate_key is not None:
+        key = codec.mutate_key(key, chance)
+    elif codec.mutate_value is not None and value is not None:
+        value = codec.mutate_value(value, chance)
+    return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=_headers(chance))
+
+
+def _headers(chance: Random) -> Sequence[tuple[str, bytes | None]]:
+    """Evidence that nobody should trust."""
+    return [
+        (name, chance.choice([None, b"", b"7", b"\xff", b"9" * 5_000, "\u00b2".encode()]))
+        for name in chance.sample(["term", "seq", "event", "cause", "actor"], chance.randrange(6))
+    ]
+
+
+def _is_refused(codec: Codec, record: LogRecord, figures: Figures) -> bool:
+    began_s = time.perf_counter()
+    try:
+        codec.read(record)
+    except codec.refusal as error:
+        message = str(error)
+        assert len(message) <= MESSAGE_LENGTH_MAX, f"{codec.name}: a message of {len(message)} letters"
+        if codec.name in ("coordinator", "checkpoint"):
+            assert f"{TOPIC}-0 at offset {record.offset}" in message, message
+        return True
+    except BaseException:
+        sys.stderr.write(f"{codec.name}: key {record.key!r:.2000}, value {record.value!r:.2000}\n")
+        raise
+    finally:
+        figures.slowest_ms = max(figures.slowest_ms, round((time.perf_counter() - began_s) * 1000, 1))
+    return False
+
+
+def _peak_kb() -> int:
+    """Of this process alone: what getrusage says begins with its parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+def main(arguments: Sequence[str]) -> None:
+    name, count = arguments
+    figures = assault(next(codec for codec in CODECS if codec.name == name), int(count))
+    shown: dict[str, Any] = {field: getattr(figures, field) for field in Figures.__slots__}
+    sys.stdout.write(json.dumps(shown) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

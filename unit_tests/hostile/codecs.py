@@ -1,0 +1,330 @@
+"""The readers of bytes that come from outside, each with good bytes to begin from. A new reader goes into `CODECS`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from samzapy.container.orders import Orders, follow
+from samzapy.container.start import positions_of
+from samzapy.coordinator.commands import RequestsRead
+from samzapy.coordinator.heartbeats import parse_heartbeat
+from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.requests import read_requests, response_of
+from samzapy.coordinator.state import INITIAL, Committed, evolve
+from samzapy.errors import CorruptRecordError
+from samzapy.model.job import ExecutionId
+from samzapy.model.placement import (
+    Action,
+    ContainerPlacementMessage,
+    ContainerPlacementRequestMessage,
+    ContainerPlacementResponseMessage,
+    StatusCode,
+)
+from samzapy.model.serde import SerdeError, serde_of
+from samzapy.model.topic_checks import Cluster
+from samzapy.model.topics import coordinator_spec
+from samzapy.stream.audit import History, HistoryEntry, UnreadableEntry, as_json, change_text, history
+from samzapy.stream.changelog import changelog_key, split_changelog_key
+from samzapy.stream.codec import decode, encode
+from samzapy.stream.examination import (
+    examine_changelog,
+    examine_checkpoints,
+    examine_placement,
+    faults_of_coordinator_stream,
+)
+from samzapy.stream.export import ExportHeader, read_export, write_export
+from samzapy.stream.horizon import Extent
+from samzapy.stream.keys import KeyForm, parse_placement_key
+from samzapy.stream.log import LogRecord
+from samzapy.stream.placement import (
+    Encoding,
+    Place,
+    Requested,
+    Unreadable,
+    decode_message,
+    encode_message,
+    read_message,
+)
+from samzapy.stream.records import CheckpointPut, ProgressPut, RequestPut
+from samzapy.testing.builders import a_topic_found
+from unit_tests.hostile.mutations import mutated_avro, mutated_json, mutated_key
+from unit_tests.stream.examples import EXAMPLES
+
+TOPIC = "t"
+Mutate = Callable[[bytes, Random], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """One reader.
+
+    Attributes:
+        originals: good bytes as (key, value).
+        mutate_key, mutate_value: None where that part is left alone.
+        read: reads a record and does with it what the product does; raises `refusal` and nothing else.
+        listed: the offsets that the reader for people lists as unreadable; None where there is no such reader.
+    """
+
+    name: str
+    originals: Sequence[tuple[bytes, bytes | None]]
+    mutate_key: Mutate | None
+    mutate_value: Mutate | None
+    read: Callable[[LogRecord], object]
+    refusal: type[Exception]
+    listed: Callable[[Sequence[LogRecord]], Collection[int]] | None
+
+
+def _read_coordinator_record(record: LogRecord) -> None:
+    found = decode(record, topic=TOPIC)
+    assert encode(found)[0] == record.key, "a record stands under its own key"
+    follow(Orders(execution_id=ExecutionId("e1")), [found], record.offset + 1)
+    if not isinstance(found, CheckpointPut | ProgressPut):
+        evolve(INITIAL, [Committed(record.offset, found)])
+
+
+def _read_position(record: LogRecord) -> None:
+    positions_of([decode(record, topic=TOPIC)])
+
+
+def _listed_by_replay(records: Sequence[LogRecord]) -> Collection[int]:
+    """Every record is an entry, whatever it is, and every entry can be shown."""
+    entries = list(history(records, topic=TOPIC))
+    assert [entry.offset for entry in entries] == [record.offset for record in records]
+    for entry in entries:
+        json.dumps(as_json(entry)).encode()
+        if isinstance(entry, HistoryEntry):
+            change_text(entry).encode(errors="backslashreplace")
+    faults = list(faults_of_coordinator_stream(records, topic=TOPIC, whole_from=0, judge=Laws().judge))
+    examine_checkpoints(records, topic=TOPIC)
+    unreadable = [entry for entry in entries if isinstance(entry, UnreadableEntry)]
+    verified = [fault.offset for fault in faults if fault.code == "record-unreadable"]
+    assert verified == [entry.offset for entry in unreadable], "verify and replay list the same"
+    assert all(f"{TOPIC}-0 at offset {entry.offset}" in entry.reason for entry in unreadable)
+    return {entry.offset for entry in unreadable}
+
+
+def _listed_by_doctor(records: Sequence[LogRecord]) -> Collection[int]:
+    """One record at a time: of many the doctor tells the first and counts the others."""
+    return {
+        record.offset
+        for record in records
+        for finding in examine_changelog([record], topic=TOPIC, partition=0)
+        if f"{TOPIC}-0 at offset {record.offset}:" in finding.found
+    }
+
+
+def _read_changelog_entry(record: LogRecord) -> None:
+    assert record.key is not None
+    assert changelog_key(*split_changelog_key(record.key)) == record.key
+
+
+class UnreadableMessageError(Exception):
+    """What the coordinator lists of the placement topic."""
+
+
+def _read_request(record: LogRecord) -> None:
+    """Whatever it is, the coordinator can write down what it decides on it, and answer whom it can."""
+    found = read_message(record)
+    if isinstance(found, Requested):
+        command = RequestsRead(
+            offset_from=0, offset_next=record.offset + 1, requests=(found,), unreadable=(), now_ms=0
+        )
+        for put in read_requests(command, INITIAL):
+            encode(put)
+            if isinstance(put, RequestPut):
+                assert str(decode_message(response_of(put).value or b"").uuid) == found.uuid
+    if found is not None and (isinstance(found, Unreadable) or found.message is None):
+        raise UnreadableMessageError(found.reason)
+
+
+def _read_answer(record: LogRecord) -> None:
+    """As who asked reads it."""
+    parse_placement_key(record.key)
+    decode_message(record.value or b"")
+
+
+def _listed_requests(records: Sequence[LogRecord]) -> Collection[int]:
+    """One at a time: the doctor shows the last ones."""
+    return {
+        record.offset
+        for record in records
+        for finding in examine_placement([record], topic=TOPIC)
+        if f"{TOPIC}-0 at offset {record.offset}:" in finding.found
+    }
+
+
+def _written(messages: Sequence[ContainerPlacementMessage]) -> Sequence[tuple[bytes, bytes | None]]:
+    """In both encodings, under both forms of a key."""
+    writes = [
+        encode_message(message, Place(namespace=message.action.namespace, key_form=form, encoding=encoding))
+        for message in messages
+        for form in KeyForm
+        for encoding in Encoding
+    ]
+    return [(write.key, write.value) for write in writes]
+
+
+def _mutated_message(value: bytes, chance: Random) -> bytes:
+    return mutated_json(value, chance) if value.startswith(b"{") else mutated_avro(value, chance)
+
+
+def _value_reader(serde: str) -> Callable[[LogRecord], object]:
+    def read(record: LogRecord) -> object:
+        found = serde_of(serde).decode(record.value)
+        # What a store gives back can be put into it again.
+        return serde_of(serde).encode(found)
+
+    return read
+
+
+def _an_export() -> bytes:
+    out = io.BytesIO()
+    written = [encode(record) for record in EXAMPLES]
+    records = [
+        LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=(("term", b"1"),))
+        for offset, (key, value) in enumerate(written)
+    ]
+    header = ExportHeader(
+        topic=TOPIC,
+        extent=Extent(whole_from=0, offset_end=len(records), known_until_ms=0),
+        looked=a_topic_found(coordinator_spec("flights-1")),
+        cluster=Cluster(bootstrap_servers="localhost:9092", broker_count=1),
+    )
+    write_export(out, header, records)
+    return out.getvalue()
+
+
+def _read_export(record: LogRecord) -> None:
+    assert record.value is not None
+    export = read_export(io.BytesIO(record.value), "f")
+    for _ in History(export.header.topic).read(export.records):
+        pass
+
+
+def _read_heartbeat(record: LogRecord) -> object:
+    assert record.value is not None
+    return parse_heartbeat(record.value, received_ms=0)
+
+
+HEARTBEAT: dict[str, Any] = {
+    "job": "flights-1",
+    "executionId": "e1",
+    "processorId": "0",
+    "host": "host-a",
+    "faultDomain": "rack-1",
+    "bootId": "boot-a",
+    "pid": 100,
+    "processStartedMs": 5000,
+    "slotCount": 2,
+    "formatLevel": 1,
+    "state": "RUNNING",
+    "streamOffset": 42,
+    "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}],
+    "reason": "",
+    "finished": False,
+    "acceptedLosses": ["kafka.orders.3:0/1@1-5"],
+    "figures": {"recordsIn": 3, "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120}}},
+}
+_COORDINATOR = [record for record in EXAMPLES if not isinstance(record, CheckpointPut | ProgressPut)]
+_POSITIONS = [record for record in EXAMPLES if isinstance(record, CheckpointPut | ProgressPut)]
+_ASKED: dict[str, Any] = {
+    "uuid": UUID("88b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    "deployment_id": "1767225600000-8f3a1b2c",
+    "processor_id": "0",
+    "request_expiry": timedelta(seconds=9),
+    "timestamp_ms": 5,
+}
+_REQUESTS = [
+    ContainerPlacementRequestMessage(**_ASKED, destination_host="ANY_HOST"),
+    ContainerPlacementRequestMessage(**_ASKED, action=Action.RESTART_QUERY),
+    ContainerPlacementRequestMessage(**_ASKED, action=Action.CONTAINER_STATUS),
+]
+_ANSWER = ContainerPlacementResponseMessage(
+    **_ASKED, action=Action.CONTAINER_STATUS, status_code=StatusCode.SUCCEEDED, response_message='{"tasks":["a"]}'
+)
+_VALUES = (b'{"count":3,"last":"2026-01-01","by":{"a":[1,2.5,null,true]}}', '"\u00e4\u20ac"'.encode(), b"[]", b"0")
+
+CODECS = (
+    Codec(
+        name="coordinator",
+        originals=[encode(record) for record in _COORDINATOR],
+        mutate_key=mutated_key,
+        mutate_value=mutated_avro,
+        read=_read_coordinator_record,
+        refusal=CorruptRecordError,
+        listed=_listed_by_replay,
+    ),
+    Codec(
+        name="checkpoint",
+        originals=[encode(record) for record in _POSITIONS],
+        mutate_key=mutated_key,
+        mutate_value=mutated_avro,
+        read=_read_position,
+        refusal=CorruptRecordError,
+        listed=_listed_by_replay,
+    ),
+    Codec(
+        name="placement",
+        originals=_written(_REQUESTS),
+        mutate_key=mutated_key,
+        mutate_value=_mutated_message,
+        read=_read_request,
+        refusal=UnreadableMessageError,
+        listed=_listed_requests,
+    ),
+    Codec(
+        name="placement-answer",
+        originals=_written([_ANSWER]),
+        mutate_key=mutated_key,
+        mutate_value=_mutated_message,
+        read=_read_answer,
+        refusal=ValueError,
+        listed=None,
+    ),
+    Codec(
+        name="changelog-key",
+        originals=[(changelog_key(b"k" * length, b"name"), b"1") for length in (0, 1, 127, 128, 20_000)],
+        mutate_key=mutated_avro,
+        mutate_value=None,
+        read=_read_changelog_entry,
+        refusal=ValueError,
+        listed=_listed_by_doctor,
+    ),
+    *(
+        Codec(
+            name=f"changelog-{serde}",
+            originals=[(changelog_key(b"k", b""), value) for value in _VALUES],
+            mutate_key=None,
+            mutate_value=mutated_json,
+            read=_value_reader(serde),
+            refusal=SerdeError,
+            listed=None,
+        )
+        for serde in ("json", "string")
+    ),
+    Codec(
+        name="export",
+        originals=[(b"", _an_export())],
+        mutate_key=None,
+        mutate_value=mutated_avro,
+        read=_read_export,
+        refusal=CorruptRecordError,
+        listed=None,
+    ),
+    Codec(
+        name="heartbeat",
+        originals=[(b"", json.dumps(HEARTBEAT).encode())],
+        mutate_key=None,
+        mutate_value=mutated_json,
+        read=_read_heartbeat,
+        refusal=ValueError,
+        listed=None,
+    ),
+)

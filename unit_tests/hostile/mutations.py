@@ -1,0 +1,83 @@
+"""What somebody, or a bad disk, makes of good bytes."""
+
+from __future__ import annotations
+
+from random import Random
+
+_TOO_LONG = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+"""A length in Avro's spelling that promises 2^63 - 1."""
+
+_JSON_PIECES = (
+    b"[" * 20_000,
+    b'{"a":' * 5_000,
+    b"9" * 5_000,
+    b"-0.0",
+    b"1e400",
+    b"NaN",
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b'""',
+    b'"\\ud800"',
+    b'"\\u0000"',
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    b',"job":"flights-1"',
+    b'"x"' * 3,
+    b"9223372036854775808",
+    b"-1",
+)
+
+
+def mutated_avro(value: bytes, chance: Random) -> bytes:
+    """Flips, cuts, swells, and lengths that promise far too much; the fingerprint mostly left alone."""
+    mutant = bytearray(value)
+    first = 0 if chance.random() < 0.1 else 10
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        place = chance.randrange(first, len(mutant)) if len(mutant) > first else 0
+        match chance.randrange(6):
+            case 0:
+                mutant[place : place + 1] = bytes([chance.randrange(256)])
+            case 1:
+                del mutant[place:]
+            case 2:
+                mutant[place:place] = chance.randbytes(chance.randrange(1, 20))
+            case 3:
+                mutant[place : place + 1] = _TOO_LONG
+            case 4:
+                mutant[place:place] = bytes(chance.randrange(1, 2_000))
+            case _:
+                del mutant[place : place + chance.randrange(1, 9)]
+    return bytes(mutant)
+
+
+def mutated_json(value: bytes, chance: Random) -> bytes:
+    """Flips, cuts, parts that stand twice or elsewhere, and pieces that a careless reader trips over."""
+    mutant = bytearray(value)
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        place = chance.randrange(len(mutant)) if mutant else 0
+        match chance.randrange(6):
+            case 0:
+                mutant[place : place + 1] = bytes([chance.randrange(256)])
+            case 1:
+                del mutant[place:]
+            case 2:
+                mutant[place:place] = mutant[place : place + chance.randrange(1, 60)]
+            case 3:
+                mutant[place : place + chance.randrange(12)] = chance.choice(_JSON_PIECES)
+            case 4:
+                mutant[place:place] = chance.randbytes(chance.randrange(1, 20))
+            case _:
+                del mutant[place : place + chance.randrange(1, 9)]
+    return bytes(mutant)
+
+
+def mutated_key(key: bytes, chance: Random) -> bytes:
+    """As `mutated_json`, and slashes, numbers in other spellings, endless names."""
+    if chance.random() < 0.5:
+        return mutated_json(key, chance)
+    place = chance.randrange(len(key) + 1)
+    piece = chance.choice([b"/", b"//", b"0", b"00", b".", b":", b"@", b"#", b"\x00", b"\xc2\xb2", b"x" * 5_000])
+    return key[:place] + piece + key[place + chance.randrange(3) :]

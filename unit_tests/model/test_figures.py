@@ -1,0 +1,115 @@
+"""Figures of tasks: nothing is lost on the way, and a sketch never blames a key wrongly."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.model.figures import KEYS_KEPT, NO_KEYS, SAMPLED_MAX, KeySketch, TaskFigures, key_text
+
+KEYS = st.lists(st.one_of(st.none(), st.integers(0, 30).map(lambda number: b"%d" % number)), max_size=80)
+
+
+@given(st.lists(KEYS, max_size=8))
+def test_a_sketch_of_any_chunks_keeps_the_promise_of_misra_and_gries(chunks: list[list[bytes | None]]) -> None:
+    sketch = reduce(KeySketch.merged, (KeySketch.of(chunk) for chunk in chunks), NO_KEYS)
+
+    true = Counter(key.decode() for chunk in chunks for key in chunk if key is not None)
+    sampled = sum(len(chunk) for chunk in chunks)
+    assert sampled == sketch.sampled
+    assert len(sketch.counts) <= KEYS_KEPT
+    for key, count in true.items():
+        assert count - sampled / (KEYS_KEPT + 1) <= sketch.counts.get(key, 0) <= count
+
+
+def test_keys_that_come_alike_have_no_busiest_one_among_them() -> None:
+    sketch = reduce(KeySketch.merged, [KeySketch.of([b"%d" % number for number in range(100)])] * 20, NO_KEYS)
+
+    assert sketch.busiest() is None or sketch.busiest()[1] < 0.2  # type: ignore[index]
+
+
+def test_the_busiest_key_is_named_with_its_share() -> None:
+    sketch = KeySketch.of([b"a"] * 6 + [b"b"] * 2 + [None] * 2)
+
+    assert ("a", 0.6) == sketch.busiest()
+    assert NO_KEYS.busiest() is None
+
+
+def test_messages_without_a_key_are_no_key_that_comes_often() -> None:
+    assert KeySketch(5, {}) == KeySketch.of([None] * 5)
+
+
+def test_a_sketch_forgets_what_was_long_ago() -> None:
+    sketch = KeySketch.of([b"old"] * SAMPLED_MAX)
+    for _ in range(4):
+        sketch = sketch.merged(KeySketch.of([b"new"] * SAMPLED_MAX))
+
+    assert "new" == (sketch.busiest() or ("", 0))[0]
+    assert sketch.sampled <= SAMPLED_MAX
+    assert sum(sketch.counts.values()) <= sketch.sampled
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"N14228", "N14228"),
+        ("ä".encode(), "ä"),
+        (b"", "0x"),
+        (b"\xff\x00", "0xff00"),
+        (b"a\nb", "0x610a62"),
+        (b"a" * 100 + b"b" * 100, "a" * 30 + "…" + "b" * 30),
+    ],
+)
+def test_a_key_is_shown_as_text_or_as_its_bytes(key: bytes, text: str) -> None:
+    assert text == key_text(key)
+
+
+def test_figures_come_through_json_as_they_were_and_without_what_is_zero() -> None:
+    figures = TaskFigures(records_in=3, busy_ns=2**50, keys=KeySketch(4, {"a": 3}))
+
+    found = json.loads(json.dumps(figures.as_json()))
+
+    assert {"recordsIn": 3, "busyNs": 2**50, "keysSampled": 4, "keys": {"a": 3}} == found
+    assert figures == TaskFigures.from_json(found)
+    assert {} == TaskFigures().as_json()
+    assert TaskFigures() == TaskFigures.from_json({"newer": 1})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"busyNs": -1},
+        {"busyNs": True},
+        {"busyNs": 1.5},
+        {"recordsIn": 2**63},
+        {"keys": [1]},
+        {"keysSampled": 100, "keys": {str(number): 1 for number in range(KEYS_KEPT + 1)}},
+        {"keysSampled": 1, "keys": {"a": 2}},
+        {"keysSampled": 1, "keys": {"a": "1"}},
+    ],
+)
+def test_figures_that_cannot_be_are_refused(found: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="wanted"):
+        TaskFigures.from_json(found)
+
+
+def test_what_came_later_is_added_and_the_disk_is_as_it_was_last_seen() -> None:
+    before = TaskFigures(records_in=1, disk_bytes=100, store_identify_ns=7, keys=KeySketch(1, {"a": 1}))
+
+    after = before.followed_by(TaskFigures(records_in=2, disk_bytes=50, keys=KeySketch(2, {"a": 2})))
+
+    expected = TaskFigures(records_in=3, disk_bytes=50, store_identify_ns=7, keys=KeySketch(3, {"a": 3}))
+    assert expected == after
+    assert 50 == after.followed_by(TaskFigures()).disk_bytes
+
+
+def test_the_total_of_several_tasks_has_no_key() -> None:
+    one = TaskFigures(records_in=1, disk_bytes=100, keys=KeySketch(1, {"a": 1}))
+
+    assert TaskFigures(records_in=2, disk_bytes=200) == TaskFigures.total([one, one])
+    assert TaskFigures() == TaskFigures.total([])

@@ -1,0 +1,448 @@
+"""Messages of the placement topic: what Samza writes, what comes back, and what cannot be read. Hostile bytes in
+large numbers are in `unit_tests/hostile`."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samzapy.model.job import TaskName
+from samzapy.model.placement import (
+    EXPIRY_MS_MAX,
+    REQUEST_TYPE,
+    RESPONSE_TYPE,
+    Action,
+    ContainerPlacementMessage,
+    ContainerPlacementRequestMessage,
+    ContainerPlacementResponseMessage,
+    Mark,
+    PlacementNamespace,
+    Rewind,
+    Scale,
+    StatusCode,
+    Target,
+    rewind_of,
+    scale_of,
+)
+from samzapy.model.ssp import SystemStream
+from samzapy.stream.keys import KeyForm, PlacementKey, parse_placement_key, placement_key
+from samzapy.stream.log import LogRecord
+from samzapy.stream.placement import (
+    MESSAGE_BYTES_MAX,
+    Encoding,
+    Place,
+    Requested,
+    Unreadable,
+    decode_message,
+    encode_message,
+    read_message,
+    tombstones,
+)
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "samza_cases" / "placement_messages.jsonl").read_text().splitlines()
+]
+UUID_TEXT = "88b0d30c-d518-4307-9e8e-c8529eb30f04"
+
+words = st.text("abcXYZ019._-", min_size=1, max_size=40)
+timestamps = st.integers(0, 2**63 - 1)
+expiries = st.none() | st.integers(1, EXPIRY_MS_MAX).map(lambda found: timedelta(milliseconds=found))
+
+
+def of_the_job(action, required, optional):
+    return st.builds(
+        ContainerPlacementRequestMessage,
+        uuid=st.uuids(),
+        deployment_id=words,
+        processor_id=st.just(""),
+        request_expiry=expiries,
+        timestamp_ms=timestamps,
+        action=st.just(action),
+        arguments=st.fixed_dictionaries(required, optional=optional),
+    )
+
+
+requests = (
+    st.builds(
+        ContainerPlacementRequestMessage,
+        uuid=st.uuids(),
+        deployment_id=words,
+        processor_id=words,
+        destination_host=words,
+        request_expiry=expiries,
+        timestamp_ms=timestamps,
+        action=st.sampled_from([action for action in Action if not action.is_of_job]),
+    )
+    | of_the_job(
+        Action.SCALE,
+        {"factor": st.sampled_from(["1", "2", "256"])},
+        {"expectedGeneration": st.integers(0, 99).map(str)},
+    )
+    | of_the_job(
+        Action.REWIND,
+        {"stream": st.just("kafka.page.views"), "to": st.sampled_from(["oldest", "7", "2026-01-01T00:00:00Z"])},
+        {"partition": st.integers(0, 99).map(str), "task": words},
+    )
+)
+responses = st.builds(
+    ContainerPlacementResponseMessage,
+    uuid=st.uuids(),
+    deployment_id=words,
+    processor_id=words,
+    destination_host=words,
+    request_expiry=expiries,
+    timestamp_ms=timestamps,
+    action=st.sampled_from(Action),
+    status_code=st.sampled_from(StatusCode),
+    response_message=st.text(st.characters(codec="utf-8"), max_size=40),
+)
+
+
+def a_place(message: ContainerPlacementMessage, key_form: KeyForm, encoding: Encoding) -> Place:
+    return Place(namespace=message.action.namespace, key_form=key_form, encoding=encoding)
+
+
+def a_request(**changes: object) -> ContainerPlacementRequestMessage:
+    fields: dict[str, object] = {
+        "uuid": UUID(UUID_TEXT),
+        "deployment_id": "1767225600000-8f3a1b2c",
+        "processor_id": "0",
+        "destination_host": "ANY_HOST",
+        "timestamp_ms": 5,
+    }
+    return ContainerPlacementRequestMessage(**(fields | changes))  # type: ignore[arg-type]
+
+
+def read(key: bytes | None, value: bytes | None) -> Requested | Unreadable | None:
+    return read_message(LogRecord(offset=7, timestamp_ms=0, key=key, value=value))
+
+
+def read_json(**changes: object) -> Requested | Unreadable | None:
+    """A good request with some fields changed; None removes one."""
+    write = encode_message(a_request(), Place())
+    assert write.value is not None
+    fields = {name: value for name, value in (json.loads(write.value) | changes).items() if value is not None}
+    return read(write.key, json.dumps(fields).encode())
+
+
+def reason_of(found: Requested | Unreadable | None) -> str:
+    assert isinstance(found, Requested) and found.message is None and found.uuid == UUID_TEXT
+    return found.reason
+
+
+# --- as Samza ---
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["op"] == "placement"], ids=lambda case: case["id"])
+def test_key_and_value_are_samza_s_to_the_byte(case: dict[str, dict[str, str]]) -> None:
+    given, wanted = case["in"], case["out"]
+    expiry = given.get("expiry_ms")
+    common = {
+        "uuid": UUID(given["uuid"]),
+        "deployment_id": given["deployment"],
+        "processor_id": given["processor"],
+        "destination_host": given["host"],
+        "request_expiry": None if expiry is None else timedelta(milliseconds=int(expiry)),
+        "timestamp_ms": int(given["timestamp"]),
+    }
+    message: ContainerPlacementMessage
+    if "status" in given:
+        message = ContainerPlacementResponseMessage(
+            **common,  # type: ignore[arg-type]
+            status_code=StatusCode(given["status"]),
+            response_message=given["response"],
+        )
+    else:
+        message = ContainerPlacementRequestMessage(**common)  # type: ignore[arg-type]
+
+    write = encode_message(message, Place(key_form=KeyForm.SAMZA))
+
+    assert (wanted["record_key"], wanted["value"]) == (write.key.decode(), (write.value or b"").decode())
+    assert message == decode_message(wanted["value"].encode())
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case["op"] == "placement_read"], ids=lambda case: case["id"]
+)
+def test_what_samza_reads_is_read_and_what_it_stumbles_over_is_named(case: dict[str, dict[str, str]]) -> None:
+    """Different on purpose: an unknown subType or status is no reason to fail, or to skip, but one to name."""
+    value, wanted = case["in"]["bytes"].encode(), case["out"]
+
+    if "error" in wanted or wanted["string"] is None:
+        with pytest.raises(ValueError, match="wanted"):
+            decode_message(value)
+    else:
+        assert f"UUID: {decode_message(value).uuid}" in wanted["string"]
+        # A request is CREATED, whatever it says.
+        assert StatusCode.CREATED is decode_message(value).status_code
+
+
+# --- there and back ---
+
+
+@given(requests | responses, st.sampled_from(KeyForm), st.sampled_from(Encoding))
+def test_every_message_comes_back_as_it_was_written(
+    message: ContainerPlacementMessage, key_form: KeyForm, encoding: Encoding
+) -> None:
+    write = encode_message(message, a_place(message, key_form, encoding))
+
+    assert message == decode_message(write.value or b"")
+
+
+@given(requests, st.sampled_from(KeyForm), st.sampled_from(Encoding))
+def test_a_request_is_read_with_where_and_how_it_stands_there(
+    message: ContainerPlacementRequestMessage, key_form: KeyForm, encoding: Encoding
+) -> None:
+    place = a_place(message, key_form, encoding)
+    write = encode_message(message, place)
+
+    found = read(write.key, write.value)
+
+    assert found == Requested(offset=7, uuid=str(message.uuid), place=place, message=message)
+    assert place == Place.parse(str(place))
+
+
+@given(responses)
+def test_responses_and_tombstones_are_none_of_the_coordinator_s_business(
+    message: ContainerPlacementResponseMessage,
+) -> None:
+    place = a_place(message, KeyForm.TEXT, Encoding.JSON)
+    write = encode_message(message, place)
+
+    assert read(write.key, write.value) is None
+    assert [None, None] == [read(found.key, found.value) for found in tombstones(str(message.uuid), place)]
+
+
+def test_the_spelling_of_both_forms_of_a_key_is_frozen() -> None:
+    text = placement_key(
+        PlacementKey(namespace=PlacementNamespace.CONTROL, uuid=UUID_TEXT, message_type=REQUEST_TYPE)
+    )
+    samza = placement_key(
+        PlacementKey(
+            namespace=PlacementNamespace.PLACEMENT,
+            uuid=UUID_TEXT,
+            message_type=RESPONSE_TYPE,
+            form=KeyForm.SAMZA,
+        )
+    )
+
+    assert f"samzapy-control-v1/{UUID_TEXT}.ContainerPlacementRequestMessage" == text.decode()
+    assert f'[1,"samza-place-container-v1","{UUID_TEXT}.ContainerPlacementResponseMessage"]' == samza.decode()
+    assert text == placement_key(parse_placement_key(text))
+    assert samza == placement_key(parse_placement_key(samza))
+
+
+# --- the arguments of an action ---
+
+
+def a_scale(**arguments: object) -> Requested | Unreadable | None:
+    request = a_request(processor_id="", destination_host="", action=Action.SCALE, arguments={"factor": "4"})
+    write = encode_message(request, Place(namespace=PlacementNamespace.CONTROL))
+    assert write.value is not None
+    return read(write.key, json.dumps(json.loads(write.value) | {"arguments": arguments}).encode())
+
+
+def test_numbers_among_the_arguments_may_be_written_as_numbers() -> None:
+    found = a_scale(factor=8, expectedGeneration="3")
+
+    assert isinstance(found, Requested) and found.message is not None
+    assert Scale(factor=8, generation_expected=3) == scale_of(found.message.arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "arguments.factor: wanted a power of two from 1 to 256, found nothing"),
+        ({"factor": 3}, "wanted a factor that is a power of two from 1 to 256, found 3"),
+        ({"factor": "512"}, "wanted a factor that is a power of two from 1 to 256, found 512"),
+        ({"factor": "-1"}, "arguments.factor: wanted a whole number, found '-1'"),
+        ({"factor": True}, "arguments.'factor': wanted a text or a whole number, found True"),
+        ({"factor": 2, "expectedGeneration": "x"}, "arguments.expectedGeneration: wanted a whole number, found 'x'"),
+        ({"factor": 2, "faktor": 4}, "arguments: wanted factor and expectedGeneration, found faktor"),
+    ],
+)
+def test_arguments_that_say_nothing_are_named(arguments: dict[str, object], reason: str) -> None:
+    assert reason == reason_of(a_scale(**arguments))
+
+
+def a_rewind(**arguments: object) -> Requested | Unreadable | None:
+    asked = {"stream": "kafka.orders", "to": "oldest"}
+    request = a_request(processor_id="", destination_host="", action=Action.REWIND, arguments=asked)
+    write = encode_message(request, Place(namespace=PlacementNamespace.CONTROL))
+    assert write.value is not None
+    return read(write.key, json.dumps(json.loads(write.value) | {"arguments": arguments}).encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("oldest", Target(Mark.OLDEST)),
+        ("newest", Target(Mark.NEWEST)),
+        ("0", Target(Mark.OFFSET, 0)),
+        (1767225600000, Target(Mark.OFFSET, 1_767_225_600_000)),
+        ("1767225600000ms", Target(Mark.TIME, 1_767_225_600_000)),
+        ("2026-01-01T00:00:00Z", Target(Mark.TIME, 1_767_225_600_000)),
+        ("2026-01-01T02:00:00.0015+02:00", Target(Mark.TIME, 1_767_225_600_001)),
+    ],
+)
+def test_a_place_to_rewind_to_is_a_mark_an_offset_or_a_time(text: object, target: Target) -> None:
+    found = a_rewind(stream="kafka.page.views", to=text, partition=3, task="Partition_3")
+
+    assert isinstance(found, Requested) and found.message is not None
+    assert Rewind(
+        stream=SystemStream("kafka", "page.views"), to=target, partition=3, task=TaskName("Partition_3")
+    ) == rewind_of(found.message.arguments)
+
+
+NO_PLACE = (
+    "arguments.to: wanted oldest, newest, an offset, milliseconds since 1970 like 1767225600000ms, or a time with its "
+    "distance from UTC like 2026-01-01T00:00:00Z; found "
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"to": "oldest"}, "arguments.stream: wanted one, found nothing"),
+        ({"stream": "kafka.a"}, "arguments.to: wanted one, found nothing"),
+        ({"stream": "orders", "to": "1"}, "wanted system.stream (for instance kafka.orders), found 'orders'"),
+        ({"stream": "kafka.a", "to": "latest"}, f"{NO_PLACE}'latest'"),
+        ({"stream": "kafka.a", "to": "2026-01-01T00:00:00"}, f"{NO_PLACE}'2026-01-01T00:00:00'"),
+        ({"stream": "kafka.a", "to": "1969-12-31T00:00:00Z"}, f"{NO_PLACE}'1969-12-31T00:00:00Z'"),
+        ({"stream": "kafka.a", "to": "253402300800000ms"}, f"{NO_PLACE}'253402300800000ms'"),
+        ({"stream": "kafka.a", "to": "-1"}, f"{NO_PLACE}'-1'"),
+        ({"stream": "kafka.a", "to": "\u0663"}, f"{NO_PLACE}'\u0663'"),
+        ({"stream": "kafka.a", "to": "1", "partition": "x"}, "arguments.partition: wanted a whole number, found 'x'"),
+        (
+            {"stream": "kafka.a", "to": "1", "task": "t", "processor": "0"},
+            "arguments.task, arguments.processor: wanted at most one of them, found both",
+        ),
+        (
+            {"stream": "kafka.a", "to": "1", "from": "2"},
+            "arguments: wanted stream, to, partition, task and processor, found from",
+        ),
+    ],
+)
+def test_a_rewind_that_says_no_place_is_refused(arguments: dict[str, object], reason: str) -> None:
+    assert reason == reason_of(a_rewind(**arguments))
+
+
+def test_arguments_of_an_action_that_has_none_are_refused() -> None:
+    assert "arguments: wanted none for place-container, found factor" == reason_of(read_json(arguments={"factor": 2}))
+
+
+def test_a_scale_is_for_the_whole_job_and_names_no_processor() -> None:
+    request = a_request(destination_host="", action=Action.SCALE, arguments={"factor": "4"})
+
+    with pytest.raises(ValueError, match="processorId: wanted none"):
+        encode_message(request, Place(namespace=PlacementNamespace.CONTROL))
+
+
+# --- what cannot be read ---
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        None,
+        b"",
+        b"\xff\xfe",
+        b"job",
+        b"samza-place-container-v1/no-uuid.ContainerPlacementRequestMessage",
+        f"samza-place-container-v1/{UUID_TEXT.upper()}.{REQUEST_TYPE}".encode(),
+        f"samza-place-container-v1/{UUID_TEXT}.OtherMessage".encode(),
+        f"other/{UUID_TEXT}.{REQUEST_TYPE}".encode(),
+        f'[2,"samza-place-container-v1","{UUID_TEXT}.{REQUEST_TYPE}"]'.encode(),
+        f'[1, "samza-place-container-v1","{UUID_TEXT}.{REQUEST_TYPE}"]'.encode(),
+        b"[" * 500,
+        b"samza-place-container-v1/" + b"x" * 1_000_000,
+    ],
+    ids=range(12),
+)
+def test_a_key_that_is_none_of_ours_is_named_with_its_offset(key: bytes | None) -> None:
+    found = read(key, encode_message(a_request(), Place()).value)
+
+    assert isinstance(found, Unreadable)
+    assert 7 == found.offset
+    assert "wanted" in found.reason or "codec can't decode" in found.reason
+    assert len(found.reason) < 500
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"uuid": "11b0d30c-d518-4307-9e8e-c8529eb30f04"}, "uuid"),
+        ({"uuid": UUID_TEXT.upper()}, "uuid"),
+        ({"uuid": 5}, "uuid"),
+        ({"deploymentId": None}, "deploymentId"),
+        ({"deploymentId": "x" * 1000}, "deploymentId"),
+        ({"processorId": "../../etc"}, "processorId"),
+        ({"processorId": "0; rm -rf /"}, "processorId"),
+        ({"processorId": "\ud800"}, "processorId"),
+        ({"destinationHost": "h o s t"}, "destinationHost"),
+        ({"destinationHost": ""}, "destinationHost"),
+        ({"destinationHost": ["a"]}, "destinationHost"),
+        ({"timestamp": -1}, "timestamp"),
+        ({"timestamp": 1e400}, "Infinity"),
+        ({"timestamp": 5.0}, "timestamp"),
+        ({"timestamp": True}, "timestamp"),
+        ({"timestamp": 2**63}, "timestamp"),
+        ({"requestExpiry": 0}, "requestExpiry"),
+        ({"requestExpiry": -5}, "requestExpiry"),
+        ({"requestExpiry": EXPIRY_MS_MAX + 1}, "requestExpiry"),
+        ({"subType": "Other"}, "subType"),
+        ({"subType": RESPONSE_TYPE, "responseMessage": ""}, "subType"),
+        ({"action": "os.system"}, "action"),
+        ({"action": "restart-query"}, "action"),
+    ],
+)
+def test_a_request_that_is_wrong_in_a_field_is_answered_with_its_name(changes: dict[str, object], field: str) -> None:
+    assert field in reason_of(read_json(**changes))
+
+
+def test_fields_that_are_not_known_are_no_matter() -> None:
+    found = read_json(extra={"deep": [1, 2]}, statusCode="NEW_STATUS")
+
+    assert isinstance(found, Requested) and found.message == a_request()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"{}",
+        b"\xff" * 100,
+        b"\xc3\x01",
+        b"\xc3\x01" + b"\x00" * 50,
+        b'{"uuid":1,"uuid":1}',
+        b'{"timestamp":' + b"9" * 10_000 + b"}",
+        b'{"a":' * 10_000,
+        b"{" + b" " * MESSAGE_BYTES_MAX + b"}",
+    ],
+    ids=range(12),
+)
+def test_bytes_that_are_no_message_are_answered_under_the_uuid_of_the_key(value: bytes) -> None:
+    key = encode_message(a_request(), Place()).key
+
+    assert reason_of(read(key, value))
+
+
+def test_a_bad_value_is_answered_in_its_own_encoding_and_in_json_where_it_has_none() -> None:
+    place = Place(encoding=Encoding.AVRO)
+    write = encode_message(a_request(), place)
+    assert write.value is not None
+
+    torn, junk = read(write.key, write.value[:-3]), read(write.key, b"junk")
+
+    assert isinstance(torn, Requested) and torn.place == place
+    assert isinstance(junk, Requested) and junk.place == Place()
