@@ -22,8 +22,6 @@ from typing import NamedTuple, Self
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -44,6 +42,7 @@ from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut
 from samzapy.testing.builders import a_config, a_submission
+from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 _STARTS_WITHIN_S = 120.0
@@ -138,8 +137,7 @@ class Contest:
         self.job_name = f"contest{uuid.uuid4().hex[:8]}"
         self.input_topic = f"in-{self.job_name}"
         self.topic = coordinator_topic(f"{self.job_name}-1")
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        admin.create_topics([NewTopic(self.input_topic, 2, 1)])[self.input_topic].result(timeout=30)
+        make_topics(bootstrap_servers, {self.input_topic: 2})
         for spec in (coordinator_spec, checkpoint_spec, placement_spec):
             KafkaAdmin(self.connection).ensure_topic(spec(f"{self.job_name}-1"))
         self._candidates: list[CandidateProcess] = []

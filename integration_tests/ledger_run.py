@@ -25,8 +25,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
-    NewTopic,
 )
 
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -52,6 +50,7 @@ from samzapy.testing.ledger import (
     sums_of,
     value_of,
 )
+from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
 
 T = TypeVar("T")
@@ -298,8 +297,7 @@ class LedgerRun:
 
     def expand(self, topic: str, partitions: int) -> None:
         """Give an input more partitions, while it is fed and read."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        grow_topic(self.broker.bootstrap_servers, topic, partitions)
         self.inputs = {**self.inputs, topic: partitions}
         self.feeder.expand(topic, partitions)
 
@@ -527,11 +525,8 @@ class LedgerRun:
     # --- reading ---
 
     def _make_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        inputs = [NewTopic(topic, count, 1) for topic, count in sorted(self.inputs.items())]
-        topics = [*inputs, NewTopic(OUTPUT, PARTITIONS, 1), NewTopic(OUTPUT_WITHOUT_KEY, 1, 1)]
-        for made in admin.create_topics(topics).values():
-            made.result(30)
+        outputs = {OUTPUT: PARTITIONS, OUTPUT_WITHOUT_KEY: 1}
+        make_topics(self.broker.bootstrap_servers, {**self.inputs, **outputs})
 
     def _end(self, topic: str, number: int) -> int:
         with self._consumer([], {"isolation.level": "read_uncommitted"}) as consumer:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -26,6 +26,7 @@ from samzapy.model.container import coordinator_transactional_id, placement_tran
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
 from samzapy.testing.builders import a_config
+from samzapy.testing.topics import make_topics
 
 
 def heartbeat_from_elsewhere(
@@ -76,7 +77,7 @@ class SmallJob:
         name = f"small{uuid.uuid4().hex[:8]}" if before is None else before.config.job_name
         self.input = f"in-{name}"
         if before is None:
-            self.client.create_topics([NewTopic(self.input, 2, 1)])[self.input].result(timeout=30)
+            make_topics(connection.bootstrap_servers, {self.input: 2})
         self.config: JobConfig = a_config(
             job_name=name,
             task_inputs=f"kafka.{self.input}",

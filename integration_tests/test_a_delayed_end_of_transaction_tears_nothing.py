@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from samzapy.adapters.kafka import transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -26,6 +25,7 @@ from samzapy.stream.end_txn_plug import TransactionSigns, must_renew
 from samzapy.stream.log import Write
 from samzapy.testing.broker import DevBroker, wants_containers
 from samzapy.testing.holding_proxy import HoldingProxy
+from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 REFUSED = {47: "INVALID_PRODUCER_EPOCH"}
@@ -87,8 +87,7 @@ def world(proxied: tuple[DevBroker, int]) -> Iterator[World]:
     broker, port_number = proxied
     with HoldingProxy(broker.port_number, port_number=port_number) as proxy:
         topic = f"torn-{uuid.uuid4().hex[:12]}"
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result()
+        make_topics(broker.bootstrap_servers, {topic: 1})
         yield World(proxy, topic)
 
 

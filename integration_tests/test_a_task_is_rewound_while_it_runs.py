@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.job import job as job_command
@@ -21,6 +20,7 @@ from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.job_process import JobProcess
+from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 JOB_FILE = Path(__file__).parent / "jobs" / "running_sums.py"
@@ -113,10 +113,7 @@ def test_the_messages_of_a_task_that_is_rewound_come_again_once_in_order_and_nob
 
 
 def _feed(servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    topics = [NewTopic(INPUT, PARTITIONS, 1), NewTopic(OUTPUT, 1, 1), NewTopic("without-key", 1, 1)]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
+    make_topics(servers, {INPUT: PARTITIONS, OUTPUT: 1, "without-key": 1})
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for number in range(EACH):
         for partition in range(PARTITIONS):

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.maven.fetch import cache_root, jar_paths
 from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
 from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 SAMZAPY = Path(sys.executable).parent / "samzapy"
@@ -40,8 +40,7 @@ def status(directory: Path) -> Mapping[str, object]:
 
 def write(bootstrap_servers: str, topic: str, values: list[bytes]) -> None:
     """Makes a topic of one partition and puts records into it, acknowledged."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=30)
+    make_topics(bootstrap_servers, {topic: 1})
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for value in values:
         producer.produce(topic, value)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.coordinator.topic_watch import topics_of, unread_topics
 from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.topics import grow_topic
 from samzapy.testing.waiting import wait_until
 
 HELD_BACK = 3
@@ -75,7 +75,7 @@ def test_new_partitions_wait_for_what_stands_in_the_old_ones_also_in_open_transa
     )
     watch.start()
 
-    job.client.create_partitions([NewPartitions(job.input, 4)])[job.input].result(timeout=30)
+    grow_topic(job.connection.bootstrap_servers, job.input, 4)
     wait_until(lambda: container.says() or _ends(job), 20.0, "the ends of the old partitions")
 
     # What is not committed lies below the end. Its marker does not, and the reader stands behind the marker.

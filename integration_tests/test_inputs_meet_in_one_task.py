@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.job_process import JobProcess, kill
+from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
 
 JOB_FILE = Path(__file__).parent / "jobs" / "joined.py"
@@ -35,7 +35,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
     own_broker: DevBroker, tmp_path: Path
 ) -> None:
     servers = own_broker.bootstrap_servers
-    _make_topics(servers)
+    make_topics(servers, PARTITIONS)
     rules, places = _feed(servers)
     job = JobProcess(
         JOB_FILE,
@@ -63,7 +63,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
             "every rule and every pair to come out",
         )
         joined, seen = reader.values("joined"), reader.values("seen")
-        _double_the_orders(servers)
+        grow_topic(servers, "orders", 2 * PARTITIONS["orders"])
         # A producer that has not noticed goes on writing to the old partitions.
         _order(servers, "again", places)
         _order(servers, "once more")
@@ -125,13 +125,6 @@ def _kill_a_worker_in_a_transaction(job: JobProcess) -> None:
     kill(wait_until(stopped, 60.0, "a worker with an open transaction"))
 
 
-def _make_topics(servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    made = admin.create_topics([NewTopic(topic, count, 1) for topic, count in PARTITIONS.items()])
-    for done in made.values():
-        done.result(30)
-
-
 def _producer(servers: str) -> Producer:
     return Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "enable.idempotence": True})
 
@@ -160,18 +153,6 @@ def _feed(servers: str) -> tuple[Mapping[str, list[tuple[int, str]]], Mapping[st
             producer.produce("rules", json.dumps(f"rule {offset} of {number}"), partition=number)
     assert producer.flush(30) == 0
     return rules, places
-
-
-def _double_the_orders(servers: str) -> None:
-    """Twice the partitions."""
-    admin = AdminClient({"bootstrap.servers": servers})
-    doubled = 2 * PARTITIONS["orders"]
-    admin.create_partitions([NewPartitions("orders", doubled)])["orders"].result(30)
-    wait_until(
-        lambda: len(admin.list_topics("orders", timeout=10).topics["orders"].partitions) == doubled,
-        30.0,
-        "the partitions that were added",
-    )
 
 
 def _order(servers: str, word: str, places: Mapping[str, int] | None = None) -> None:

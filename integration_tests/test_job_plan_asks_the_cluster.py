@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -29,6 +28,7 @@ from samzapy.stream.log import Write
 from samzapy.stream.records import TaskLocalityPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config, a_submission
+from samzapy.testing.topics import make_topics
 from unit_tests.coordinator.histories import a_term
 
 
@@ -47,8 +47,7 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
 
     with pytest.raises(MissingTopicError, match=f"in-{name}"):
         _ = planned(file, "--processors", "0")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(f"in-{name}", 2, 1)])[f"in-{name}"].result(timeout=30)
+    make_topics(broker.bootstrap_servers, {f"in-{name}": 2})
     first = planned(file, "--processors", "0")
     assert (0, 2, 0) == (first["fromGeneration"], first["totals"]["new"], first["totals"]["restoreBytesAbout"])
     # The last letter of the topic's name left to a pattern.
@@ -92,8 +91,7 @@ def test_keys_that_several_tasks_would_get_are_told(broker: DevBroker, tmp_path:
     }
     file = tmp_path / "job.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(timeout=30)
+    make_topics(broker.bootstrap_servers, {topic: 3})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     # Before the last three records of its partition, where a sample of three does not look.
     producer.produce(topic, b"v", b"long ago", partition=0)

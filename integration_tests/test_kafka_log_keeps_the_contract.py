@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -34,6 +34,7 @@ from samzapy.errors import (
 )
 from samzapy.stream.log import CompactedLog, Write
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.topics import make_topics
 from unit_tests.conformance.log_contract import LogContract, LogWorld, OpenTransaction, pairs, put
 from unit_tests.conformance.log_scripts import a_script, play
 from unit_tests.testing.test_memory_log import MemoryWorld
@@ -120,9 +121,7 @@ def connection(broker: DevBroker) -> KafkaConnection:
 
 def create_topic(connection: KafkaConnection, partition_count: int = 1, **settings: str) -> str:
     topic = f"log-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers})
-    new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=settings)
-    admin.create_topics([new])[topic].result()
+    make_topics(connection.bootstrap_servers, {topic: partition_count}, settings)
     return topic
 
 

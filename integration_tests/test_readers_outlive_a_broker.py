@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.stream.log import Write
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.topics import make_topics
 
 
 def test_a_reader_that_is_kept_goes_on_when_the_broker_is_back(own_broker: DevBroker) -> None:
     """librdkafka's admin client does not by itself: refused as FENCED_LEADER_EPOCH, it would ask on for minutes."""
-    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap_servers})
-    admin.create_topics([NewTopic("lasting", 1, 1)])["lasting"].result(30)
+    make_topics(own_broker.bootstrap_servers, {"lasting": 1})
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     log = KafkaLog(connection, "lasting", "writer")
     with PartitionReader(connection, "lasting") as reader:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
@@ -27,6 +27,7 @@ from samzapy.errors import (
 from samzapy.model.topic_checks import Cluster, check_topic
 from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 
@@ -50,9 +51,7 @@ def plain_client(connection: KafkaConnection) -> AdminClient:
 
 
 def create(connection: KafkaConnection, name: str, partition_count: int = 1, **settings: str) -> None:
-    client = plain_client(connection)
-    new = NewTopic(name, num_partitions=partition_count, replication_factor=1, config=settings)
-    client.create_topics([new])[name].result()
+    make_topics(connection.bootstrap_servers, {name: partition_count}, settings)
 
 
 def test_a_topic_of_ours_is_made_with_its_settings(connection: KafkaConnection, admin: KafkaAdmin, job: str) -> None:

@@ -20,13 +20,14 @@ from pathlib import Path
 import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
-from bench_input import KEY_COUNT, make_topics, publish, remove_topics
+from bench_input import KEY_COUNT, publish, remove_topics
 from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, measure_latency
 from bench_measure import memory_of, percentile, steady_state, tree_of
 from bench_subjects import Place, Running, Subject, plain_client, plain_spark, running, samzapy_job
 
 from samzapy.adapters.maven.locks import KAFKA_BROKER, read_lock
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.topics import make_topics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 PARTITIONS = 4
@@ -196,13 +197,13 @@ def measure_throughput(
     at: Bench, size: int, words: Sequence[str], rounds: int, scale: float
 ) -> list[report.Throughput]:
     records, warm_up, topic = int((WARM_UP + MEASURED[size]) * scale), int(WARM_UP * scale), f"records-{size}"
-    make_topics(at.servers, [topic], PARTITIONS)
+    make_topics(at.servers, {topic: PARTITIONS})
     publish(at.servers, topic, records, size)
     runs = []
     for number in range(rounds):
         for word in words:
             remove_topics(at.servers, but=[topic])
-            make_topics(at.servers, [OUTPUT, BROADCAST], PARTITIONS)
+            make_topics(at.servers, {OUTPUT: PARTITIONS, BROADCAST: PARTITIONS})
             with running(SUBJECTS[word], at.place(topic, f"bench-{size}-{number}-{word}")) as process:
                 looks = list(process.looks(records, DEADLINE_S))
                 run = report.Throughput(
@@ -228,7 +229,7 @@ def measure_latencies(at: Bench, words: Sequence[str], rounds: int, scale: float
     for number in range(rounds):
         for word in words:
             remove_topics(at.servers, but=[])
-            make_topics(at.servers, [OUTPUT, LATENCY_INPUT], PARTITIONS)
+            make_topics(at.servers, {OUTPUT: PARTITIONS, LATENCY_INPUT: PARTITIONS})
             place = at.place(LATENCY_INPUT, f"latency-{number}-{word}")
             latency = measure_latency(SUBJECTS[word], place, measure_s=MEASURE_S * scale)
             found[word].append(latency)
@@ -274,7 +275,7 @@ def rss(records: int, page: Path) -> None:
     """Memory of a keyed count while records pass: does it end?"""
     with bench() as at:
         topic = f"records-{MEMORY_RECORD_BYTES}"
-        make_topics(at.servers, [topic, OUTPUT], PARTITIONS)
+        make_topics(at.servers, {topic: PARTITIONS, OUTPUT: PARTITIONS})
         publish(at.servers, topic, records, MEMORY_RECORD_BYTES)
         with running(SUBJECTS["count"], at.place(topic, "bench-rss")) as process, sampled(process) as samples:
             for look in process.looks(records, DEADLINE_S):

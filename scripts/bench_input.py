@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget to export it
+from confluent_kafka.admin import AdminClient
 
 from samzapy.errors import DeadlineError, SamzapyError
 
 KEY_COUNT = 100_000
 _VALUES_KEPT = 20_000
-
-
-def make_topics(servers: str, names: Iterable[str], partitions: int) -> None:
-    topics = [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names]
-    admin = AdminClient({"bootstrap.servers": servers})  # Kept by name: one that is collected fails its futures.
-    for future in admin.create_topics(topics).values():
-        future.result(30)
 
 
 def remove_topics(servers: str, but: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -30,6 +30,7 @@ from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.model.topics import TopicSpec
 from samzapy.stream.log import LogRecord
+from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 JOBS = Path(__file__).parent.parent / "bad_jobs"
@@ -86,9 +87,7 @@ class Cluster:
     def make(self, full: str, partition_count: int = 1, settings: Mapping[str, str] | None = None) -> None:
         # Kept whatever their timestamps say: some are years old.
         kept = {"retention.ms": "-1", **(settings or {})}
-        new = NewTopic(full, num_partitions=partition_count, replication_factor=1, config=kept)
-        self._admin.create_topics([new])[full].result(30)
-        wait_until(lambda: full in self._admin.list_topics(timeout=10).topics, 10.0, f"the topic {full} to be known")
+        make_topics(self.bootstrap_servers, {full: partition_count}, kept)
 
     def make_again(self, full: str) -> None:
         """Delete a topic and make another of the same name."""

@@ -1,0 +1,53 @@
+"""Topics that a test or a demonstration makes as a user would, seen by the broker before it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
+
+from samzapy.testing.waiting import wait_until
+
+_MADE_WITHIN_S = 30.0
+
+
+def make_topics(
+    bootstrap_servers: str, partition_counts: Mapping[str, int], settings: Mapping[str, str] | None = None
+) -> None:
+    """Make topics with one replica each.
+
+    The controller answers before its brokers have heard of a topic: who asks for it at once may be told that there
+    is none. So this returns only when the broker knows them all.
+
+    Args:
+        bootstrap_servers: the addresses of a cluster without passwords.
+        partition_counts: the topics and how many partitions each gets.
+        settings: of each of them, like `cleanup.policy`.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    topics = [NewTopic(name, count, 1, config=dict(settings or {})) for name, count in partition_counts.items()]
+    for made in admin.create_topics(topics).values():
+        made.result(_MADE_WITHIN_S)
+    _await(admin, partition_counts)
+
+
+def grow_topic(bootstrap_servers: str, topic: str, partition_count: int) -> None:
+    """Give a topic more partitions, `partition_count` in all; returns when the broker knows them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.create_partitions([NewPartitions(topic, partition_count)])[topic].result(_MADE_WITHIN_S)
+    _await(admin, {topic: partition_count})
+
+
+def _await(admin: AdminClient, partition_counts: Mapping[str, int]) -> None:
+    def known() -> bool:
+        topics = admin.list_topics(timeout=10).topics
+        return all(
+            name in topics and topics[name].error is None and len(topics[name].partitions) == count
+            for name, count in partition_counts.items()
+        )
+
+    wait_until(known, _MADE_WITHIN_S, f"the broker to know {', '.join(partition_counts)}")
