@@ -7,7 +7,8 @@ it too, and nothing else does; other candidates that come and go in the meantime
 
 Whoever was fenced by a newer leader drops everything and stands again behind the others (law L5): its seat, if it
 still has one, is a hint that has proven wrong. Whoever merely failed (no broker answered, a transaction ended in
-doubt) keeps the seat and takes office again, because nobody else would fare better.
+doubt) keeps the seat and takes office again: another would hardly fare better, and would have to read everything
+anew. But who fails to take office again and again lets others try: what ails may be this process's alone.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from collections.abc import Callable
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.ports import Election
 from samzapy.coordinator.service import CoordinatorService
-from samzapy.errors import FencedError
+from samzapy.errors import DeadlineError, FencedError, ProducerError, TemporaryError
 
 _LOG = logging.getLogger(__name__)
+FAILURES_MAX = 3
+"""So often in a row a candidate fails to take office before it lets others try."""
 
 
 class Candidate:
@@ -35,6 +38,7 @@ class Candidate:
         self._service = service
         self._election = election
         self._submission = submission
+        self._failures = 0
 
     def run_once(self, timeout_ms: int) -> None:
         """Wait for the seat, take office, or do one round in office; each waits at most `timeout_ms` for news.
@@ -54,10 +58,23 @@ class Candidate:
                 service.take_office()
                 service.submit(self._submission())
             service.run_once(timeout_ms)
+            self._failures = 0
         except FencedError as error:
             _LOG.warning("left office and stands again behind the others: %s", error)
-            service.leave_office()
-            self._election.rejoin()
+            self._stand_behind_the_others()
+        except (TemporaryError, DeadlineError, ProducerError):
+            self._failures += 1
+            if self._failures >= FAILURES_MAX:
+                _LOG.warning("could not hold office %d times in a row: others may try", self._failures)
+                self._stand_behind_the_others()
+            else:
+                service.leave_office()
+            raise
         except BaseException:
             service.leave_office()
             raise
+
+    def _stand_behind_the_others(self) -> None:
+        self._failures = 0
+        self._service.leave_office()
+        self._election.rejoin()

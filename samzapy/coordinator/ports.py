@@ -36,7 +36,8 @@ class Fencing(Protocol):
         """Initialise each id, which aborts what it had open and fences its owner. Repeating it does no harm.
 
         Raises:
-            TemporaryError, DeadlineError: not all of them, as far as is known; it is asked for again.
+            TemporaryError, DeadlineError, ProducerError, FencedError: not all of them, as far as is known; it is
+                asked for again.
         """
         ...
 

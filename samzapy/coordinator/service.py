@@ -535,8 +535,9 @@ class CoordinatorService:
         for action in wanted:
             try:
                 self._fencing.fence(action.transactional_ids)
-            except (TemporaryError, DeadlineError) as error:
-                # Only its own tasks wait for it.
+            except (TemporaryError, DeadlineError, ProducerError, FencedError) as error:
+                # Only its own tasks wait for it. Refused is the id of that execution, not the coordinator stream's:
+                # the term goes on.
                 self._put_off(error)
                 continue
             found.append(ExecutionFenced(action.execution_id, action.attempt))

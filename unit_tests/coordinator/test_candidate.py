@@ -2,7 +2,7 @@
 
 import pytest
 
-from samzapy.coordinator.candidate import Candidate
+from samzapy.coordinator.candidate import FAILURES_MAX, Candidate
 from samzapy.coordinator.replay import replay
 from samzapy.errors import BrokerUnavailableError, TopicPolicyError
 from samzapy.stream.codec import decode
@@ -157,6 +157,52 @@ def test_a_broker_that_does_not_answer_ends_the_term_but_not_the_candidacy(world
     a.run()
 
     assert [(1, "a"), (2, "a")] == terms(world)
+
+
+def test_who_fails_again_and_again_lets_others_try(world):
+    """The seat is no use to whoever cannot take office, and the others wait for it."""
+    fails = [True]
+
+    def submission():
+        if fails[0]:
+            raise BrokerUnavailableError("no broker answered")
+        return a_submission(config=world.config)
+
+    a, b = Standing(world, "a", pid=1, submission=submission), Standing(world, "b", pid=2)
+    for _ in range(FAILURES_MAX - 1):
+        with pytest.raises(BrokerUnavailableError):
+            a.run(elected=True)
+    assert 0 == a.seat.rejoins
+
+    with pytest.raises(BrokerUnavailableError):
+        a.run(elected=True)
+
+    assert (1, False, False) == (a.seat.rejoins, a.seat.elected, a.service.leads)
+    b.run(elected=True)
+    assert b.service.leads
+
+
+def test_failures_between_which_it_led_are_not_in_a_row(world):
+    answers = iter([False, False, True, False, False, False])
+
+    def submission():
+        if not next(answers):
+            raise BrokerUnavailableError("no broker answered")
+        return a_submission(config=world.config)
+
+    a = Standing(world, "a", pid=1, submission=submission)
+    for fails in (True, True, False, True, True):
+        a.run(elected=False)
+        if fails:
+            with pytest.raises(BrokerUnavailableError):
+                a.run(elected=True)
+        else:
+            a.run(elected=True)
+
+    assert 0 == a.seat.rejoins
+    with pytest.raises(BrokerUnavailableError):
+        a.run()
+    assert 1 == a.seat.rejoins
 
 
 def test_a_job_that_cannot_be_led_is_told_and_not_led(world):

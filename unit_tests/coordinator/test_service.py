@@ -227,6 +227,22 @@ def test_a_fence_that_fails_is_tried_again_and_nothing_is_granted_before():
     assert service.status().trouble == ""
 
 
+def test_a_refused_id_of_a_lost_execution_ends_no_term():
+    """Somebody else initialised it at the same moment; the coordinator stream's own id is another."""
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat(), a_heartbeat("e2", pid=200))
+    world.alive, world.fencing_fails, world.fencing_error = {100: False}, 1, FencedError("a newer owner has the id")
+    world.clock.advance(1_000)
+
+    service.run_once(0)
+
+    assert (1, "a newer owner has the id") == (service.status().state.term.term, service.status().trouble)
+    world.clock.advance(1_000)
+    service.run_once(0)
+    assert {owner for owner, _ in owners(service).values()} == {"e2"}
+
+
 def test_who_cannot_be_fenced_keeps_nobody_else_waiting():
     world = World()
     service = of_two_processors_the_second_stopped(world)

@@ -23,6 +23,7 @@ class World:
     queue: list = field(default_factory=list)
     fenced: list = field(default_factory=list)
     fencing_fails: int = 0
+    fencing_error: Exception = field(default_factory=lambda: BrokerUnavailableError("no broker answered"))
     reading_fails: int = 0
     checkpoints: dict = field(default_factory=dict)
     progress: dict = field(default_factory=dict)
@@ -47,7 +48,7 @@ class World:
     def fence(self, transactional_ids):
         if self.fencing_fails:
             self.fencing_fails -= 1
-            raise BrokerUnavailableError("no broker answered")
+            raise self.fencing_error
         self.fenced.extend(transactional_ids)
 
     def read(self, ssps, changelogs=()):
