@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -24,15 +24,15 @@ from samzapy.cli.requests import recorded_state
 from samzapy.cli.run_job import read_config
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig
-from samzapy.coordinator.planning import keeps_state
+from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
-from samzapy.coordinator.submission import check_readable, factor_to_be
+from samzapy.coordinator.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.errors import ConfigError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
-from samzapy.model.ssp import SystemStream
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, coordinator_topic
-from samzapy.plan.input_patterns import resolve_inputs
+from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.job_model_json import job_model_of_json
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.key_spread import SpreadKeys, spread_keys
@@ -109,6 +109,8 @@ def plan(
         groupers=load_groupers(config, config_file.parent),
         keeps_state=known.keeps_state,
         factor=known.factor if known.factor is not None else config.elasticity_factor,
+        tasks_before=known.tasks_before,
+        gone=known.gone,
     )
     change = change_with_sizes(known.previous, planned, locality, config, known.connection)
     if not config.is_bounded_job:  # Its next run begins anew, with all partitions that there are.
@@ -132,6 +134,8 @@ class _Known:
     connection: KafkaConnection | None
     keeps_state: bool | None = None
     factor: int | None = None
+    tasks_before: Mapping[SystemStreamPartition, TaskName] = field(default_factory=dict)
+    gone: Collection[SystemStream] = ()
 
 
 def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
@@ -153,14 +157,18 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
     streams = [SystemStream.parse(name) for name in config.streams_read]
     described = admin.describe(stream.stream for stream in streams)
     state = _recorded(config, connection, admin)
+    config = inputs_to_read(config, {stream: described[stream.stream].topic_id for stream in streams}, state)
+    recorded = {stream: state.inputs[stream].partition_count for stream in state.inputs}
     return config, _Known(
-        partition_counts={stream: described[stream.stream].partition_count for stream in streams},
+        partition_counts=recorded | {stream: described[stream.stream].partition_count for stream in streams},
         previous=job_model(state),
         changelog_partitions=state.changelog_partitions,
         locality=locality_of(state),
         connection=connection,
         keeps_state=keeps_state(state),
         factor=factor_to_be(config, state),
+        tasks_before=tasks_of_before(state),
+        gone=inputs_gone(state),
     )
 
 
@@ -200,6 +208,7 @@ def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[
             raise ConfigError(f"--partitions: wanted {stream} once, found it twice")
         found[stream] = int(count)
     config = resolve_inputs(config, [stream.partition(".")[2] for stream in found])
+    refuse_unmatched(config)
     for stream in found:
         if stream not in config.streams_read:
             raise ConfigError(

@@ -62,7 +62,7 @@ from samzapy.model.topics import (
     placement_spec,
 )
 from samzapy.plan.groupers import Groupers
-from samzapy.plan.input_patterns import resolve_inputs
+from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.crash_points import crash_points
 
@@ -312,6 +312,8 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
+        if not admin.find([coordinator_topic(config.job)]):
+            refuse_unmatched(config)  # Before anything is made for a job that cannot run.
     streams = [SystemStream.parse(name) for name in config.streams_read]
     outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
     described = admin.describe(stream.stream for stream in (*streams, *outputs))
@@ -325,7 +327,7 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
     )
     replicas = config.replication_factor
     # Of the inputs, which come first; broadcast ones make no tasks.
-    changelog_partitions = sum(found.partition_count for found in inputs[: len(config.inputs)])
+    changelog_partitions = max(1, sum(found.partition_count for found in inputs[: len(config.inputs)]))
     specs = [
         coordinator_spec(config.job, replicas),
         checkpoint_spec(config.job, replicas),

@@ -25,7 +25,8 @@ class JobConfig:
     place of a secret it has `***`, and the secret itself stands in `secrets`.
 
     Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
-    patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place.
+    patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place;
+    `inputs_named` are those of them that are asked for by name.
     `broadcast_inputs` are ordered by stream, each once. Grouper factories are `module:Class` texts.
     """
 
@@ -36,6 +37,7 @@ class JobConfig:
     default_system: str
     inputs: tuple[str, ...]
     input_patterns: tuple[str, ...]
+    inputs_named: tuple[str, ...]
     broadcast_inputs: tuple[BroadcastInput, ...]
     partition_scheme: str
     elasticity_factor: int

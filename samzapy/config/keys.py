@@ -64,7 +64,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="task.inputs.patterns",
         kind="list",
         default="",
-        meaning="Written by samzapy, not to be set: the patterns of task.inputs, beside the names that they matched.",
+        meaning="Written by samzapy, not to be set: task.inputs as it was handed in, where it has patterns; "
+        "what they match stands in task.inputs then.",
     ),
     ConfigKey(
         name="task.partition.scheme",

@@ -74,6 +74,7 @@ def _typed(
         default_system=default_system,
         inputs=(),
         input_patterns=(),
+        inputs_named=(),
         broadcast_inputs=(),
         partition_scheme=text("task.partition.scheme"),
         elasticity_factor=number("job.elasticity.factor"),
@@ -116,12 +117,14 @@ def _typed(
         stores=stores_of(properties),
     )
     inputs = tuple(config.qualified(item) for item in input_items(text("task.inputs")))
-    recorded = (config.qualified(item) for item in input_items(text("task.inputs.patterns")))
+    # As it was handed in; what its patterns match stands in task.inputs then.
+    asked = tuple(config.qualified(item) for item in input_items(text("task.inputs.patterns"))) or inputs
     dead_letter = config.dead_letter_output
     return replace(
         config,
         inputs=inputs,
-        input_patterns=(*recorded, *(item for item in inputs if is_pattern(item))),
+        input_patterns=tuple(item for item in asked if is_pattern(item)),
+        inputs_named=tuple(item for item in asked if not is_pattern(item)),
         broadcast_inputs=broadcast_inputs_of(items_of(text("task.broadcast.inputs")), config.qualified),
         dead_letter_output=None if dead_letter is None else config.qualified(dead_letter),
     )

@@ -50,7 +50,7 @@ def differences(config: JobConfig, recorded: Mapping[str, str]) -> tuple[Differe
 def _compared(config: JobConfig) -> dict[str, str]:
     found = recorded_properties(config)
     if config.input_patterns:
-        found |= {"task.inputs": ",".join(config.input_patterns)}
+        found |= {"task.inputs": ",".join((*config.inputs_named, *config.input_patterns))}
         found.pop("task.inputs.patterns", None)
     return found
 

@@ -165,7 +165,7 @@ class Topics(Protocol):
         ...
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
-        """The cluster's ids of inputs. Raises MissingTopicError for one that is not there."""
+        """The cluster's ids of inputs, without those that are not there."""
         ...
 
 

@@ -61,7 +61,7 @@ from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.text import some
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.stream.codec import decode, encode
@@ -132,6 +132,9 @@ class ContainerService:
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._starts_without_commit = 0
         self._first_batch_is_due = False
+        # Inputs that the query leaves out because their topics are gone, and those that it would leave out now.
+        self._absent: frozenset[SystemStream] = frozenset()
+        self._absent_now: frozenset[SystemStream] = frozenset()
         # The newest order to restart that the query which runs was started after.
         self._restart = 0
         self._failure = ""
@@ -317,15 +320,21 @@ class ContainerService:
         topic = checkpoint_topic(self._config.job)
         positions = positions_of(decode(record, topic=topic) for record in ports.topics.checkpoint_records())
         starts = starts_of(grants, positions)
+        self._leave_out(self._absent_inputs())
         self._check_commits(starts)
-        self._check_identity()
-        ssps = sorted({ssp_kb.ssp for ssp_kb in starts})
-        floors = [floor for grant in grants for start in grant.starts for floor in start.floors]
-        check_bounds(starts, ports.topics.input_bounds(ssps, _START_WAIT_MS), floors)
+        read = self._without_absent(starts)
+        if not read:
+            raise TemporaryError(f"nothing is there to be read: {self._absent_text()}")
+        ssps = sorted({ssp_kb.ssp for ssp_kb in read})
+        floors = [
+            floor for grant in grants for start in grant.starts if start.ssp_kb in read for floor in start.floors
+        ]
+        check_bounds(read, ports.topics.input_bounds(ssps, _START_WAIT_MS), floors)
         self._remove(topic, 0, stale_keys(grants, positions))
         epochs = {grant.epoch for grant in self._orders.grants.values()}
         self._superseded = superseded_keys(grants, positions, epochs)
         routes, restored_ns = self._restored_all(grants, starts, committed_of(grants, positions))
+        routes = tuple(route for route in routes if route.ssp_kb in read)
         plan = WorkPlan(
             config=self._config,
             execution_id=self._identity.execution_id,
@@ -337,11 +346,11 @@ class ContainerService:
             stream_offset=self._orders.offset_next,
         )
         self._routes = routes
-        self._figures.begin(starts, restored_ns)
+        self._figures.begin(read, restored_ns)
         self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
-        ports.query.start(plan, starts)
+        ports.query.start(plan, read)
         self._state, self._restart = "RUNNING", restart
         self._committed_at_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
@@ -479,14 +488,33 @@ class ContainerService:
         ]
         return some(found)
 
-    def _check_identity(self) -> None:
-        """Raise TopicIdentityError when an input is not the topic any more that the coordinator recorded.
+    def _absent_inputs(self) -> frozenset[SystemStream]:
+        """The inputs that are not there, or not the topics any more that the coordinator recorded, and that may go.
 
-        Of those that are granted here: others may be deleted, or read no more.
+        Of those that are granted here: others may be deleted, or read no more. Raises as `check_identity`.
         """
-        read = {start.ssp_kb.ssp.system_stream for grant in self._running for start in grant.starts}
-        recorded = {stream: found for stream, found in self._orders.input_topic_ids.items() if stream in read}
-        check_identity(recorded, self._ports.topics.input_topic_ids(sorted(recorded)))
+        granted = {start.ssp_kb.ssp.system_stream for grant in self._running for start in grant.starts}
+        recorded = {stream: found for stream, found in self._orders.input_topic_ids.items() if stream in granted}
+        return check_identity(self._config, recorded, self._ports.topics.input_topic_ids(sorted(recorded)))
+
+    def _leave_out(self, absent: frozenset[SystemStream]) -> None:
+        """Go on without inputs that are gone, for as long as they are; the coordinator takes them away in its time.
+
+        Nothing is decided by that: what is not read keeps its positions, and is still held.
+        """
+        if absent - self._absent:
+            # That is what the query failed of, or would have.
+            self._starts_without_commit = 0
+        self._absent_now = absent
+        if absent != self._absent:
+            self._absent = absent
+            _LOG.warning("%s", self._absent_text() if absent else "no input is left out any more")
+
+    def _absent_text(self) -> str:
+        return f"{some(sorted(map(str, self._absent)))} was deleted, or made again: it is not read"
+
+    def _without_absent(self, starts: Mapping[SspKeyBucket, int]) -> Mapping[SspKeyBucket, int]:
+        return {ssp_kb: offset for ssp_kb, offset in starts.items() if ssp_kb.ssp.system_stream not in self._absent}
 
     # --- while the query runs ---
 
@@ -511,6 +539,10 @@ class ContainerService:
                 return
             if self._orders.restart > self._restart:
                 _LOG.info("an operator asked for it: the query is started anew")
+                self._ports.query.drain(self._config.drain_ms)
+                return
+            if self._absent_now != self._absent:
+                _LOG.info("an input went, or came back; the query is started anew")
                 self._ports.query.drain(self._config.drain_ms)
                 return
             if self._own != tuple(grants):
@@ -564,12 +596,17 @@ class ContainerService:
         if now_ms - self._figures_at_ms < _FIGURES_EVERY_MS:
             return
         self._figures_at_ms = now_ms
+        try:
+            # A topic made anew may be longer than the old one was, and then nothing else would tell.
+            self._absent_now = self._absent_inputs()
+        except TemporaryError as error:
+            _LOG.debug("topics of the inputs: %s", error)
+        if self._absent_now != self._absent:
+            return
         ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
         try:
             bounds = self._ports.topics.input_bounds(ssps, _FIGURES_WAIT_MS)
             self._figures.ends = {ssp: self._up_to_the_end(ssp, found) for ssp, found in bounds.items()}
-            # A topic made anew may be longer than the old one was, and then nothing else would tell.
-            self._check_identity()
         except TemporaryError as error:
             _LOG.debug("figures: %s", error)
         self._publish()

@@ -11,6 +11,7 @@ from samzapy.errors import ConfigError, LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.plan.input_patterns import may_depart
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.records import CheckpointPut, ProgressPut, Record, Removed
@@ -180,19 +181,30 @@ def check_bounds(
         raise LostRangeError("\n".join(complaints))
 
 
-def check_identity(recorded: Mapping[SystemStream, str], found: Mapping[SystemStream, str]) -> None:
-    """Refuse inputs that were deleted and made again: their offsets no longer mean what was recorded.
+def check_identity(
+    config: JobConfig, recorded: Mapping[SystemStream, str], found: Mapping[SystemStream, str]
+) -> frozenset[SystemStream]:
+    """The inputs that are not read now: they may go, and were deleted, or deleted and made again.
+
+    Of one that was made again the offsets no longer mean what was recorded. The coordinator takes it away, and where a
+    pattern stands for it, takes the other topic in.
+
+    Args:
+        recorded: the ids of the topics that the positions belong to.
+        found: those that there are.
 
     Raises:
-        TopicIdentityError: names the stream and both topic ids.
+        TopicIdentityError: an input that must not go was made again; names it and both topic ids.
     """
-    for stream in sorted(recorded):
+    absent = {stream for stream in recorded if found.get(stream) != recorded[stream] and may_depart(config, stream)}
+    for stream in sorted(recorded.keys() & found.keys() - absent):
         if found[stream] != recorded[stream]:
             raise TopicIdentityError(
                 f"{stream}: wanted the topic with id {recorded[stream]}, found {found[stream]}: it was deleted and "
                 "made again, so checkpoints say nothing about it. Nothing of it is read. Start the job under another "
                 "job.id to read the new topic from its beginning"
             )
+    return frozenset(absent)
 
 
 def _complaint(ssp_kb: SspKeyBucket, offset: int, bounds: TopicBounds) -> str | None:

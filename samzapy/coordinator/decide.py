@@ -28,6 +28,7 @@ from samzapy.coordinator.commands import (
     Tick,
     TopicsLooked,
 )
+from samzapy.coordinator.departure import inputs_looked, noticed_missing, review_departures
 from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
 from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
 from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced, sighted
@@ -81,9 +82,13 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=records, cause=cause, actor=COORDINATOR)
         case TopicsLooked():
             refuse_made_again(state, command)
-            return Decision(records=topics_looked(command, state), cause="topics", actor=COORDINATOR)
+            looked = inputs_looked(command, state, seen)
+            came = topics_looked(command, evolve(state, uncommitted(looked)))
+            return Decision(records=(*looked, *came), cause="topics", actor=COORDINATOR)
         case ReviewInputs():
-            records, cause = review_inputs(command, state, seen)
+            records, cause = review_departures(command, state)
+            if not records:
+                records, cause = review_inputs(command, state, seen)
             return Decision(records=records, cause=cause, actor=COORDINATOR)
         case EndsRead():
             cause = f"ends of {command.system_stream}"
@@ -128,6 +133,8 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
             return noticed_taken_away(command, state, seen)
         case ReviewMembers():
             return noticed(command, state, seen)
+        case TopicsLooked():
+            return noticed_missing(command, state, seen)
         case ReviewInputs():
             return noticed_unsettled(command, state, seen)
         case _:

@@ -25,6 +25,7 @@ a key may have moved twice. One to four times the count, or eight times, counts 
 several between two looks.
 
 A topic that a pattern of the inputs matches is an input that had no partition before: there is nothing to wait for.
+One that is deleted goes another way (`coordinator.departure`).
 
 What the plan refuses (keyed state, and the new count is no multiple) is recorded with the reason and shown; the job
 goes on with the partitions that it reads. The next expansion, more changelog partitions, or the job handed in anew
@@ -38,16 +39,16 @@ from dataclasses import dataclass, replace
 
 from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import EndsRead, ReviewInputs, TopicsLooked
-from samzapy.coordinator.grants import input_end
+from samzapy.coordinator.grants import input_end, is_free
 from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import plan_of, replan
+from samzapy.coordinator.planning import plan_of, replan, streams_planned
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
-from samzapy.plan.input_patterns import unread_matches
+from samzapy.plan.input_patterns import may_depart, unread_matches
 from samzapy.stream.records import ConfigPut, CoordinatorRecord, Expansion, InputPut, OwnTopicPut
 
 Pending = tuple[SystemStream, int]
@@ -69,7 +70,7 @@ def topics_looked(command: TopicsLooked, state: CoordinatorState) -> tuple[Coord
         return ()
     grown_changelogs = tuple(_grown_changelogs(command, state))
     found: list[InputPut] = []
-    for stream in sorted(_streams_planned(state)):
+    for stream in sorted(streams_planned(state)):
         found.extend(_grown(command, state, state.inputs[stream]))
     for stream in _unread(command, state):
         found.extend(_appeared(command, state, stream))
@@ -87,7 +88,7 @@ def review_inputs(
     command: ReviewInputs, state: CoordinatorState, seen: Sightings
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """The expansions that have settled, the plan with the partitions that may be read now; and why, for the audit."""
-    if not _is_running(state):
+    if not is_running(state):
         return (), ""
     settled = [put for put in map(lambda found: _settled(found, command, state, seen), _growing(state)) if put]
     with_settled = evolve(state, uncommitted(settled))
@@ -204,7 +205,8 @@ def _phase(step: Expansion, before: int) -> str:
     return "passing" if len(step.ends) == before else "reading ends"
 
 
-def _is_running(state: CoordinatorState) -> bool:
+def is_running(state: CoordinatorState) -> bool:
+    """Whether the job runs, so that its plan may follow what its topics do."""
     run = state.run
     return state.generation is not None and run is not None and not run.ended and not run.finished
 
@@ -218,18 +220,12 @@ def _growing(state: CoordinatorState) -> tuple[InputPut, ...]:
     found = _with_expansions(state)
     if not found:
         return ()
-    planned, patterns = _streams_planned(state), parse_recorded(state.config)
+    planned, patterns = streams_planned(state), parse_recorded(state.config)
     wanted = {
         SystemStream.parse(text)
         for text in unread_matches(patterns, [put.system_stream.stream for put in found if not put.partition_count])
     }
     return tuple(put for put in found if put.system_stream in planned | wanted)
-
-
-def _streams_planned(state: CoordinatorState) -> frozenset[SystemStream]:
-    """Those that the plan in force reads, broadcast ones too."""
-    planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.positions}
-    return frozenset(planned & state.inputs.keys())
 
 
 def _steps(found: InputPut) -> Iterable[tuple[Expansion, int]]:
@@ -277,13 +273,50 @@ def _unread(command: TopicsLooked, state: CoordinatorState) -> Sequence[SystemSt
 
 
 def _appeared(command: TopicsLooked, state: CoordinatorState, stream: SystemStream) -> Iterable[InputPut]:
-    """A topic that a pattern matches. One that was read once and left out is not taken back but by a submission."""
+    """A topic that a pattern matches, and that is not read.
+
+    One that was read once may have been made again. Then nothing counts that was written of the one before, once nobody
+    can write any more of it. Or it was not gone after all: then it goes on where it was.
+    """
     topic, known = command.found.get(stream.stream), state.inputs.get(stream)
-    if topic is None or (known is not None and known.partition_count):
+    if topic is None:
         return
-    if known is None or known.topic_id != topic.topic_id:
+    if known is None:
         known = InputPut(system_stream=stream, partition_count=0, partition_count_first=0, topic_id=topic.topic_id)
+    elif known.topic_id != topic.topic_id:
+        if not may_depart(parse_recorded(state.config), stream) or not _is_let_go(stream, state):
+            return
+        known = made_anew(known, topic.topic_id, state)
+    elif known.gone_at_ms:
+        # As many as it had; what it has got since comes in its turn.
+        step = Expansion(partition_count=known.partition_count, seen_at_ms=command.looked_at_ms, settled=True)
+        known = replace(known, partition_count=0, gone_at_ms=0, gone_refused="")
+        yield replace(known, expansions=(_refused_at_once(step, known, state),))
+        return
+    elif known.partition_count:
+        return  # The configuration left it out, and a submission takes it back.
     yield from _grown(command, state, known)
+
+
+def made_anew(known: InputPut, topic_id: str, state: CoordinatorState) -> InputPut:
+    """An input of which nothing is read yet, in the place of an earlier topic of the name."""
+    return InputPut(
+        system_stream=known.system_stream,
+        partition_count=0,
+        partition_count_first=0,
+        topic_id=topic_id,
+        period=known.period,
+        epoch_before=state.epoch,
+    )
+
+
+def _is_let_go(stream: SystemStream, state: CoordinatorState) -> bool:
+    """Whether nobody can commit anything of `stream` any more."""
+    return all(
+        is_free(grant, state)
+        for grant in state.grants.values()
+        if any(start.ssp_kb.ssp.system_stream == stream for start in grant.starts)
+    )
 
 
 def _names_its_partitions(stream: SystemStream, state: CoordinatorState) -> bool:

@@ -207,7 +207,9 @@ class Laws:
         In a broadcast input one may, who takes over the positions of another task."""
         after = max(0 if self.state.run is None else self.state.run.epoch_before, grant.counts_after)
         for start in grant.starts:
-            if not start.ssp_kb.reader and (broken := self._start_goes_back(start, after)):
+            known = self.state.inputs.get(start.ssp_kb.ssp.system_stream)
+            after_topic = max(after, 0 if known is None else known.epoch_before)
+            if not start.ssp_kb.reader and (broken := self._start_goes_back(start, after_topic)):
                 return broken
         return ""
 
@@ -449,6 +451,13 @@ def _first_word(
                 first, found = known.partition_count_first, record.partition_count_first
                 if first != found:
                     return f"wanted {record.system_stream} to have had {first} partitions at first, found {found}"
+                if record.epoch_before != known.epoch_before:
+                    return f"wanted what counts of {record.system_stream} to stay, found another epoch before it"
+            elif known is not None and record.epoch_before != state.epoch:
+                return (
+                    f"wanted nothing to count of the topic that {record.system_stream} was before, up to epoch "
+                    f"{state.epoch}, found {record.epoch_before}"
+                )
         case InputEndPut():
             end = state.input_ends.get(record.ssp)
             if end is not None and end.run_id == record.run_id and end != record:

@@ -74,6 +74,7 @@ class Sightings:
         at_odds: since when a processor is there and not planned for, or planned for and not there.
         taken_away: since when a grant is to be let go that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
+        missing: how many looks in a row have missed an input that may go (`coordinator.departure`).
     """
 
     term_began_ms: int = 0
@@ -81,6 +82,7 @@ class Sightings:
     at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
     taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
     unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
+    missing: Mapping[SystemStream, int] = field(default_factory=dict)
 
 
 def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:

@@ -11,13 +11,14 @@ hold its number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
 from samzapy.errors import TopicPolicyError
-from samzapy.model.job import JobModel, ProcessorId
+from samzapy.model.job import JobModel, ProcessorId, TaskName
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.plan.job_plan import plan_job
@@ -62,6 +63,8 @@ def plan_of(
         groupers=groupers,
         keeps_state=keeps_state(before or state),
         factor=factor_of(state),
+        tasks_before=tasks_of_before(state),
+        gone=inputs_gone(state),
     )
     _refuse_small_changelogs(plan, config, state)
     return plan
@@ -92,6 +95,35 @@ def _refuse_small_changelogs(plan: JobModel, config: JobConfig, state: Coordinat
                 f"created, found {found.partition_count}. Mend it with: kafka-topics.sh --bootstrap-server HOST:PORT "
                 f"--alter --topic {topic} --partitions {needed}"
             )
+
+
+def streams_planned(state: CoordinatorState) -> frozenset[SystemStream]:
+    """The inputs that the plan in force reads, broadcast ones too."""
+    planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.positions}
+    return frozenset(planned & state.inputs.keys())
+
+
+def inputs_gone(state: CoordinatorState) -> frozenset[SystemStream]:
+    """Those that were deleted, and that the job was decided to go on without (`coordinator.departure`)."""
+    return frozenset(stream for stream in state.inputs if state.inputs[stream].gone_at_ms) - {
+        SystemStream.parse(text) for text in parse_recorded(state.config).streams_read
+    }
+
+
+def tasks_of_before(state: CoordinatorState) -> Mapping[SystemStreamPartition, TaskName]:
+    """In which tasks the state is of the keys of inputs that were gone once: of one period of their partitions.
+
+    A grant stands until newer ones give all that it gave, so the grants tell it of inputs that nobody reads any more.
+    """
+    periods = {stream: state.inputs[stream].period for stream in state.inputs}
+    after = 0 if state.run is None else state.run.counts_after
+    return {
+        start.ssp_kb.ssp: TaskNameParts.parse(grant.task_name).base_name
+        for grant in state.grants_sorted
+        if grant.epoch > after
+        for start in grant.starts
+        if not start.ssp_kb.reader and start.ssp_kb.ssp.partition < periods.get(start.ssp_kb.ssp.system_stream, 0)
+    }
 
 
 def factor_of(state: CoordinatorState) -> int:

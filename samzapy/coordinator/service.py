@@ -68,14 +68,17 @@ from samzapy.errors import (
     DataError,
     DeadlineError,
     FencedError,
+    MissingTopicError,
     ProducerError,
     RejectedError,
     SamzapyError,
     TemporaryError,
 )
 from samzapy.model.finding import Finding, unreadable_request
+from samzapy.model.job import TaskName
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.startpoint import StartpointIndex
+from samzapy.model.text import some
 from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.stream.audit import event_name
@@ -88,6 +91,9 @@ _LOG = logging.getLogger(__name__)
 LOOK_ROUND_MS = 1000
 """Longest time between two looks at the log's tail and at this host's processes (a quarter of a lease where that
 is shorter, so that answers do not stop), and the time before a failed action is repeated."""
+
+ABSENT_ROUND_MS = 5000
+"""Time before it is asked again whether a partition is there that a task waits for."""
 
 ANSWERS_MAX = 500
 """Requests answered, or removed, in one transaction on the placement topic."""
@@ -144,6 +150,14 @@ class Snapshot:
         return self.verified_ms is not None and now_ms - self.verified_ms <= limit_ms
 
 
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A partition that is not there, for a task that is to be granted."""
+
+    ssp: SystemStreamPartition
+    again_ms: int
+
+
 def run_id(began_ms: int, coordinator_id: str) -> str:
     """`<ms>-<8 hex>`, as Samza's app.run.id. Ids of coordinators are random, so two of one moment differ."""
     return f"{began_ms}-{hashlib.sha256(coordinator_id.encode()).hexdigest()[:8]}"
@@ -193,6 +207,8 @@ class CoordinatorService:
         self._must_look_before_answering = False
         self._trouble = ""
         self._answer_trouble = ""
+        # Tasks whose topics are not there, and when to look for them again.
+        self._absent: Mapping[TaskName, _Absent] = {}
         self._findings: tuple[Finding, ...] = ()
         self._unreadable: tuple[tuple[int, Finding], ...] = ()
         self._groupers = NO_GROUPERS
@@ -232,6 +248,7 @@ class CoordinatorService:
         self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
         self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
         self._review_inputs_next_ms = 0
+        self._absent = {}
         self._snapshot = self._publish()
 
     def submit(self, command: SubmitJob) -> None:
@@ -511,12 +528,17 @@ class CoordinatorService:
         if self._clock.monotonic_ms() < self._act_next_ms:
             return
         self._trouble = ""
+        if self._absent:
+            wanting = {
+                action.task_name for action in hand_overs(self._known.state) if isinstance(action, ResolveStarts)
+            }
+            self._absent = {name: found for name, found in self._absent.items() if name in wanting}
         asked: set[HandOver] = set()
         while wanted := [found for found in hand_overs(self._known.state) if found not in asked]:
             # Fences alone: the tasks of the fenced are not free before the log says so.
             fences = [action for action in wanted if isinstance(action, FenceExecution)]
             # While a changed configuration waits, nothing is begun that it would be wrong for.
-            resolves = [] if self._waiting else [action for action in wanted if isinstance(action, ResolveStarts)]
+            resolves = [] if self._waiting else self._resolvable(wanted)
             reads = [action for action in wanted if isinstance(action, ReadEnds | ReadLandmarks)]
             if not fences and not resolves and not reads:
                 return
@@ -529,6 +551,14 @@ class CoordinatorService:
                 took_ns = self._clock.monotonic_ns() - begun_ns
                 self._timings = replace(self._timings, checkpoint_compute_ns=took_ns)
             self._append_decisions(learned)
+
+    def _resolvable(self, wanted: Sequence[HandOver]) -> Sequence[ResolveStarts]:
+        """What is to be resolved, without tasks whose topics were missing a moment ago."""
+        now_ms = self._clock.monotonic_ms()
+        self._absent = {name: found for name, found in self._absent.items() if found.again_ms > now_ms}
+        return [
+            action for action in wanted if isinstance(action, ResolveStarts) and action.task_name not in self._absent
+        ]
 
     def _fenced(self, wanted: Sequence[FenceExecution]) -> Sequence[Command]:
         found = []
@@ -544,26 +574,24 @@ class CoordinatorService:
         return found
 
     def _places_read(self, wanted: Sequence[ReadEnds | ReadLandmarks]) -> Sequence[Command]:
-        expansions = [action for action in wanted if isinstance(action, ReadEnds)]
-        rewinds = [action for action in wanted if isinstance(action, ReadLandmarks)]
-        try:
-            return (*self._ends_read(expansions), *map(self._landmarks_read, rewinds))
-        except (TemporaryError, DeadlineError) as error:
-            self._put_off(error)
-            return ()
+        found: list[Command] = []
+        for action in wanted:
+            try:
+                found.append(
+                    self._ends_read(action) if isinstance(action, ReadEnds) else self._landmarks_read(action)
+                )
+            except (TemporaryError, DeadlineError, MissingTopicError) as error:
+                # A topic that is missing holds up what is asked of itself, and nothing else.
+                self._put_off(error)
+        return found
 
-    def _ends_read(self, wanted: Sequence[ReadEnds]) -> Sequence[EndsRead]:
-        if not wanted:
-            return ()
-        ends = self._positions.high_watermarks(sorted({ssp for action in wanted for ssp in action.ssps}))
-        return [
-            EndsRead(
-                system_stream=action.system_stream,
-                partition_count=action.partition_count,
-                ends=tuple(ends[ssp] for ssp in action.ssps),
-            )
-            for action in wanted
-        ]
+    def _ends_read(self, wanted: ReadEnds) -> EndsRead:
+        ends = self._positions.high_watermarks(wanted.ssps)
+        return EndsRead(
+            system_stream=wanted.system_stream,
+            partition_count=wanted.partition_count,
+            ends=tuple(ends[ssp] for ssp in wanted.ssps),
+        )
 
     def _landmarks_read(self, wanted: ReadLandmarks) -> LandmarksRead:
         found = self._positions.landmarks(wanted.ssps, wanted.timestamp_ms)
@@ -586,6 +614,10 @@ class CoordinatorService:
         found = []
         grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
         for action, planned in zip(wanted, tasks, strict=True):
+            missing = [ssp_kb.ssp for ssp_kb in planned.positions if ssp_kb.ssp not in read.bounds]
+            if missing:
+                self._wait_for_topic(planned, missing[0])
+                continue
             starts = starts_of(
                 planned,
                 grants,
@@ -602,7 +634,7 @@ class CoordinatorService:
                     starts=starts.of_buckets,
                     losses=starts.losses,
                     broadcast_parent=starts.broadcast_parent,
-                    epoch_rewound=starts.epoch_rewound,
+                    epoch_rewound=max(starts.epoch_rewound, self._epoch_not_comparable(planned)),
                     ends=self._ends_to_fix(planned, read),
                     changelog_ends=tuple(
                         (store, read.changelog_ends[store, planned.changelog_partition])
@@ -612,6 +644,17 @@ class CoordinatorService:
             )
         generation = wanted[0].generation
         return (StartsResolved(generation=generation, epoch_before=state.epoch, tasks=tuple(found)),)
+
+    def _wait_for_topic(self, planned: PlannedTaskPut, ssp: SystemStreamPartition) -> None:
+        """A task whose topic is not there waits, and only that one: it comes back, goes, or somebody sees to it."""
+        again_ms = self._clock.monotonic_ms() + ABSENT_ROUND_MS
+        self._absent = {**self._absent, planned.task_name: _Absent(ssp, again_ms)}
+
+    def _waits_for_topics(self) -> str:
+        if not self._absent:
+            return ""
+        ssps = sorted({found.ssp for found in self._absent.values()})
+        return f"{len(self._absent)} tasks wait for partitions that are not there: {some(list(map(str, ssps)))}"
 
     def _accepted_losses(self) -> tuple[AcceptedLoss, ...]:
         """What operators gave up: who leads may have been started before anything was lost."""
@@ -649,16 +692,27 @@ class CoordinatorService:
         }
 
     def _begun_anew(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, int]:
-        """The SSPs of which what earlier runs read does not count, and where those runs' epochs end."""
+        """The SSPs of which what earlier runs read, or what was read of earlier topics, does not count, and where the
+        epochs of those end."""
         run = self._known.state.run
         if run is None:
             return {}
         return {
-            ssp_kb.ssp: run.epoch_before
-            if self._config.resets_offset(str(ssp_kb.ssp.system_stream))
-            else run.counts_after
+            ssp_kb.ssp: max(
+                run.epoch_before if self._config.resets_offset(str(ssp_kb.ssp.system_stream)) else run.counts_after,
+                self._epoch_before(ssp_kb.ssp),
+            )
             for ssp_kb in planned.positions
         }
+
+    def _epoch_before(self, ssp: SystemStreamPartition) -> int:
+        """Up to which epoch positions are of another topic of the name."""
+        known = self._known.state.inputs.get(ssp.system_stream)
+        return 0 if known is None else known.epoch_before
+
+    def _epoch_not_comparable(self, planned: PlannedTaskPut) -> int:
+        """Local state of an epoch before this one may have come further in an earlier topic of a name."""
+        return max((epoch + 1 for found in planned.positions if (epoch := self._epoch_before(found.ssp))), default=0)
 
     def _offset_default(self, ssp: SystemStreamPartition) -> str:
         """A partition that was added while the job ran is read from its beginning, whatever the default."""
@@ -702,7 +756,9 @@ class CoordinatorService:
             state=self._known.state,
             seen=self._seen,
             verified_ms=self._verified_ms if self.leads else None,
-            trouble="; ".join(found for found in (self._trouble, self._answer_trouble) if found),
+            trouble="; ".join(
+                found for found in (self._trouble, self._answer_trouble, self._waits_for_topics()) if found
+            ),
             findings=(*self._findings, *unreadable),
             timings=self._timings,
         )

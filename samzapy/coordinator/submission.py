@@ -11,14 +11,21 @@ all processors were stopped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import FACTOR_KEY, Difference, JobConfig, differences, parse_recorded, recorded_properties
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
 from samzapy.coordinator.expansion import without_refusals
 from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.planning import factor_of, generations, plan_of, plan_tombstones, replan
+from samzapy.coordinator.planning import (
+    factor_of,
+    generations,
+    plan_of,
+    plan_tombstones,
+    replan,
+    streams_planned,
+)
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import Container
@@ -26,7 +33,7 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import made_again, refuse
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
-from samzapy.plan.input_patterns import is_match
+from samzapy.plan.input_patterns import is_match, may_depart, refuse_unmatched, with_inputs
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ConfigPut,
@@ -95,11 +102,13 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         RejectedError: the configuration differs from that of containers that run.
         TopicPolicyError: the log is another job's, or a topic of ours has the wrong number of partitions.
         TopicIdentityError: a topic was deleted and made again since it was recorded.
+        MissingTopicError: a pattern of a job that is new, or all patterns, match no topic.
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
         ConfigError: a grouper of the job's own, a broadcast input, or the scope of a store is not as it must be.
     """
+    check_readable(state, command.config.job_name, command.config.job_id)
+    command = _with_inputs_to_read(command, state)
     config = command.config
-    check_readable(state, config.job_name, config.job_id)
     _refuse_changed_scopes(config, state)
     others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
     differing = differences(config, state.config) if others else ()
@@ -120,6 +129,56 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     # Release 0.1.0 did not record who the members are; each had tasks.
     members = state.generation.processor_ids or sorted_processors({planned.processor_id for planned in state.plan})
     return (*facts, *replan(with_facts, members, command.groupers, before=state))
+
+
+def inputs_to_read(config: JobConfig, topic_ids: Mapping[SystemStream, str], state: CoordinatorState) -> JobConfig:
+    """`config` with the inputs that a plan is to be made from now, in place of all that its patterns match.
+
+    What a pattern stands for comes and goes while the job runs, each time by a decision of its own, behind several
+    looks at the topics (`coordinator.departure`, `coordinator.expansion`). A submission is one look, by somebody who
+    may only have come to lead: so what is planned stays, though it is not found, and what went is not taken back here.
+
+    Args:
+        config: with the names of streams in place of its patterns.
+        topic_ids: of the topics that they have now.
+
+    Raises:
+        MissingTopicError: there is nothing that the job could read; or the job is new, and a pattern matches none.
+    """
+    if state.generation is None or not config.input_patterns:
+        refuse_unmatched(config)
+        return config
+    planned = streams_planned(state)
+    is_anybody_there = any(found.phase in LIVING for found in state.containers.values())
+
+    def stays(stream: SystemStream) -> bool:
+        """Of those that are not found. One with an end stays while there may be somebody who reads it."""
+        return stream in planned and (may_depart(config, stream) or (is_anybody_there and is_match(config, stream)))
+
+    def waits(stream: SystemStream) -> bool:
+        """Of those that are found: one that went, or is another topic than the one that was read."""
+        known = state.inputs.get(stream)
+        return (
+            known is not None
+            and stream not in planned
+            and is_match(config, stream)
+            and (known.gone_at_ms > 0 or known.topic_id != topic_ids.get(stream, known.topic_id))
+        )
+
+    found = [text for text in config.inputs if not waits(SystemStream.parse(text))]
+    recorded = parse_recorded(state.config).inputs
+    kept = [text for text in recorded if text not in found and stays(SystemStream.parse(text))]
+    if not (found or kept):
+        refuse_unmatched(config)
+    return with_inputs(config, [*found, *kept])
+
+
+def _with_inputs_to_read(command: SubmitJob, state: CoordinatorState) -> SubmitJob:
+    config = inputs_to_read(command.config, {found.system_stream: found.topic_id for found in command.inputs}, state)
+    read = frozenset(config.streams_read)
+    return replace(
+        command, config=config, inputs=tuple(found for found in command.inputs if str(found.system_stream) in read)
+    )
 
 
 def _may_run_elsewhere(container: Container, state: CoordinatorState) -> bool:
@@ -207,8 +266,12 @@ def _input_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
             yield _input_begun(found, command, state)
             continue
         if known.topic_id != found.topic_id:
-            refuse([made_again(f"input {found.system_stream}", known.topic_id, found.topic_id)])
-        wanted = without_refusals(known)
+            if not may_depart(command.config, found.system_stream):
+                refuse([made_again(f"input {found.system_stream}", known.topic_id, found.topic_id)])
+            if state.generation is None:
+                yield replace(_input_begun(found, command, state), epoch_before=state.epoch)
+            continue  # It goes, and comes anew, as looks at the topics find it.
+        wanted = replace(without_refusals(known), gone_at_ms=0, gone_refused="")
         # What was added to one that is read comes with the next look at the topics, and in its turn.
         if found.system_stream not in read or found.partition_count < known.partition_count:
             wanted = replace(known, partition_count=found.partition_count, expansions=())
@@ -225,10 +288,8 @@ def _streams_read(state: CoordinatorState) -> frozenset[SystemStream]:
 
 def _input_begun(found: InputFound, command: SubmitJob, state: CoordinatorState) -> InputPut:
     """One that is new. If its topic came after the job, and a pattern stands for it, it is read from its beginning."""
-    patterns = ",".join(command.config.input_patterns)
-    is_late = state.config.get("task.inputs.patterns", "") == patterns and is_match(
-        command.config, found.system_stream
-    )
+    before = parse_recorded(state.config).input_patterns if state.config else ()
+    is_late = before == command.config.input_patterns and is_match(command.config, found.system_stream)
     return InputPut(
         system_stream=found.system_stream,
         partition_count=found.partition_count,

@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable
 
 from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
+from samzapy.coordinator.departure import departure_findings
 from samzapy.coordinator.expansion import expansion_findings
+from samzapy.coordinator.planning import streams_planned
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream
@@ -30,7 +32,7 @@ from samzapy.model.topics import (
     placement_spec,
     placement_topic,
 )
-from samzapy.plan.input_patterns import unread_matches
+from samzapy.plan.input_patterns import may_depart, unread_matches
 
 _REPLICATION = "job.coordinator.replication.factor"
 
@@ -52,9 +54,12 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
         if spec.name in looked.found:
             recorded_id = state.own_topics[spec.name].topic_id
             found.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
+    config = parse_recorded(state.config) if state.config else None
     for stream in _inputs(state):
-        if stream.stream in looked.found:
+        is_missed = config is None or not may_depart(config, stream)
+        if is_missed and stream.stream in looked.found:
             found.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
+    found.extend(departure_findings(state, looked))
     found.extend(_unread_findings(state, looked))
     found.extend(expansion_findings(state))
     return tuple(found)
@@ -73,9 +78,8 @@ def refuse_made_again(state: CoordinatorState, looked: TopicsLooked) -> None:
 
 
 def _inputs(state: CoordinatorState) -> tuple[SystemStream, ...]:
-    """Those that the plan in force reads, broadcast ones too; one that was read once may go."""
-    planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.positions}
-    return tuple(sorted(planned & state.inputs.keys()))
+    """Those that the plan in force reads; one that was read once may go."""
+    return tuple(sorted(streams_planned(state)))
 
 
 def _input_findings(stream: SystemStream, recorded_id: str, topic: TopicFound | None) -> Iterable[Finding]:
@@ -94,7 +98,12 @@ def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[
         known, topic = state.inputs.get(SystemStream.parse(text)), looked.found.get(text.partition(".")[2])
         if known is not None and known.expansions:
             continue
-        is_another = known is not None and topic is not None and topic.topic_id != known.topic_id
+        is_another = (
+            known is not None
+            and topic is not None
+            and topic.topic_id != known.topic_id
+            and not may_depart(config, known.system_stream)
+        )
         why = "the job read once; it was deleted and made again" if is_another else "came after the job was handed in"
         yield Finding(
             code="input-unread",

@@ -51,6 +51,8 @@ CODES: Final[Mapping[str, Severity]] = {
     "cluster-unreachable": Severity.DEGRADED,
     "input-unread": Severity.DEGRADED,
     "input-expansion-refused": Severity.DEGRADED,
+    "input-gone": Severity.DEGRADED,
+    "input-needed": Severity.DEGRADED,
 }
 """Every code, and how much it matters."""
 

@@ -3,7 +3,7 @@
 They are put in the place of the names that match when a job is handed in, and both are recorded: from then on the job
 reads named streams, like any other, and a coordinator that takes over plans the same without asking the cluster what
 topics there are by now. A topic that appears later (`unread_matches`) is recorded and taken in by a decision of its own
-(`coordinator.expansion`).
+(`coordinator.expansion`), and so is one left out that was deleted (`may_depart`, `coordinator.departure`).
 
 Never matched are topics that begin with two underscores (Kafka's own and all of samzapy's), the stream that takes
 the job's dead letters, and broadcast inputs; who wants to read one of those names it. Where a task sends to is not
@@ -15,7 +15,7 @@ Source: Samza's RegExTopicGenerator, which rewrites task.inputs in the same way;
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig, is_pattern, pattern_of
@@ -26,34 +26,42 @@ _INTERNAL = "__"
 
 
 def resolve_inputs(config: JobConfig, topics: Collection[str]) -> JobConfig:
-    """`config` with named inputs only; the same where it has no pattern.
+    """`config` with the names of streams only; the same where it has no pattern.
 
     Args:
         topics: all topics of the cluster.
-
-    Raises:
-        MissingTopicError: a pattern matches none; names it.
     """
-    if not config.input_patterns:
-        return config
-    named = [item for item in config.inputs if not is_pattern(item)]
     found: list[str] = []
     for item in config.inputs:
-        if not is_pattern(item):
-            found.append(item)
-            continue
-        matched = _matches(item, config, topics)
-        if not matched:
-            raise MissingTopicError(
-                f"task.inputs: wanted topics that match {item} as a whole, found none among the {len(topics)} of the "
-                f"cluster (those that begin with {_INTERNAL} do not count); create one, or correct the pattern"
-            )
-        found.extend(stream for stream in matched if stream not in named and stream not in found)
+        matched = _matches(item, config, topics) if is_pattern(item) else (item,)
+        found.extend(stream for stream in matched if stream == item or stream not in (*config.inputs_named, *found))
+    return with_inputs(config, found)
+
+
+def with_inputs(config: JobConfig, streams: Sequence[str]) -> JobConfig:
+    """`config` that reads `streams` for its names and patterns; the same where it has no pattern."""
+    if not config.input_patterns:
+        return config
     properties = dict(config.properties) | {
-        "task.inputs": ",".join(found),
-        "task.inputs.patterns": ",".join(config.input_patterns),
+        "task.inputs": ",".join(streams),
+        "task.inputs.patterns": ",".join((*config.inputs_named, *config.input_patterns)),
     }
-    return replace(config, inputs=tuple(found), properties=dict(sorted(properties.items())))
+    return replace(config, inputs=tuple(streams), properties=dict(sorted(properties.items())))
+
+
+def refuse_unmatched(config: JobConfig) -> None:
+    """Refuse a pattern that stands for none of the inputs that were put in its place, in a job that is new.
+
+    Raises:
+        MissingTopicError: names the pattern.
+    """
+    topics = [SystemStream.parse(text).stream for text in config.inputs]
+    for item in config.input_patterns:
+        if not _matches(item, config, topics):
+            raise MissingTopicError(
+                f"task.inputs: wanted topics that match {item} as a whole, found none on the cluster "
+                f"(those that begin with {_INTERNAL} do not count); create one, or correct the pattern"
+            )
 
 
 def unread_matches(config: JobConfig, topics: Collection[str]) -> tuple[str, ...]:
@@ -63,8 +71,19 @@ def unread_matches(config: JobConfig, topics: Collection[str]) -> tuple[str, ...
 
 
 def is_match(config: JobConfig, stream: SystemStream) -> bool:
-    """Whether a pattern stands for `stream`."""
-    return any(str(stream) in _matches(item, config, [stream.stream]) for item in config.input_patterns)
+    """Whether a pattern stands for `stream`, and only a pattern."""
+    return str(stream) not in config.inputs_named and any(
+        str(stream) in _matches(item, config, [stream.stream]) for item in config.input_patterns
+    )
+
+
+def may_depart(config: JobConfig, stream: SystemStream) -> bool:
+    """Whether the job goes on without `stream` when its topic is deleted.
+
+    Not without one that is asked for by name; and not without one that has an end: a run that read less than it was to
+    read would look finished.
+    """
+    return is_match(config, stream) and not config.is_bounded(str(stream))
 
 
 def _matches(item: str, config: JobConfig, topics: Collection[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ one joins its task (`plan.partition_schemes.periods`). A job without state gets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, recorded_properties
@@ -46,6 +46,8 @@ def plan_job(
     groupers: Groupers = NO_GROUPERS,
     keeps_state: bool | None = None,
     factor: int = 1,
+    tasks_before: Previous | None = None,
+    gone: Collection[SystemStream] = (),
 ) -> JobModel:
     """Which task reads what, and which processor runs it.
 
@@ -59,6 +61,8 @@ def plan_job(
         groupers: the job's own ones, if it names any.
         keeps_state: whether there is keyed state that was made under `previous` or before; by default whether
             `previous` declares stores.
+        tasks_before: of inputs that `previous` has no more: in which tasks the state of their keys is.
+        gone: inputs whose topics were deleted, and that may be left out although there is state for them.
         factor: key buckets per SSP. Broadcast SSPs have none, and `all-ssps-to-single-task` has only such.
 
     Raises:
@@ -75,8 +79,10 @@ def plan_job(
         _refuse_shrink(previous, partition_counts)
         if keeps_state if keeps_state is not None else _declares_stores(previous):
             _refuse_torn_stores(config, previous, factor)
-            known = _tasks_of_ssps(previous)
-            _refuse_streams_that_do_not_fit(known, ssps, previous.generation)
+            planned = tasks_of_ssps(previous)
+            known = _with_streams_of_before(planned, tasks_before or {})
+            wanted = {ssp.system_stream for ssp in planned} - set(gone)
+            _refuse_streams_that_do_not_fit(known, ssps, wanted, previous.generation)
     numbers = _numbers(previous, changelog_partitions or {})
     if _reads_everything_everywhere(config):
         if factor > 1:
@@ -223,8 +229,15 @@ def _declares_stores(plan: JobModel) -> bool:
     return any(key.startswith("stores.") for key in plan.config)
 
 
-def _tasks_of_ssps(plan: JobModel) -> Previous:
+def tasks_of_ssps(plan: JobModel) -> Previous:
+    """The base task of each SSP that is divided among tasks."""
     return {ssp_kb.ssp: TaskNameParts.parse(task.name).base_name for task in plan.tasks for ssp_kb in task.ssp_kbs}
+
+
+def _with_streams_of_before(planned: Previous, before: Previous) -> Previous:
+    """`planned`, and of streams that it does not have what was before."""
+    streams = {ssp.system_stream for ssp in planned}
+    return {**{ssp: before[ssp] for ssp in sorted(before) if ssp.system_stream not in streams}, **planned}
 
 
 def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, int]) -> None:
@@ -255,11 +268,15 @@ def _refuse_torn_stores(config: JobConfig, previous: JobModel, factor: int) -> N
         )
 
 
-def _refuse_streams_that_do_not_fit(known: Previous, ssps: Sequence[SystemStreamPartition], generation: int) -> None:
+def _refuse_streams_that_do_not_fit(
+    known: Previous, ssps: Sequence[SystemStreamPartition], wanted: Collection[SystemStream], generation: int
+) -> None:
     """Refuse an input that was left out, or that grew so that a key's messages are not where its state is."""
     before, now = partition_counts_of(known), partition_counts_of(ssps)
     for stream, period in periods(known).items():
         if stream not in now:
+            if stream not in wanted:
+                continue
             raise PartitionSchemeError(
                 f"task.inputs: wanted {stream} among the inputs, because the job keeps state and generation "
                 f"{generation} has state for it; found it left out. Put it back, or give the job "

@@ -275,6 +275,12 @@ def as_json(entry: Entry) -> Fields:
 def _input_event(record: InputPut, before: Record | None) -> str:
     if not isinstance(before, InputPut):
         return "InputRecorded"
+    if record.topic_id != before.topic_id:
+        return "InputMadeAgain"
+    if bool(record.gone_at_ms) != bool(before.gone_at_ms):
+        return "InputGone" if record.gone_at_ms else "InputBack"
+    if record.gone_refused and not before.gone_refused:
+        return "InputNeeded"
     if record.partition_count > before.partition_count:
         return "PartitionsAdded" if before.expansions else "InputExpanded"
     if len(record.expansions) > len(before.expansions):

@@ -276,6 +276,10 @@ def _input_to(record: InputPut) -> dict[str, Any]:
             }
             for found in record.expansions
         ],
+        "gone_at_ms": record.gone_at_ms,
+        "gone_refused": record.gone_refused,
+        "period": record.period,
+        "epoch_before": record.epoch_before,
     }
 
 

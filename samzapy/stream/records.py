@@ -97,7 +97,11 @@ class InputPut:
     `partition_count` are those that the job reads; the topic may have more, see `expansions`, in the order in which
     they were seen. `partition_count_first` is the count when the job was created, 0 for a topic that came later; what
     was added since is read from its beginning. `topic_id` is the cluster's id of the topic: another one means deleted
-    and made again.
+    and made again. `gone_at_ms` (wall clock) says that the topic was deleted, and since when that is known; 0: it is
+    there. `gone_refused`: why the plan needs it all the same; empty if it does not (`coordinator.departure`). `period`:
+    after how many partitions its tasks repeated when it went from a job with state, so that its keys find their state
+    again; 0: it did not. What was read under `epoch_before`, or an earlier epoch, was of another topic of that name and
+    counts for nothing.
     """
 
     system_stream: SystemStream
@@ -105,6 +109,10 @@ class InputPut:
     partition_count_first: int
     topic_id: str
     expansions: tuple[Expansion, ...] = ()
+    gone_at_ms: int = 0
+    gone_refused: str = ""
+    period: int = 0
+    epoch_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,15 @@ def grow_topic(bootstrap_servers: str, topic: str, partition_count: int) -> None
     _await(admin, {topic: partition_count})
 
 
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
+    """Delete a topic; returns when the broker knows it no more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(_MADE_WITHIN_S)
+    wait_until(
+        lambda: topic not in admin.list_topics(timeout=10).topics, _MADE_WITHIN_S, f"the broker to forget {topic}"
+    )
+
+
 def _await(admin: AdminClient, partition_counts: Mapping[str, int]) -> None:
     def known() -> bool:
         topics = admin.list_topics(timeout=10).topics

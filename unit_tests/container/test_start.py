@@ -250,14 +250,25 @@ def test_every_bucket_that_cannot_start_is_named_in_order() -> None:
 def test_an_input_that_is_the_topic_that_was_recorded_is_good() -> None:
     orders, refunds = SystemStream("kafka", "orders"), SystemStream("kafka", "refunds")
 
-    check_identity({orders: "id-1"}, {orders: "id-1", refunds: "id-2"})
+    assert frozenset() == check_identity(a_config(), {orders: "id-1"}, {orders: "id-1", refunds: "id-2"})
+
+
+def test_of_what_a_pattern_stands_for_one_that_is_gone_or_another_one_is_left_out() -> None:
+    config = a_config(task_inputs="kafka.orders,kafka.~.*")
+    orders, gone, another = (SystemStream("kafka", name) for name in ("orders", "gone", "another"))
+
+    left_out = check_identity(config, {orders: "1", gone: "2", another: "3"}, {orders: "1", another: "4"})
+
+    assert frozenset({gone, another}) == left_out
+    with pytest.raises(TopicIdentityError, match=r"kafka\.orders: wanted the topic with id 1, found 5"):
+        check_identity(config, {orders: "1", gone: "2"}, {orders: "5"})
 
 
 def test_an_input_that_was_made_again_is_refused_by_name_with_the_way_out() -> None:
     stream = SystemStream("kafka", "orders")
 
     with pytest.raises(TopicIdentityError) as refused:
-        check_identity({stream: "id-1"}, {stream: "id-2"})
+        check_identity(a_config(), {stream: "id-1"}, {stream: "id-2"})
 
     assert (
         "kafka.orders: wanted the topic with id id-1, found id-2: it was deleted and made again, so checkpoints say "

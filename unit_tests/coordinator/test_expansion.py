@@ -8,147 +8,15 @@ from samzapy.coordinator.commands import Figures, Position, ReviewInputs, Topics
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.state import evolve, uncommitted
-from samzapy.coordinator.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
-from samzapy.stream.codec import parse_headers
 from samzapy.stream.records import PlannedTaskPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_input_topic_found, an_ssp
+from unit_tests.coordinator.running_job import CLUSTER, FIRST, SETTLE_MS, STATE, Job
 from unit_tests.coordinator.world import World
-
-CLUSTER = Cluster(bootstrap_servers="b:9092", broker_count=1)
-SETTLE_MS = 10_000
-STATE = {"stores_seen_msg_serde": "json", "local_store_dir": "/data"}
-FIRST = 7
-"""What the partitions begin with: retention took what was before."""
-
-
-class Job:
-    """A job that runs in containers that do as they are told: they read what they are granted, as far as is said."""
-
-    def __init__(self, partitions=2, processors=("0",), counts=None, own_topics=(), **properties):
-        config = a_config(job_expansion_settle_ms=str(SETTLE_MS), **properties)
-        self.topics = counts or {"orders": partitions}
-        if config.input_patterns:
-            config = resolve_inputs(config, self.topics)
-        self.world = World(config=config)
-        self.world.bounds = _Bounds()
-        self.positions, self.processors = {}, processors
-        self.submission = a_submission(
-            config=config, partition_counts={f"kafka.{name}": count for name, count in self.topics.items()}
-        )
-        own = tuple(replace(self.submission.own_topics[0], **found) for found in own_topics)
-        self.submission = replace(self.submission, own_topics=(*self.submission.own_topics, *own))
-        self.service = self.world.coordinator()
-        self.service.take_office()
-        self.service.submit(self.submission)
-        self.runs()
-
-    @property
-    def state(self):
-        return self.service.status().state
-
-    @property
-    def input(self):
-        return self.state.inputs[an_ssp().system_stream]
-
-    def reads(self, **positions):
-        """How far partitions of the first stream are: `reads(p0=100)`."""
-        for name, offset in positions.items():
-            self.positions[f"kafka.orders.{name[1:]}"] = offset
-
-    def runs(self, ms=0):
-        """Time goes by, everybody hears, lets go, starts and says so, until nothing changes."""
-        self.world.clock.advance(ms)
-        for _ in range(4):
-            self.hears(1000)
-
-    def hears(self, ms):
-        """Everybody says where it is, `ms` later."""
-        self.world.clock.advance(ms)
-        for number, processor in enumerate(self.processors):
-            self.world.queue.append(self.heartbeat(processor, number))
-        self.service.run_once(0)
-
-    def heartbeat(self, processor, number):
-        execution = f"e{processor}"
-        grants = [grant for grant in self.state.grants_sorted if grant.execution_id == execution]
-        planned = {task.task_name: set(task.positions) for task in self.state.plan}
-        held = {
-            grant.task_name: grant
-            for grant in grants
-            if not grant.released and {start.ssp_kb for start in grant.starts} == planned.get(grant.task_name)
-        }
-        positions = {
-            start.ssp_kb: Position(self.positions.get(str(start.ssp_kb.ssp), start.offset_next), 1000)
-            for grant in held.values()
-            for start in grant.starts
-        }
-        return a_heartbeat(
-            execution,
-            processor_id=processor,
-            pid=100 + number,
-            stream_offset=self.state.offset_next,
-            held=[(name, grant.epoch) for name, grant in held.items()],
-            figures=Figures(positions=positions),
-            received_ms=self.world.clock.monotonic_ms(),
-        )
-
-    def looks(self, is_monitoring=True, **topics):
-        """The cluster has the topics so a second later."""
-        self.world.clock.advance(1000)
-        self.topics |= {name.replace("_", "-"): count for name, count in topics.items()}
-        found = {name: an_input_topic_found(name, count) for name, count in self.topics.items()}
-        self.world.queue.append(
-            TopicsLooked(
-                found=found,
-                cluster=CLUSTER,
-                topics=frozenset(self.topics),
-                looked_at_ms=self.world.clock.wall_ms(),
-                is_monitoring=is_monitoring,
-            )
-        )
-        self.service.run_once(0)
-
-    def fails_over(self):
-        self.service = self.world.coordinator("b", pid=2)
-        self.service.take_office()
-        self.service.submit(self.submission)
-
-    def planned(self):
-        """The partitions of each task of the plan in force."""
-        return {
-            task.task_name.rpartition("_")[2].removeprefix("kafka."): [
-                str(kb.ssp).removeprefix("kafka.") for kb in task.positions
-            ]
-            for task in self.state.plan
-        }
-
-    def granted(self):
-        newest = {grant.task_name: grant for grant in self.state.grants_sorted if not grant.released}
-        return {str(start.ssp_kb.ssp): start.offset_next for grant in newest.values() for start in grant.starts}
-
-    def status(self):
-        found = self.service.status()
-        return status_json("flights-1", found.state, found.seen, 0, "", found.findings)
-
-    def codes(self):
-        return [(one.code, one.subject) for one in self.service.status().findings]
-
-    def events(self, key="input/kafka.orders"):
-        records = [found for found in self.world.log().read() if (found.key or b"").decode() == key]
-        return [parse_headers(found.headers).event for found in records]
-
-
-class _Bounds(dict):
-    first = FIRST
-
-    def get(self, ssp, default=None):
-        return replace(default, offset_first=self.first)
 
 
 def test_growth_is_recorded_at_once_and_changes_no_plan():
@@ -272,7 +140,7 @@ def test_expansions_that_follow_each_other_are_taken_in_one_after_the_other():
 
     job.runs(ms=SETTLE_MS)
     # Both have settled. The ends for the second one are those of all partitions that were there before it.
-    assert [4] == [len(ssps) for ssps in job.world.watermarks_read]
+    assert [2, 4] == [len(ssps) for ssps in job.world.watermarks_read]
     job.runs()
     assert (4, [8]) == (job.input.partition_count, [one.partition_count for one in job.input.expansions])
     job.reads(p2=99, p3=100)
@@ -590,23 +458,3 @@ def test_a_topic_that_comes_waits_for_changelog_partitions_that_a_person_adds():
 
     assert {"orders.0", "orders.1", "orders-late.0"} == job.planned().keys()
     assert 3 == job.state.own_topics[name].partition_count
-
-
-def test_a_topic_that_was_read_once_and_made_again_is_not_taken_in():
-    job = Job(task_inputs="kafka.~orders.*", counts={"orders": 2, "orders-b": 1})
-    without = a_config(task_inputs="kafka.~orders.*", job_expansion_settle_ms=str(SETTLE_MS))
-    job.service.submit(
-        a_submission(config=resolve_inputs(without, ["orders"]), partition_counts={"kafka.orders": 2}, cause="s-2")
-    )
-    assert {"orders.0", "orders.1"} == job.planned().keys()
-    topic = an_input_topic_found("orders-b", 1, topic_id="another")
-
-    job.world.queue.append(
-        TopicsLooked(found={"orders-b": topic}, cluster=CLUSTER, topics=frozenset(["orders", "orders-b"]))
-    )
-    job.runs()
-
-    assert {"orders.0", "orders.1"} == job.planned().keys()
-    (finding,) = job.service.status().findings
-    assert ("input-unread", "kafka.orders-b") == (finding.code, finding.subject)
-    assert "deleted and made again" in finding.found

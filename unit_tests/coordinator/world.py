@@ -28,6 +28,7 @@ class World:
     checkpoints: dict = field(default_factory=dict)
     progress: dict = field(default_factory=dict)
     bounds: dict = field(default_factory=dict)
+    absent: set = field(default_factory=set)
     changelog_ends: dict = field(default_factory=dict)
     watermarks: dict = field(default_factory=dict)
     watermarks_read: list = field(default_factory=list)
@@ -59,7 +60,7 @@ class World:
         return PositionsRead(
             checkpoints=dict(self.checkpoints),
             progress=dict(self.progress),
-            bounds={ssp: self.bounds.get(ssp, Bounds(0, 100)) for ssp in ssps},
+            bounds={ssp: self.bounds.get(ssp, Bounds(0, 100)) for ssp in ssps if ssp.stream not in self.absent},
             changelog_ends={place: self.changelog_ends[place] for place in changelogs},
         )
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from samzapy.config import parse_config, recorded_properties
+from samzapy.config import parse_config, parse_recorded, recorded_properties
 from samzapy.errors import ConfigError, MissingTopicError
-from samzapy.plan.input_patterns import resolve_inputs, unread_matches
+from samzapy.model.ssp import SystemStream
+from samzapy.plan.input_patterns import may_depart, refuse_unmatched, resolve_inputs, unread_matches
 from samzapy.testing.builders import a_config
 
 TOPICS = ["orders-b", "orders-a", "orders", "my-orders-a", "refunds", "__orders-offsets", "orders-dead"]
@@ -44,12 +45,36 @@ def test_a_comma_in_braces_is_the_patterns_own():
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_by_name():
-    with pytest.raises(MissingTopicError, match=r"match kafka\.~trains-\.\* as a whole, found none among the 7"):
-        resolved("kafka.orders,kafka.~trains-.*")
+    config = resolved("kafka.orders,kafka.~trains-.*")
+
+    with pytest.raises(MissingTopicError, match=r"match kafka\.~trains-\.\* as a whole, found none"):
+        refuse_unmatched(config)
 
 
 def test_a_pattern_that_matches_only_what_is_named_is_none():
-    assert ("kafka.orders",) == resolved("kafka.orders,kafka.~orders").inputs
+    config = resolved("kafka.orders,kafka.~orders")
+
+    assert ("kafka.orders",) == config.inputs
+    refuse_unmatched(config)
+
+
+def test_what_only_a_pattern_without_an_end_stands_for_may_go():
+    end = {"systems_kafka_streams_orders-b_samza_offset_end": "head"}
+    raw = a_config(task_inputs="kafka.orders-c,kafka.~orders.*", **end)
+
+    for config in (
+        raw,
+        resolve_inputs(raw, TOPICS),
+        parse_recorded(recorded_properties(resolve_inputs(raw, TOPICS))),
+    ):
+        may_go = [
+            name for name in ("orders-a", "orders-b", "orders-c", "refunds") if may_depart(config, stream(name))
+        ]
+        assert ["orders-a"] == may_go
+
+
+def stream(name):
+    return SystemStream("kafka", name)
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused():

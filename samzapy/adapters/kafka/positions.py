@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import IsolationLevel
 
+from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
@@ -26,11 +27,13 @@ class KafkaPositions:
         self._connection = connection
         self._job = job
         self._topics = KafkaTopics(connection, job)
+        self._admin = KafkaAdmin(connection)
         self._topic = checkpoint_topic(job)
 
     def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
         records = (decode(record, topic=self._topic) for record in self._topics.checkpoint_records())
         found = positions_of(records)
+        ssps = self._present(ssps)
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         firsts = beginning_offsets(self._connection, places)
         ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
@@ -45,6 +48,12 @@ class KafkaPositions:
             bounds={ssp: Bounds(firsts[place], ends[place]) for ssp, place in zip(ssps, places, strict=True)},
             changelog_ends={found: watermarks[place] for found, place in topics.items()},
         )
+
+    def _present(self, ssps: Sequence[SystemStreamPartition]) -> Sequence[SystemStreamPartition]:
+        """Those of `ssps` that there are: asked for together with one that is missing, none of them is told."""
+        topics = self._admin.find({ssp.stream for ssp in ssps})
+        counts = {name: topic.partition_count for name, topic in topics.items()}
+        return [ssp for ssp in ssps if ssp.partition < counts.get(ssp.stream, 0)]
 
     def landmarks(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None

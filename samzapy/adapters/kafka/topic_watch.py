@@ -18,6 +18,8 @@ from samzapy.errors import SamzapyError
 
 _LOG = logging.getLogger(__name__)
 _ROUND_S = 0.5
+_AGAIN_MS = 10_000
+"""Whether a topic is gone takes several looks, and those who read it wait for that."""
 
 
 def _none(topics: Collection[str]) -> Sequence[str]:
@@ -91,8 +93,11 @@ class TopicWatch:
 
     def _look(self, names: Sequence[str]) -> None:
         try:
-            self._put(self.look(names, is_monitoring=self._owes_monitoring))
+            looked = self.look(names, is_monitoring=self._owes_monitoring)
+            self._put(looked)
             self._owes_monitoring = False
+            if None in looked.found.values():
+                self._check.hasten(_AGAIN_MS)
         except SamzapyError as error:
             # The next look comes; a cluster that is away shows elsewhere.
             _LOG.debug("the topics could not be looked at: %s", error)
@@ -108,6 +113,10 @@ class _Due:
     def begin(self) -> None:
         """The next round is the first one."""
         self._left = 0
+
+    def hasten(self, within_ms: int) -> None:
+        """Due within that time, if ever."""
+        self._left = min(self._left, round(within_ms / 1000 / _ROUND_S))
 
     def is_due(self) -> bool:
         """One round has gone by. True: it is time now."""

@@ -43,8 +43,8 @@ class KafkaTopics:
         return {store: found[topic].topic_id for store, topic in topics.items()}
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
-        found = self._admin.describe(stream.stream for stream in streams)
-        return {stream: found[stream.stream].topic_id for stream in streams}
+        found = self._admin.find(stream.stream for stream in streams)
+        return {stream: found[stream.stream].topic_id for stream in streams if stream.stream in found}
 
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int

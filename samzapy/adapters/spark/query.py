@@ -54,6 +54,8 @@ SOURCE_OPTIONS = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),
+    # Else a topic that was deleted under a consumer that reads it is made again by that consumer.
+    "kafka.allow.auto.create.topics": "false",
 }
 
 

@@ -1,0 +1,204 @@
+"""Topics of a pattern that are deleted while the job runs: the job goes on without them.
+
+Theory. A topic that nobody finds may be a broker that does not know it yet; a topic with another id is another topic,
+unless a broker lags behind. So a departure goes through steps, each recorded:
+
+1. *Missing*: looks at the topics do not find it, though they find the job's own. It is counted how many in a row, in
+   this term. One look that finds it begins anew, and one that failed is none.
+2. *Gone*: that was so `LOOKS_MISSING` times. The input is marked, and nothing else: should it be back before the next
+   step, the mark is taken off.
+3. *Left out*: the plan is made without it. Its tasks, or its part of them, are taken away like any other: whoever has
+   them lets go, and others are granted as ever.
+
+Containers do not wait for that. Nobody can read what is not there, so they leave it out themselves and go on with the
+rest (`container.service`).
+
+What may go: what a pattern alone stands for, and that has no end (`plan.input_patterns.may_depart`). A topic that is
+asked for by name is missed, which a person must see to. What the plan cannot do without is recorded with the reason and
+shown (`input-needed`).
+
+With keyed state, keys must find their tasks again should the topic be made anew. So the input's record stays, with the
+period of its tasks, and the grants that name them stay, as nobody is given the same after them. A topic that is made
+anew under the same name has other records under the same offsets: it is taken in as one that came later, from its first
+offset, and nothing that was written of the old one counts (`InputPut.epoch_before`). That waits until nobody can commit
+for the old one any more: the same task with the same buckets would look as if it were still granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from samzapy.config import JobConfig, parse_recorded
+from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
+from samzapy.coordinator.expansion import is_running
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.planning import keeps_state, plan_of, replan, streams_planned
+from samzapy.coordinator.state import CoordinatorState, evolve, job_model, uncommitted
+from samzapy.errors import ConfigError, DataError
+from samzapy.model.finding import Finding
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topics import coordinator_topic
+from samzapy.plan.groupers import Groupers
+from samzapy.plan.input_patterns import may_depart
+from samzapy.plan.job_plan import tasks_of_ssps
+from samzapy.plan.partition_schemes import periods
+from samzapy.stream.records import ConfigPut, CoordinatorRecord, InputPut
+
+LOOKS_MISSING: Final = 3
+"""So many looks in a row must have missed a topic. A single one may have asked a broker that has just started."""
+
+
+def inputs_looked(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
+    """The inputs that are gone by now, and those that are back after all."""
+    counts = _missing_counts(command, state, seen)
+    found = [_looked(state.inputs[stream], counts.get(stream), command) for stream in sorted(streams_planned(state))]
+    return tuple(put for put in found if put != state.inputs[put.system_stream])
+
+
+def noticed_missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Sightings:
+    """`seen`, with how many looks in a row missed which inputs."""
+    counts = _missing_counts(command, state, seen)
+    return seen if counts == seen.missing else replace(seen, missing=counts)
+
+
+def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
+    """The plan without the inputs that are gone; and why, for the audit."""
+    gone = _to_leave_out(state)
+    if not gone or not is_running(state):
+        return (), ""
+    assert state.generation is not None, "a job that runs is planned"
+    refused: list[InputPut] = []
+    left_out: list[InputPut] = []
+    without = state
+    for known in gone:
+        facts = _without(known, without)
+        reason = _refusal(facts, without, state, command.groupers)
+        if reason:
+            refused.append(replace(known, gone_refused=reason))
+            continue
+        left_out.append(_with_period(known, state))
+        without = evolve(without, uncommitted(facts))
+    if not left_out:
+        return tuple(refused), "inputs that are needed"
+    facts = (*left_out, *_named_inputs(without))
+    plan = replan(evolve(state, uncommitted(facts)), state.generation.processor_ids, command.groupers, before=state)
+    names = ", ".join(str(found.system_stream) for found in left_out)
+    # Behind the plan: torn before them, it is all found due again, and the plan is in force already.
+    return (*refused, *plan, *facts), f"the job goes on without {names}"
+
+
+def is_missing(known: InputPut, command: TopicsLooked) -> bool | None:
+    """Whether the topic of an input is not there, or is another one; None where the look tells nothing of it."""
+    name = known.system_stream.stream
+    if name not in command.found:
+        return None
+    topic = command.found[name]
+    return topic is None or topic.topic_id != known.topic_id
+
+
+def departure_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
+    """The inputs that may go, and are missing."""
+    config = _config(state)
+    for stream in sorted(streams_planned(state)) if config is not None else ():
+        known = state.inputs[stream]
+        if config is None or not may_depart(config, stream) or not is_missing(known, looked):
+            continue
+        if known.gone_refused:
+            yield Finding(
+                code="input-needed",
+                subject=str(stream),
+                found=f"wanted the topic {stream.stream}, found that it was deleted, and that the plan cannot be made "
+                f"without it: {known.gone_refused}",
+                remedy="The job goes on with what else it reads; nothing of it is lost by that",
+            )
+            continue
+        yield Finding(
+            code="input-gone",
+            subject=str(stream),
+            found=f"wanted the topic {stream.stream}, which {', '.join(config.input_patterns)} stands for, found "
+            f"{'no such topic' if looked.found[stream.stream] is None else 'another one of that name'}",
+            remedy=f"It is not read. When {LOOKS_MISSING} looks in a row have missed it, the job is planned without it",
+        )
+
+
+def _config(state: CoordinatorState) -> JobConfig | None:
+    return parse_recorded(state.config) if state.config.get("task.inputs.patterns") else None
+
+
+def _missing_counts(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Mapping[SystemStream, int]:
+    """How many looks in a row, with this one, missed an input that may go."""
+    config = _config(state)
+    if config is None or not _knows_the_job(command, state):
+        return seen.missing
+    counts: dict[SystemStream, int] = {}
+    for stream in sorted(streams_planned(state)):
+        missing = is_missing(state.inputs[stream], command)
+        before = seen.missing.get(stream, 0)
+        if missing is None and before:
+            counts[stream] = before
+        elif missing and may_depart(config, stream):
+            counts[stream] = before + 1
+    return counts
+
+
+def _knows_the_job(command: TopicsLooked, state: CoordinatorState) -> bool:
+    """Whether the look found the coordinator stream. A broker that does not know that one says nothing of others."""
+    if state.job is None:
+        return False
+    topic = coordinator_topic(f"{state.job.job_name}-{state.job.job_id}")
+    found, recorded = command.found.get(topic), state.own_topics.get(topic)
+    return found is not None and recorded is not None and found.topic_id == recorded.topic_id
+
+
+def _looked(known: InputPut, missing_count: int | None, command: TopicsLooked) -> InputPut:
+    if known.gone_at_ms and is_missing(known, command) is False:
+        return replace(known, gone_at_ms=0, gone_refused="")
+    if not known.gone_at_ms and (missing_count or 0) >= LOOKS_MISSING:
+        # What it had grown by went with it.
+        return replace(known, gone_at_ms=max(1, command.looked_at_ms), expansions=())
+    return known
+
+
+def _to_leave_out(state: CoordinatorState) -> tuple[InputPut, ...]:
+    """The inputs that are gone and that the configuration still names, so also those that a torn decision left."""
+    if not any(found.gone_at_ms for found in state.inputs.values()):
+        return ()
+    named = [SystemStream.parse(text) for text in parse_recorded(state.config).inputs]
+    found = [state.inputs[stream] for stream in sorted(named) if stream in state.inputs]
+    return tuple(put for put in found if put.gone_at_ms and not put.gone_refused)
+
+
+def _without(known: InputPut, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    inputs = [text for text in parse_recorded(state.config).inputs if text != str(known.system_stream)]
+    return (ConfigPut(config_key="task.inputs", value=",".join(inputs)),)
+
+
+def _named_inputs(state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    return (ConfigPut(config_key="task.inputs", value=state.config["task.inputs"]),)
+
+
+def _with_period(known: InputPut, state: CoordinatorState) -> InputPut:
+    """With what tells where the state of its keys is; of a job without state there is none."""
+    planned = job_model(state)
+    if planned is None or not keeps_state(state):
+        return replace(known, period=0)
+    return replace(known, period=periods(tasks_of_ssps(planned)).get(known.system_stream, known.period))
+
+
+def _refusal(
+    facts: tuple[CoordinatorRecord, ...], state: CoordinatorState, before: CoordinatorState, groupers: Groupers
+) -> str:
+    """Why the job cannot be planned after `facts`; empty if it can."""
+    without = evolve(state, uncommitted(facts))
+    if not without.config["task.inputs"]:
+        return "it is the last input of the job"
+    if parse_recorded(without.config).is_bounded_job:
+        return "all that is left has an end, and the job has none"
+    assert state.generation is not None, "a job that runs is planned"
+    try:
+        plan_of(without, state.generation.processor_ids, groupers, before=before)
+    except (ConfigError, DataError) as error:
+        return str(error)
+    return ""
