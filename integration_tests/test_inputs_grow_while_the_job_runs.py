@@ -9,8 +9,11 @@ from confluent_kafka import Producer
 
 from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.coordinator.starts import Bounds
 from samzapy.coordinator.topic_watch import topics_of, unread_topics
+from samzapy.model.ssp import SystemStreamPartition
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.topics import grow_topic
 from samzapy.testing.waiting import wait_until
@@ -87,6 +90,19 @@ def test_new_partitions_wait_for_what_stands_in_the_old_ones_also_in_open_transa
     container.positions[0] = HELD_BACK + 1
     wait_until(lambda: container.partitions() == [0, 1, 2, 3], 20.0, "the new partitions to be granted")
     watch.close()
+
+
+def test_of_partitions_that_are_not_there_the_others_are_told(job: SmallJob) -> None:
+    there = SystemStreamPartition("kafka", job.input, 1)
+    asked = [
+        there,
+        SystemStreamPartition("kafka", job.input, 2),
+        SystemStreamPartition("kafka", f"{job.input}-not", 0),
+    ]
+
+    read = KafkaPositions(job.connection, job.job).read(asked)
+
+    assert {there: Bounds(0, 0)} == read.bounds
 
 
 def _ends(job: SmallJob) -> tuple[int, ...]:

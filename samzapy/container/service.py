@@ -138,6 +138,8 @@ class ContainerService:
         # The newest order to restart that the query which runs was started after.
         self._restart = 0
         self._failure = ""
+        # Why the last start was put off; said once, though it may be so for long.
+        self._put_off = ""
         self._figures = ContainerFigures()
         self._figures_at_ms = 0
         self._progress_at_ms = 0
@@ -296,7 +298,9 @@ class ContainerService:
             return self._start(grants)
         except (TemporaryError, DeadlineError) as error:
             # A deadline here is somebody's open transaction, which the broker ends by itself.
-            _LOG.warning("start put off: %s", error)
+            if str(error) != self._put_off:
+                _LOG.warning("start put off: %s", error)
+            self._put_off = str(error)
             self._ports.pause(_BACK_OFF_MS[1])
             return False
 
@@ -351,7 +355,7 @@ class ContainerService:
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
         ports.query.start(plan, read)
-        self._state, self._restart = "RUNNING", restart
+        self._state, self._restart, self._put_off = "RUNNING", restart, ""
         self._committed_at_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
         _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)

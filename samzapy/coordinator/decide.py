@@ -86,10 +86,10 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             came = topics_looked(command, evolve(state, uncommitted(looked)))
             return Decision(records=(*looked, *came), cause="topics", actor=COORDINATOR)
         case ReviewInputs():
-            records, cause = review_departures(command, state)
-            if not records:
-                records, cause = review_inputs(command, state, seen)
-            return Decision(records=records, cause=cause, actor=COORDINATOR)
+            left_out, why = review_departures(command, state)
+            taken_in, cause = review_inputs(command, evolve(state, uncommitted(left_out)), seen)
+            said = why if not taken_in else cause if not left_out else f"{why}; {cause}"
+            return Decision(records=(*left_out, *taken_in), cause=said, actor=COORDINATOR)
         case EndsRead():
             cause = f"ends of {command.system_stream}"
             return Decision(records=ends_read(command, state), cause=cause, actor=COORDINATOR)

@@ -33,7 +33,7 @@ from typing import Final
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.expansion import is_running
-from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.liveness import Missed, Sightings
 from samzapy.coordinator.planning import keeps_state, plan_of, replan, streams_planned
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, uncommitted
 from samzapy.errors import ConfigError, DataError
@@ -52,15 +52,15 @@ LOOKS_MISSING: Final = 3
 
 def inputs_looked(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
     """The inputs that are gone by now, and those that are back after all."""
-    counts = _missing_counts(command, state, seen)
-    found = [_looked(state.inputs[stream], counts.get(stream), command) for stream in sorted(streams_planned(state))]
+    missing = _missing(command, state, seen)
+    found = [_looked(state.inputs[stream], missing.get(stream), command) for stream in sorted(streams_planned(state))]
     return tuple(put for put in found if put != state.inputs[put.system_stream])
 
 
 def noticed_missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Sightings:
     """`seen`, with how many looks in a row missed which inputs."""
-    counts = _missing_counts(command, state, seen)
-    return seen if counts == seen.missing else replace(seen, missing=counts)
+    missing = _missing(command, state, seen)
+    return seen if missing == seen.missing else replace(seen, missing=missing)
 
 
 def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
@@ -78,15 +78,22 @@ def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[t
         if reason:
             refused.append(replace(known, gone_refused=reason))
             continue
-        left_out.append(_with_period(known, state))
+        left_out.append(known)
         without = evolve(without, uncommitted(facts))
     if not left_out:
         return tuple(refused), "inputs that are needed"
-    facts = (*left_out, *_named_inputs(without))
-    plan = replan(evolve(state, uncommitted(facts)), state.generation.processor_ids, command.groupers, before=state)
+    periods_put = [put for known in left_out if (put := _with_period(known, state)) != known]
+    facts = _named_inputs(without)
+    plan = replan(
+        evolve(state, uncommitted((*periods_put, *facts))),
+        state.generation.processor_ids,
+        command.groupers,
+        before=state,
+    )
     names = ", ".join(str(found.system_stream) for found in left_out)
-    # Behind the plan: torn before them, it is all found due again, and the plan is in force already.
-    return (*refused, *plan, *facts), f"the job goes on without {names}"
+    # The periods are read off the plan in force, so they come before the next one. The configuration comes behind it:
+    # torn before that, it is all found due again.
+    return (*refused, *periods_put, *plan, *facts), f"the job goes on without {names}"
 
 
 def is_missing(known: InputPut, command: TopicsLooked) -> bool | None:
@@ -127,20 +134,19 @@ def _config(state: CoordinatorState) -> JobConfig | None:
     return parse_recorded(state.config) if state.config.get("task.inputs.patterns") else None
 
 
-def _missing_counts(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Mapping[SystemStream, int]:
-    """How many looks in a row, with this one, missed an input that may go."""
+def _missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Mapping[SystemStream, Missed]:
+    """The inputs that may go and that looks have missed, with this one. The same look twice is one."""
     config = _config(state)
     if config is None or not _knows_the_job(command, state):
         return seen.missing
-    counts: dict[SystemStream, int] = {}
+    found: dict[SystemStream, Missed] = {}
     for stream in sorted(streams_planned(state)):
-        missing = is_missing(state.inputs[stream], command)
-        before = seen.missing.get(stream, 0)
-        if missing is None and before:
-            counts[stream] = before
-        elif missing and may_depart(config, stream):
-            counts[stream] = before + 1
-    return counts
+        is_missed, before = is_missing(state.inputs[stream], command), seen.missing.get(stream)
+        if before is not None and (is_missed is None or before.looked_at_ms == command.looked_at_ms):
+            found[stream] = before
+        elif is_missed and may_depart(config, stream):
+            found[stream] = Missed(1 if before is None else before.count + 1, command.looked_at_ms)
+    return found
 
 
 def _knows_the_job(command: TopicsLooked, state: CoordinatorState) -> bool:
@@ -152,10 +158,10 @@ def _knows_the_job(command: TopicsLooked, state: CoordinatorState) -> bool:
     return found is not None and recorded is not None and found.topic_id == recorded.topic_id
 
 
-def _looked(known: InputPut, missing_count: int | None, command: TopicsLooked) -> InputPut:
+def _looked(known: InputPut, missed: Missed | None, command: TopicsLooked) -> InputPut:
     if known.gone_at_ms and is_missing(known, command) is False:
         return replace(known, gone_at_ms=0, gone_refused="")
-    if not known.gone_at_ms and (missing_count or 0) >= LOOKS_MISSING:
+    if not known.gone_at_ms and missed is not None and missed.count >= LOOKS_MISSING:
         # What it had grown by went with it.
         return replace(known, gone_at_ms=max(1, command.looked_at_ms), expansions=())
     return known

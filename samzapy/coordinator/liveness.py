@@ -64,6 +64,14 @@ class Sighting:
     restart: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An input that so many looks in a row did not find, the last of them at that time (wall clock)."""
+
+    count: int
+    looked_at_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings:
     """What this term has heard. Times are monotonic, in milliseconds.
@@ -74,7 +82,7 @@ class Sightings:
         at_odds: since when a processor is there and not planned for, or planned for and not there.
         taken_away: since when a grant is to be let go that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
-        missing: how many looks in a row have missed an input that may go (`coordinator.departure`).
+        missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
     """
 
     term_began_ms: int = 0
@@ -82,7 +90,7 @@ class Sightings:
     at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
     taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
     unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
-    missing: Mapping[SystemStream, int] = field(default_factory=dict)
+    missing: Mapping[SystemStream, Missed] = field(default_factory=dict)
 
 
 def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:

@@ -15,7 +15,7 @@ from enum import Enum
 from samzapy.config import JobConfig
 from samzapy.container.ports import BatchDone, Headers, HeartbeatContent, LocalPosition, QueryEvent, TopicBounds
 from samzapy.container.work import WorkPlan
-from samzapy.errors import DeadlineError, FencedError, LostContainerError, ProducerError
+from samzapy.errors import DeadlineError, FencedError, LostContainerError, MissingTopicError, ProducerError
 from samzapy.model.checkpoint import Progress
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -253,6 +253,7 @@ class MemoryTopics:
         self._kafka = kafka
         self._config = config
         self.inputs = dict(inputs or {})
+        self.absent: set[str] = set()
         self.changelog_reads: list[tuple[str, int, int]] = []
         self.fails: list[Exception] = []
         self.trace = Trace()
@@ -281,13 +282,20 @@ class MemoryTopics:
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
         self.trace.append("input bounds")
+        missing = [ssp for ssp in ssps if str(ssp.system_stream) in self.absent]
+        if missing:
+            raise MissingTopicError(f"wanted the offsets of {missing[0]}, found no such topic")
         return {ssp: self.inputs.get(ssp, TopicBounds(offset_first=0, offset_end=1_000_000)) for ssp in ssps}
 
     def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
         return {store: self._kafka.topic_ids.get(store, f"id-of-{store}") for store in stores}
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
-        return {stream: self._kafka.topic_ids.get(str(stream), f"id-of-{stream}") for stream in streams}
+        return {
+            stream: self._kafka.topic_ids.get(str(stream), f"id-of-{stream}")
+            for stream in streams
+            if str(stream) not in self.absent
+        }
 
 
 # --- local state ---

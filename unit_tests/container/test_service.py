@@ -24,6 +24,7 @@ from samzapy.errors import (
     FencedError,
     LostContainerError,
     LostRangeError,
+    MissingTopicError,
     ProducerError,
     SamzapyError,
     TaskError,
@@ -1342,3 +1343,119 @@ def test_after_a_split_state_passes_on_one_host_without_a_look_at_the_changelog(
     found = [disks[f"Partition_0-{bucket}-2"].opened[-1].values("sums") for bucket in range(2)]
     assert sorted(keys) == sorted([*found[0], *found[1]]) and all(found)
     assert 0 == disks["Partition_0"].number
+
+
+# --- inputs that are gone ---
+
+REFUNDS_0 = an_ssp_kb("kafka.refunds.0:0/1")
+
+
+def of_a_pattern(*, grants: tuple[Grant, ...] | None = None, inputs: str = "kafka.orders,kafka.~ref.*") -> AContainer:
+    """A container of task a, of orders.0, which is named, and task c, of refunds.0, which a pattern stands for."""
+    refunds = a_grant("c", ssp_kb=str(REFUNDS_0), offset_next=3)
+    container = AContainer(grants=(a_task("a"), refunds) if grants is None else grants, task_inputs=inputs)
+    for name in ("orders", "refunds"):
+        container.stream.records.append(
+            InputPut(
+                system_stream=SystemStream("kafka", name),
+                partition_count=1,
+                partition_count_first=1,
+                topic_id=f"id-of-kafka.{name}",
+            )
+        )
+    return container
+
+
+def read_by(container: AContainer) -> list[set[str]]:
+    """What each query reads."""
+    for plan, starts in container.query.started:
+        assert {route.ssp_kb for route in plan.routes} == set(starts)
+    return [{str(ssp_kb.ssp) for ssp_kb in starts} for _, starts in container.query.started]
+
+
+BOTH, ONE = {"kafka.orders.0", "kafka.refunds.0"}, {"kafka.orders.0"}
+
+
+def test_an_input_of_a_pattern_that_goes_is_left_out_and_what_is_held_stays() -> None:
+    container = of_a_pattern()
+
+    container.run(None, lambda: container.topics.absent.add("kafka.refunds"), *[None] * 10, lambda: None)
+
+    assert [BOTH, ONE] == read_by(container)
+    assert "drain" in container.trace
+    assert {"a", "c"} == {task for task, _ in container.heartbeats.contents[-2].held}
+    assert not {str(found) for found in container.heartbeats.contents[-2].figures["positions"]} & {str(REFUNDS_0)}
+
+
+def test_an_input_of_a_pattern_that_is_gone_at_the_start_is_left_out() -> None:
+    container = of_a_pattern()
+    container.topics.absent.add("kafka.refunds")
+
+    container.run(*[None] * 10)
+
+    assert [ONE] == read_by(container)
+
+
+def test_an_input_that_is_there_again_is_read_on_from_where_it_was() -> None:
+    container = of_a_pattern()
+    container.topics.absent.add("kafka.refunds")
+
+    container.run(None, lambda: container.topics.absent.clear(), *[None] * 10)
+
+    assert [ONE, BOTH] == read_by(container)
+    assert 3 == container.query.started[-1][1][REFUNDS_0]
+
+
+def test_another_topic_under_the_name_of_an_input_of_a_pattern_is_not_read() -> None:
+    container = of_a_pattern()
+
+    container.run(None, lambda: container.kafka.topic_ids.update({"kafka.refunds": "another"}), *[None] * 10)
+
+    assert [BOTH, ONE] == read_by(container)
+
+
+def test_an_input_that_is_named_ends_the_container_when_it_goes() -> None:
+    container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
+
+    with pytest.raises(MissingTopicError, match=r"kafka\.refunds\.0"):
+        container.run(None, lambda: container.topics.absent.add("kafka.refunds"), *[None] * 10)
+
+
+def test_queries_that_failed_because_an_input_went_do_not_count_as_starts_that_led_to_nothing() -> None:
+    container = of_a_pattern()
+    failed = QueryFailed(reason="no such partition")
+
+    def goes() -> QueryFailed:
+        container.topics.absent.add("kafka.refunds")
+        return failed
+
+    container.run(failed, failed, goes, failed, failed, *[None] * 3)
+
+    assert [BOTH] * 3 + [ONE] * 3 == read_by(container)
+
+
+def test_queries_that_fail_all_the_same_without_it_end_the_container() -> None:
+    container = of_a_pattern()
+    container.topics.absent.add("kafka.refunds")
+
+    with pytest.raises(SamzapyError, match="wanted a commit within 3 starts"):
+        container.run(*[QueryFailed(reason="again")] * 4)
+
+
+def test_who_has_nothing_left_to_read_waits_and_lets_go_when_the_plan_takes_it_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    container = of_a_pattern(grants=(a_grant("c", ssp_kb=str(REFUNDS_0)),))
+    container.topics.absent.add("kafka.refunds")
+
+    def later() -> None:
+        if len(container.pauses_ms) == 200:
+            container.topics.absent.clear()
+
+    container.while_pausing = later
+    container.run(*[None] * 3)
+
+    assert [{"kafka.refunds.0"}] == read_by(container)
+    assert ("c", 1) in container.heartbeats.contents[5].held
+    said = [record.message for record in caplog.records if "nothing is there to be read" in record.message]
+    assert 1 == len(said), "not every second"

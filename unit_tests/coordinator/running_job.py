@@ -113,15 +113,14 @@ class Job:
         }
         found[own.name] = a_topic_found(own)
         self.world.absent = {name for name, topic in found.items() if topic is None}
-        self.world.queue.append(
-            TopicsLooked(
-                found=found,
-                cluster=CLUSTER,
-                topics=frozenset(name for name, topic in found.items() if topic is not None),
-                looked_at_ms=self.world.clock.wall_ms(),
-                is_monitoring=is_monitoring,
-            )
+        self.last_look = TopicsLooked(
+            found=found,
+            cluster=CLUSTER,
+            topics=frozenset(name for name, topic in found.items() if topic is not None),
+            looked_at_ms=self.world.clock.wall_ms(),
+            is_monitoring=is_monitoring,
         )
+        self.world.queue.append(self.last_look)
         self.service.run_once(0)
 
     def fails_over(self):

@@ -83,6 +83,27 @@ def test_an_expansion_is_told_step_by_step() -> None:
     ]
 
 
+def test_how_an_input_goes_and_comes_is_told_step_by_step() -> None:
+    first = dataclasses.replace(
+        example(InputPut), partition_count=2, expansions=(), gone_at_ms=0, gone_refused="", period=0, epoch_before=0
+    )
+    gone = dataclasses.replace(first, gone_at_ms=7)
+    anew = dataclasses.replace(first, topic_id="another", partition_count=0, epoch_before=41)
+    steps = [first, gone, first, gone, dataclasses.replace(gone, gone_refused="no"), gone, anew]
+
+    told = [entry.event for entry in history(written(*steps), topic="t") if isinstance(entry, HistoryEntry)]
+
+    assert told == [
+        "InputRecorded",
+        "InputGone",
+        "InputBack",
+        "InputGone",
+        "InputNeeded",
+        "InputChanged",
+        "InputMadeAgain",
+    ]
+
+
 def test_the_event_that_the_writer_named_is_believed() -> None:
     (entry,) = history(written(example(InputPut), event="InputCounted"), topic="t")
 
