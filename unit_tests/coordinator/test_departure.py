@@ -123,9 +123,9 @@ def test_one_look_that_finds_it_begins_the_counting_anew():
 def test_a_look_that_does_not_find_the_job_itself_counts_for_nothing():
     job = a_job()
 
-    for _ in range(2 * LOOKS_MISSING):
+    for number in range(2 * LOOKS_MISSING):
         nothing = dict.fromkeys(["orders", "orders-b", "__samzapy-coordinator-flights-1"])
-        job.world.queue.append(TopicsLooked(found=nothing, cluster=CLUSTER))
+        job.world.queue.append(TopicsLooked(found=nothing, cluster=CLUSTER, looked_at_ms=number))
         job.hears(1000)
 
     assert 4 == len(job.state.plan)
@@ -133,13 +133,16 @@ def test_a_look_that_does_not_find_the_job_itself_counts_for_nothing():
 
 def test_a_look_that_did_not_ask_for_it_counts_for_nothing():
     job = a_job()
-    job.looks(orders_b=None)
+    for _ in range(LOOKS_MISSING - 1):
+        job.looks(orders_b=None)
 
     for _ in range(2 * LOOKS_MISSING):
         job.topics.pop("orders-b", None)
         job.looks()
 
     assert 0 == job.of("orders-b").gone_at_ms
+    job.looks(orders_b=None)
+    assert job.of("orders-b").gone_at_ms
 
 
 def test_the_same_look_twice_is_one():
@@ -449,6 +452,21 @@ def test_an_input_that_grows_does_so_while_another_one_goes():
 
     assert [f"orders.{n}" for n in range(4)] == tasks(job)
     check_laws(job)
+
+
+def test_of_another_topic_under_the_name_nothing_may_count_that_was_read_before():
+    job = a_job()
+    laws = Laws()
+    for found in job.world.log().read():
+        laws.judge(found.offset, decode(found, topic="t"), True)
+    known, epoch = job.of("orders-b"), job.state.epoch
+
+    def judged(**changes):
+        return laws.judge(job.state.offset_next, replace(known, **changes), True)
+
+    assert "wanted nothing to count of the topic" in judged(topic_id="another", epoch_before=epoch - 1)
+    assert "wanted what counts of kafka.orders-b to stay" in judged(epoch_before=epoch)
+    assert "" == judged(topic_id="another", epoch_before=epoch)
 
 
 # --- the job is handed in ---
