@@ -39,9 +39,20 @@ class IncomingMessageEnvelope:
         key_bytes, value_bytes: exactly as on the topic.
         timestamp_ms: the record's timestamp, milliseconds since 1970.
         headers: in order, names may repeat.
+        intermediate: name of the intermediate stream that it comes from; empty for a message of another input.
     """
 
-    __slots__ = ("headers", "key", "key_bytes", "offset", "ssp", "timestamp_ms", "value", "value_bytes")
+    __slots__ = (
+        "headers",
+        "intermediate",
+        "key",
+        "key_bytes",
+        "offset",
+        "ssp",
+        "timestamp_ms",
+        "value",
+        "value_bytes",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class IncomingMessageEnvelope:
         value_bytes: bytes | None,
         timestamp_ms: int,
         headers: Headers = (),
+        intermediate: str = "",
     ) -> None:
         self.ssp = ssp
         self.offset = offset
@@ -62,6 +74,7 @@ class IncomingMessageEnvelope:
         self.value_bytes = value_bytes
         self.timestamp_ms = timestamp_ms
         self.headers = headers
+        self.intermediate = intermediate
 
     def __repr__(self) -> str:
         return f"IncomingMessageEnvelope({self.ssp}@{self.offset}, key={self.key!r})"
@@ -131,6 +144,14 @@ class TaskContext(Protocol):
     def partition_id(self) -> int: ...
     @property
     def config(self) -> Mapping[str, str]: ...
+
+    def intermediate(self, name: str) -> str:
+        """The stream declared by `task.intermediate.<name>.partitions`, to be given to `MessageCollector.send`, with a
+        key. What is sent there comes back to the job's own tasks, exactly once, with `envelope.intermediate == name`.
+
+        Raises TaskError for an undeclared one.
+        """
+        ...
 
     def store(self, name: str) -> KeyedStore:
         """The store declared by `stores.<name>....`. Raises TaskError for an undeclared one."""

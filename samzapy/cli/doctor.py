@@ -187,7 +187,7 @@ class _Examination:
             if topic is not None
             for partition in range(topic.partition_count)
         ]
-        own = {spec.name for spec in specs_of(state)}
+        own = {spec.name for spec in specs_of(state) if spec.is_compacted}
         firsts = beginning_offsets(self._offsets, [place for place in places if place[0] in own], READ_WAIT_S)
         yield from truncation_findings(firsts)
         yield from transaction_findings(

@@ -33,6 +33,7 @@ from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, coordinator_topic
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
+from samzapy.plan.intermediates import partition_count_to_be, refuse_fewer_partitions
 from samzapy.plan.job_model_json import job_model_of_json
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.key_spread import SpreadKeys, spread_keys
@@ -40,6 +41,7 @@ from samzapy.plan.plan_change import (
     NOTHING_TO_RESTORE,
     PlanChange,
     StateSize,
+    TopicToBe,
     new_partitions,
     plan_change,
     plan_change_json,
@@ -113,6 +115,7 @@ def plan(
         gone=known.gone,
     )
     change = change_with_sizes(known.previous, planned, locality, config, known.connection)
+    change = replace(change, topics=tuple(topic for topic in known.topics if topic.is_change))
     if not config.is_bounded_job:  # Its next run begins anew, with all partitions that there are.
         change = replace(change, waiting=new_partitions(known.previous, planned))
     if known.connection is not None and sample_count and any(store.scope == "key" for store in config.stores):
@@ -136,6 +139,7 @@ class _Known:
     factor: int | None = None
     tasks_before: Mapping[SystemStreamPartition, TaskName] = field(default_factory=dict)
     gone: Collection[SystemStream] = ()
+    topics: tuple[TopicToBe, ...] = ()
 
 
 def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
@@ -154,13 +158,20 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
-    streams = [SystemStream.parse(name) for name in config.streams_read]
-    described = admin.describe(stream.stream for stream in streams)
+    topics = {SystemStream.parse(name): SystemStream.parse(name).stream for name in config.streams_read}
+    own = {stream.topic for stream in config.intermediates}
+    described = admin.describe(topic for topic in topics.values() if topic not in own)
+    counts = {stream: described[topic].partition_count for stream, topic in topics.items() if topic not in own}
+    changes = _intermediate_topics(config, admin)
     state = _recorded(config, connection, admin)
-    config = inputs_to_read(config, {stream: described[stream.stream].topic_id for stream in streams}, state)
+    refuse_fewer_partitions(config.intermediates, state.config)
+    topic_ids = {stream: described[topic].topic_id for stream, topic in topics.items() if topic not in own}
+    config = inputs_to_read(config, topic_ids, state)
     recorded = {stream: state.inputs[stream].partition_count for stream in state.inputs}
+    to_be = {SystemStream.parse(text): found.partition_count for text, found in changes.items()}
     return config, _Known(
-        partition_counts=recorded | {stream: described[stream.stream].partition_count for stream in streams},
+        partition_counts={**recorded, **counts, **to_be},
+        topics=tuple(changes[text] for text in sorted(changes)),
         previous=job_model(state),
         changelog_partitions=state.changelog_partitions,
         locality=locality_of(state),
@@ -170,6 +181,20 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
         tasks_before=tasks_of_before(state),
         gone=inputs_gone(state),
     )
+
+
+def _intermediate_topics(config: JobConfig, admin: KafkaAdmin) -> Mapping[str, TopicToBe]:
+    """By `system.stream`, what the topics of the intermediate streams are to be."""
+    found = admin.find(stream.topic for stream in config.intermediates)
+    there = {name: topic.partition_count for name, topic in found.items()}
+    return {
+        stream.system_stream: TopicToBe(
+            topic=stream.topic,
+            partition_count=partition_count_to_be(stream, there.get(stream.topic)),
+            partition_count_before=there.get(stream.topic, 0),
+        )
+        for stream in config.intermediates
+    }
 
 
 def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin) -> CoordinatorState:
@@ -193,6 +218,7 @@ def _with_previous(known: _Known, previous: JobModel) -> _Known:
             tasks={task.name: str(container.location_id) for container in located for task in container.tasks},
         ),
         connection=known.connection,
+        topics=known.topics,
     )
 
 
@@ -215,6 +241,8 @@ def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[
                 f"--partitions: wanted inputs of the job ({', '.join(config.streams_read)}), found {stream}; "
                 "correct the name, or add it to task.inputs"
             )
+    # Those that samzapy makes itself have what the configuration says.
+    found = {stream.system_stream: stream.partition_count for stream in config.intermediates} | found
     missing = [name for name in config.streams_read if name not in found]
     if missing:
         raise ConfigError(
@@ -316,6 +344,9 @@ def print_change(job: str, change: PlanChange) -> None:
     console.print(table)
     for task_name in change.gone:
         console.print(Text(printable(f"gone: {task_name}")))
+    for topic in change.topics:
+        done = "is given" if topic.partition_count_before else "is made with"
+        console.print(Text(printable(f"topic: {topic.topic} {done} {topic.partition_count} partitions")))
     for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
         numbers = ", ".join(str(ssp.partition) for ssp in ssps)
         console.print(

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemCl
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.job_location import location_of_this_processor
 from samzapy.cli.signals import DrainRequest, install_handlers
-from samzapy.config import JobConfig
+from samzapy.config import IntermediateStream, JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.liveness import LIVING, Sightings
@@ -54,15 +54,18 @@ from samzapy.model.container import Container, coordinator_transactional_id, dri
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream
+from samzapy.model.topic_checks import TopicFound
 from samzapy.model.topics import (
     changelog_spec,
     checkpoint_spec,
     coordinator_spec,
     coordinator_topic,
+    intermediate_spec,
     placement_spec,
 )
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
+from samzapy.plan.intermediates import partition_count_to_be
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.crash_points import crash_points
 
@@ -99,10 +102,11 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     location = location_of_this_processor(config, job_file.parent)
     with _processor_id(config) as processor_id:
 
-        def submission() -> SubmitJob:
-            return _submission(config, admin, processor_id, groupers)
+        def submission(*, grows: bool = True) -> SubmitJob:
+            return _submission(config, admin, processor_id, groupers, grows=grows)
 
-        _refuse_what_the_stream_does_not_allow(config, connection, here, submission(), processor_id)
+        # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
+        _refuse_what_the_stream_does_not_allow(config, connection, here, submission(grows=False), processor_id)
         jars = jar_paths("spark-kafka")
         execution_id = ExecutionId(
             os.environ.get("EXECUTION_ENV_CONTAINER_ID") or f"container-{processor_id}-{uuid.uuid4().hex}"
@@ -307,8 +311,14 @@ def _bound_the_end(
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
 
 
-def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId, groupers: Groupers) -> SubmitJob:
-    """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator."""
+def _submission(
+    config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId, groupers: Groupers, *, grows: bool
+) -> SubmitJob:
+    """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator.
+
+    Args:
+        grows: whether intermediate streams get the partitions that the configuration asks for beyond those they have.
+    """
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
@@ -316,7 +326,11 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
             refuse_unmatched(config)  # Before anything is made for a job that cannot run.
     streams = [SystemStream.parse(name) for name in config.streams_read]
     outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
-    described = admin.describe(stream.stream for stream in (*streams, *outputs))
+    own = {stream.topic: stream for stream in config.intermediates}
+    described = admin.describe(stream.stream for stream in (*streams, *outputs) if stream.stream not in own)
+    replicas = config.replication_factor
+    intermediate = {name: _intermediate_topic(own[name], admin, replicas, grows=grows) for name in sorted(own)}
+    described |= intermediate
     inputs = tuple(
         InputFound(
             system_stream=stream,
@@ -325,9 +339,8 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
         )
         for stream in streams
     )
-    replicas = config.replication_factor
-    # Of the inputs, which come first; broadcast ones make no tasks.
-    changelog_partitions = max(1, sum(found.partition_count for found in inputs[: len(config.inputs)]))
+    # Of what is divided, which comes first; broadcast inputs make no tasks.
+    changelog_partitions = max(1, sum(found.partition_count for found in inputs[: len(config.streams_divided)]))
     specs = [
         coordinator_spec(config.job, replicas),
         checkpoint_spec(config.job, replicas),
@@ -343,12 +356,22 @@ def _submission(config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId,
         inputs=inputs,
         own_topics=tuple(
             OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
-            for found in made
+            for found in (*made, *intermediate.values())
         ),
         cause=f"submit-{uuid.uuid4().hex}",
         actor=f"processor {processor_id}",
         groupers=groupers,
     )
+
+
+def _intermediate_topic(
+    stream: IntermediateStream, admin: KafkaAdmin, replicas: int | None, *, grows: bool
+) -> TopicFound:
+    there = admin.find([stream.topic]).get(stream.topic)
+    count = partition_count_to_be(stream, None if there is None else there.partition_count)
+    if there is not None and not grows:
+        count = there.partition_count
+    return admin.ensure_topic(replace(intermediate_spec(stream, replicas), partition_count=count))
 
 
 def _refuse_what_the_stream_does_not_allow(

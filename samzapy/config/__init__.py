@@ -45,7 +45,14 @@ from samzapy.config.secrets import (
     without_secrets,
 )
 from samzapy.config.sources import Setting, Source, in_force, merge, read_properties
-from samzapy.config.values import AcceptedLoss, BroadcastInput, StoreConfig, accepted_loss
+from samzapy.config.values import (
+    AcceptedLoss,
+    BroadcastInput,
+    IntermediateStream,
+    StoreConfig,
+    accepted_loss,
+    intermediate_topic,
+)
 
 __all__ = [
     "ALL_SSPS_TO_SINGLE_TASK",
@@ -67,6 +74,7 @@ __all__ = [
     "ConfigKey",
     "Difference",
     "Explanation",
+    "IntermediateStream",
     "JobConfig",
     "Secret",
     "Setting",
@@ -78,6 +86,7 @@ __all__ = [
     "differences",
     "explain",
     "in_force",
+    "intermediate_topic",
     "is_pattern",
     "is_secret",
     "keys_to_explain",

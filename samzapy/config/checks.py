@@ -10,6 +10,8 @@ from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUS
 from samzapy.config.lookup import PATTERN_SIGN, nearest
 from samzapy.errors import ConfigError
 
+_TOPIC_CHARS_MAX: Final = 249
+"""Kafka takes no longer name."""
 _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 
@@ -40,6 +42,7 @@ def check_together(config: JobConfig) -> None:
             f"found {', '.join(config.inputs)}; set job.default.system={systems[0]}"
         )
     _check_broadcast(config)
+    _check_intermediates(config)
     _check_grouping(config)
     if config.dead_letter_output is not None and not config.dead_letter_output.startswith(
         f"{config.default_system}."
@@ -110,6 +113,12 @@ def _check_streams(config: JobConfig) -> None:
         if matched is None:
             continue
         stream, named = matched["stream"], f"{matched['system']}.{matched['stream']}"
+        own = config.intermediate_of(named)
+        if own is not None:
+            raise ConfigError(
+                f"{key}: it is the topic of the intermediate stream {own.name}; its settings are "
+                f"task.intermediate.{own.name}.key.serde and .msg.serde, and it is always read from its beginning on"
+            )
         if stream.startswith(PATTERN_SIGN):
             _compiled(key, stream.removeprefix(PATTERN_SIGN))
         elif matched["setting"] in _OF_INPUTS and not _may_be_read(named, config):
@@ -140,6 +149,33 @@ def _check_broadcast(config: JobConfig) -> None:
             )
 
 
+def _check_intermediates(config: JobConfig) -> None:
+    elsewhere = {item.system_stream: "task.broadcast.inputs" for item in config.broadcast_inputs}
+    elsewhere |= dict.fromkeys(config.inputs, "task.inputs")
+    if config.dead_letter_output is not None:
+        elsewhere[config.dead_letter_output] = "task.dead.letter.output"
+    for item in config.intermediates:
+        here = f"task.intermediate.{item.name}"
+        if item.system_stream in elsewhere:
+            raise ConfigError(
+                f"{elsewhere[item.system_stream]}: {item.system_stream} is the topic of {here}, which the job reads as "
+                "it is; take it out there"
+            )
+        if len(item.topic) > _TOPIC_CHARS_MAX:
+            raise ConfigError(
+                f"{here}: wanted a topic name of at most {_TOPIC_CHARS_MAX} characters, found {item.topic}, which has "
+                f"{len(item.topic)}; choose a shorter name, or a shorter job.name"
+            )
+    others = (*config.inputs, *(item.system_stream for item in config.broadcast_inputs))
+    if config.intermediates and all(config.is_bounded(stream) for stream in others):
+        raise ConfigError(
+            f"task.intermediate.{config.intermediates[0].name}: wanted an input that is read for ever, found "
+            f"samza.offset.end=head for all ({', '.join(others)}). A job with an end stops when its inputs were "
+            "read, and what it sent to itself would not be; take samza.offset.end out, or make the second step a job "
+            "of its own"
+        )
+
+
 def _check_grouping(config: JobConfig) -> None:
     if config.ssp_grouper_factory is not None and config.properties.get("task.partition.scheme"):
         raise ConfigError(
@@ -153,6 +189,12 @@ def _check_grouping(config: JobConfig) -> None:
         raise ConfigError(
             f"{here}: each task reads every input, so task.broadcast.inputs says nothing more; "
             "move its streams to task.inputs"
+        )
+    if config.intermediates:
+        raise ConfigError(
+            f"{here}: wanted no intermediate streams, found {', '.join(item.name for item in config.intermediates)}. "
+            "Each task reads every input there, so each message would be sent on once by every processor; choose "
+            "another scheme"
         )
     if config.stores:
         raise ConfigError(

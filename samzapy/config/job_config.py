@@ -8,7 +8,7 @@ from typing import Final
 
 from samzapy.config.lookup import PATTERN_SIGN, stream_setting_keys
 from samzapy.config.secrets import Secret, Text
-from samzapy.config.values import AcceptedLoss, BroadcastInput, StoreConfig
+from samzapy.config.values import AcceptedLoss, BroadcastInput, IntermediateStream, StoreConfig
 from samzapy.errors import ConfigError
 
 MESSAGE_BYTES_MAX: Final = 1_048_588
@@ -27,7 +27,8 @@ class JobConfig:
     Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
     patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place;
     `inputs_named` are those of them that are asked for by name.
-    `broadcast_inputs` are ordered by stream, each once. Grouper factories are `module:Class` texts.
+    `broadcast_inputs` are ordered by stream, each once; `intermediates` by name. Grouper factories are `module:Class`
+    texts.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -78,6 +79,7 @@ class JobConfig:
     placement_uuids_max: int
     drain_ms: int
     stores: tuple[StoreConfig, ...] = field(default=())
+    intermediates: tuple[IntermediateStream, ...] = field(default=())
 
     @property
     def job(self) -> str:
@@ -85,9 +87,18 @@ class JobConfig:
         return f"{self.job_name}-{self.job_id}"
 
     @property
+    def streams_divided(self) -> tuple[str, ...]:
+        """Those whose partitions are divided among the tasks: the inputs in their order, then the intermediate ones."""
+        return (*self.inputs, *(item.system_stream for item in self.intermediates))
+
+    @property
     def streams_read(self) -> tuple[str, ...]:
-        """Every stream whose partitions a plan must know: the inputs in their order, then the broadcast ones."""
-        return (*self.inputs, *(item.system_stream for item in self.broadcast_inputs))
+        """Every stream whose partitions a plan must know: those that are divided, then the broadcast ones."""
+        return (*self.streams_divided, *(item.system_stream for item in self.broadcast_inputs))
+
+    def intermediate_of(self, system_stream: str) -> IntermediateStream | None:
+        """The intermediate stream that has this topic; None for a stream that is none."""
+        return next((item for item in self.intermediates if item.system_stream == system_stream), None)
 
     @property
     def grouping(self) -> str:
@@ -128,14 +139,20 @@ class JobConfig:
 
     def offset_default(self, system_stream: str) -> str:
         """`oldest` or `upcoming`: where a partition of this stream is begun that was never read before."""
+        if self.intermediate_of(system_stream) is not None:
+            return "oldest"  # What stands there is the job's own work, half done.
         return self._stream_setting(system_stream, "samza.offset.default", "upcoming")
 
     def resets_offset(self, system_stream: str) -> bool:
         """Whether each run of the job begins this stream anew."""
+        if self.intermediate_of(system_stream) is not None:
+            return False
         return self._stream_setting(system_stream, "samza.reset.offset", "false") == "true"
 
     def is_bounded(self, system_stream: str) -> bool:
         """Whether this stream is read only up to where it ended when the run began."""
+        if self.intermediate_of(system_stream) is not None:
+            return False  # The run itself goes on writing to it.
         return self._stream_setting(system_stream, "samza.offset.end", "") == "head"
 
     @property
@@ -144,16 +161,25 @@ class JobConfig:
         return all(self.is_bounded(str(stream)) for stream in self.streams_read)
 
     def key_serde(self, system_stream: str) -> str:
-        return self._stream_setting(system_stream, "samza.key.serde", "bytes")
+        own = self.intermediate_of(system_stream)
+        if own is None:
+            return self._stream_setting(system_stream, "samza.key.serde", "bytes")
+        return own.key_serde or self._system_setting("samza.key.serde", "bytes")
 
     def msg_serde(self, system_stream: str) -> str:
-        return self._stream_setting(system_stream, "samza.msg.serde", "bytes")
+        own = self.intermediate_of(system_stream)
+        if own is None:
+            return self._stream_setting(system_stream, "samza.msg.serde", "bytes")
+        return own.msg_serde or self._system_setting("samza.msg.serde", "bytes")
 
     def qualified(self, stream: str) -> str:
         """`system.stream` of a stream that may be named without its system (`orders` -> `kafka.orders`)."""
         system = stream.partition(".")[0]
         known = {key.split(".")[1] for key in self.properties if key.startswith("systems.")} | {self.default_system}
         return stream if "." in stream and system in known else f"{self.default_system}.{stream}"
+
+    def _system_setting(self, setting: str, default: str) -> str:
+        return self.properties.get(f"systems.{self.default_system}.{setting}") or default
 
     def _stream_setting(self, system_stream: str, setting: str, default: str) -> str:
         keys = stream_setting_keys(system_stream, setting, self.properties)

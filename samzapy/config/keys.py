@@ -84,6 +84,38 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "or all partitions, `kafka.rules`.",
     ),
     ConfigKey(
+        name="task.intermediate.<name>.partitions",
+        kind="count",
+        least=1,
+        most=100_000,
+        meaning="Declares an intermediate stream: a topic of the job's own, made with so many partitions, that the "
+        "task sends to with another key and reads like an input (docs/intermediate.md). A whole multiple of it, set "
+        "later, makes it grow.",
+    ),
+    ConfigKey(
+        name="task.intermediate.<name>.key.serde",
+        choices=SERDES,
+        meaning="Serde of its keys, for sending and for reading; the system's otherwise.",
+    ),
+    ConfigKey(
+        name="task.intermediate.<name>.msg.serde",
+        choices=SERDES,
+        meaning="Serde of its values, for sending and for reading; the system's otherwise.",
+    ),
+    ConfigKey(
+        name="task.intermediate.<name>.retention.ms",
+        kind="ms",
+        default="604800000",
+        least=1,
+        meaning="So long the topic keeps a message, read or not: longer than the job is ever stopped or behind.",
+    ),
+    ConfigKey(
+        name="task.intermediate.<name>.replication.factor",
+        kind="count",
+        least=1,
+        meaning="Replicas of the topic; default: as of samzapy's other topics.",
+    ),
+    ConfigKey(
         name=FACTOR_KEY,
         kind="count",
         default="1",

@@ -11,7 +11,14 @@ from samzapy.config.keys import KEYS
 from samzapy.config.lookup import check_known, check_value, spec_of, value_of
 from samzapy.config.secrets import SECRET, Secret, Text, hidden
 from samzapy.config.sources import check_filled
-from samzapy.config.values import accepted_loss, broadcast_inputs_of, input_items, items_of, stores_of
+from samzapy.config.values import (
+    accepted_loss,
+    broadcast_inputs_of,
+    input_items,
+    intermediates_of,
+    items_of,
+    stores_of,
+)
 
 
 def parse_config(properties: Mapping[str, Text]) -> JobConfig:
@@ -126,5 +133,6 @@ def _typed(
         input_patterns=tuple(item for item in asked if is_pattern(item)),
         inputs_named=tuple(item for item in asked if not is_pattern(item)),
         broadcast_inputs=broadcast_inputs_of(items_of(text("task.broadcast.inputs")), config.qualified),
+        intermediates=intermediates_of(properties, config.job, default_system),
         dead_letter_output=None if dead_letter is None else config.qualified(dead_letter),
     )

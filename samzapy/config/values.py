@@ -1,4 +1,4 @@
-"""Values that are more than a text or a number: lists, broadcast inputs, stores, accepted losses."""
+"""Values that are more than a text or a number: lists, broadcast inputs, intermediate streams, stores, losses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from samzapy.config.lookup import ID
 from samzapy.errors import ConfigError
 
+RETENTION_MS_DEFAULT = 7 * 24 * 60 * 60 * 1000
+_INTERMEDIATE = "task.intermediate."
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 # A comma in `orders-[a-z]{2,3}` is the pattern's.
 _BETWEEN_INPUTS = re.compile(r",(?![^{}]*\})")
@@ -37,6 +39,31 @@ class BroadcastInput:
 
     system_stream: str
     partitions: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntermediateStream:
+    """A stream of the job's own, which it sends to and reads.
+
+    Attributes:
+        name: in the configuration and in user code.
+        system_stream: of its topic, which follows from the job and the name and so never changes.
+        partition_count: the least that the topic is to have.
+        key_serde, msg_serde: names from `SERDES`; None where those of the system count.
+        replication_factor: None where that of samzapy's other topics counts.
+    """
+
+    name: str
+    system_stream: str
+    partition_count: int
+    key_serde: str | None
+    msg_serde: str | None
+    replication_factor: int | None
+    retention_ms: int
+
+    @property
+    def topic(self) -> str:
+        return self.system_stream.partition(".")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +120,41 @@ def _broadcast_partitions(matched: re.Match[str], item: str) -> set[int] | None:
     if first > last:
         raise ConfigError(f"task.broadcast.inputs: wanted a range that begins with its smaller end, found {item!r}")
     return set(range(first, last + 1))
+
+
+def intermediate_topic(job: str, name: str) -> str:
+    """The topic of an intermediate stream; the other names of samzapy's own topics stand in `model.topics`."""
+    return f"__samzapy-intermediate-{job}-{name}"
+
+
+def intermediates_of(properties: Mapping[str, str], job: str, system: str) -> tuple[IntermediateStream, ...]:
+    """The intermediate streams that any key declares, in the order of their names.
+
+    Args:
+        job: `<job.name>-<job.id>`.
+    """
+    names = sorted({key.split(".")[2] for key in properties if key.startswith(_INTERMEDIATE)})
+    return tuple(_intermediate(name, properties, job, system) for name in names)
+
+
+def _intermediate(name: str, properties: Mapping[str, str], job: str, system: str) -> IntermediateStream:
+    here = f"{_INTERMEDIATE}{name}"
+    if not ID.fullmatch(name):
+        raise ConfigError(f"{here}: wanted a name of letters, digits and underscores, found {name!r}")
+    partitions, replication = properties.get(f"{here}.partitions"), properties.get(f"{here}.replication.factor")
+    if not partitions:
+        raise ConfigError(
+            f"{here}: wanted {here}.partitions, the number of partitions that its topic is made with, found nothing"
+        )
+    return IntermediateStream(
+        name=name,
+        system_stream=f"{system}.{intermediate_topic(job, name)}",
+        partition_count=int(partitions),
+        key_serde=properties.get(f"{here}.key.serde") or None,
+        msg_serde=properties.get(f"{here}.msg.serde") or None,
+        replication_factor=int(replication) if replication else None,
+        retention_ms=int(properties.get(f"{here}.retention.ms") or RETENTION_MS_DEFAULT),
+    )
 
 
 def stores_of(properties: Mapping[str, str]) -> tuple[StoreConfig, ...]:

@@ -24,6 +24,7 @@ class Collector:
         self.record_bytes_max: dict[str, int] = {}
         self._record_bytes_max = config.record_bytes_max
         self._streams: dict[str, tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]] = {}
+        self._keyed_anew: set[str] = set()
 
     def send(
         self,
@@ -40,6 +41,8 @@ class Collector:
         size = (0 if raw_key is None else len(raw_key)) + (0 if raw_value is None else len(raw_value))
         if partition is not None or headers is not None or timestamp_ms is not None:
             _check_sent(stream, partition, headers, timestamp_ms)
+            if stream in self._keyed_anew:
+                _check_keyed_anew(stream, partition, timestamp_ms)
             self.must_be_checked = self.must_be_checked or partition is not None
         pairs = None if headers is None else tuple(headers.items())
         if pairs:
@@ -68,6 +71,10 @@ class Collector:
             serde_of(self._config.key_serde(qualified)).encode,
             serde_of(self._config.msg_serde(qualified)).encode,
         )
+        own = self._config.intermediate_of(qualified)
+        if own is not None:
+            found = (topic, _keyed(own.name, found[1]), found[2])
+            self._keyed_anew.add(stream)
         self._streams[stream] = found
         self.must_be_checked = True
         return found
@@ -85,3 +92,32 @@ def _check_sent(
             raise TaskError(
                 f"output to {stream}: wanted headers of text to bytes, found {key!r}: {type(value).__name__}"
             )
+
+
+def _keyed(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
+    """`encode`, that refuses to send to an intermediate stream without a key: it would go to any partition, and be a
+    message of no key there."""
+
+    def encoded(key: Any) -> bytes | None:
+        raw = encode(key)
+        if raw is None:
+            raise TaskError(
+                f"an output to the intermediate stream {name}: wanted a key, by which its partition and its task are "
+                "chosen, found none; pass key=..."
+            )
+        return raw
+
+    return encoded
+
+
+def _check_keyed_anew(stream: str, partition: int | None, timestamp_ms: int | None) -> None:
+    if partition is not None:
+        raise TaskError(
+            f"an output to the intermediate stream {stream}: wanted no partition, because the key chooses it, whatever "
+            f"the number of partitions is by now; found partition={partition}. Send another key"
+        )
+    if timestamp_ms is not None:
+        raise TaskError(
+            f"an output to the intermediate stream {stream}: wanted no timestamp_ms, because its messages have the "
+            f"time at which the broker took them; found timestamp_ms={timestamp_ms}. Put it into the value or a header"
+        )

@@ -100,7 +100,7 @@ class TaskRunner:
             costs=self._meter.stores,
         )
         self.collector = Collector(config)
-        self.context = Context(route=self._route, properties=config.properties, state=self._state)
+        self.context = Context(route=self._route, config=config, state=self._state)
         self._failed_at_init = self._init()
 
     def _init(self) -> str:
@@ -242,6 +242,7 @@ class TaskRunner:
                         value,
                         timestamps_ms[index],
                         headers,
+                        given.intermediate,
                     ),
                     collector,
                     context,
@@ -437,11 +438,18 @@ class _Input:
     ssp_kb: SspKeyBucket
     key_decode: Callable[[bytes | None], Any]
     value_decode: Callable[[bytes | None], Any]
+    intermediate: str
 
     @classmethod
     def of(cls, route: Route, config: JobConfig) -> _Input:
         stream = str(route.ssp_kb.ssp.system_stream)
-        return cls(route.ssp_kb, serde_of(config.key_serde(stream)).decode, serde_of(config.msg_serde(stream)).decode)
+        own = config.intermediate_of(stream)
+        return cls(
+            route.ssp_kb,
+            serde_of(config.key_serde(stream)).decode,
+            serde_of(config.msg_serde(stream)).decode,
+            "" if own is None else own.name,
+        )
 
 
 @dataclass(slots=True)
@@ -529,9 +537,10 @@ def _user_traceback(error: BaseException) -> str:
 class Context:
     """What a task may know of its surroundings (`task.TaskContext`)."""
 
-    def __init__(self, *, route: Route, properties: Mapping[str, str], state: TaskState) -> None:
+    def __init__(self, *, route: Route, config: JobConfig, state: TaskState) -> None:
         self._route = route
-        self._properties = properties
+        self._properties = config.properties
+        self._intermediates = {item.name: item.system_stream for item in config.intermediates}
         self._state = state
 
     @property
@@ -545,6 +554,16 @@ class Context:
     @property
     def config(self) -> Mapping[str, str]:
         return self._properties
+
+    def intermediate(self, name: str) -> str:
+        found = self._intermediates.get(name)
+        if found is None:
+            declared = ", ".join(self._intermediates) or "none"
+            raise TaskError(
+                f"wanted the intermediate stream {name!r}, found {declared}; declare it with "
+                f"task.intermediate.{name}.partitions=..."
+            )
+        return found
 
     def store(self, name: str) -> Store:
         found = self._state.stores.get(name)

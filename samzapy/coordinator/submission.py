@@ -34,6 +34,7 @@ from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import made_again, refuse
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.plan.input_patterns import is_match, may_depart, refuse_unmatched, with_inputs
+from samzapy.plan.intermediates import refuse_fewer_partitions
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ConfigPut,
@@ -104,12 +105,14 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         TopicIdentityError: a topic was deleted and made again since it was recorded.
         MissingTopicError: a pattern of a job that is new, or all patterns, match no topic.
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
-        ConfigError: a grouper of the job's own, a broadcast input, or the scope of a store is not as it must be.
+        ConfigError: a grouper of the job's own, a broadcast input, the scope of a store, or the number of partitions
+            of an intermediate stream is not as it must be.
     """
     check_readable(state, command.config.job_name, command.config.job_id)
     command = _with_inputs_to_read(command, state)
     config = command.config
     _refuse_changed_scopes(config, state)
+    refuse_fewer_partitions(config.intermediates, state.config)
     others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
     differing = differences(config, state.config) if others else ()
     if differing:

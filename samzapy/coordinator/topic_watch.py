@@ -10,7 +10,7 @@ has other records under the same offsets; that ends the job by name (law L9), be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
@@ -29,6 +29,7 @@ from samzapy.model.topics import (
     checkpoint_topic,
     coordinator_spec,
     coordinator_topic,
+    intermediate_spec,
     placement_spec,
     placement_topic,
 )
@@ -44,7 +45,9 @@ def topics_of(state: CoordinatorState) -> tuple[str, ...]:
 
 def specs_of(state: CoordinatorState) -> tuple[TopicSpec, ...]:
     """What the recorded topics of samzapy's own must be."""
-    return tuple(spec for name in sorted(state.own_topics) if (spec := _spec(state, name)) is not None)
+    intermediate = _intermediate_specs(state)
+    specs = (intermediate.get(name) or _spec(state, name) for name in sorted(state.own_topics))
+    return tuple(spec for spec in specs if spec is not None)
 
 
 def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Finding, ...]:
@@ -56,7 +59,8 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
             found.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
     config = parse_recorded(state.config) if state.config else None
     for stream in _inputs(state):
-        is_missed = config is None or not may_depart(config, stream)
+        # An intermediate stream is ours, and was looked at above.
+        is_missed = stream.stream not in state.own_topics and (config is None or not may_depart(config, stream))
         if is_missed and stream.stream in looked.found:
             found.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
     found.extend(departure_findings(state, looked))
@@ -115,6 +119,14 @@ def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[
             else "The leader takes it in when it looks for new topics the next time "
             "(job.coordinator.monitor-partition-change.frequency.ms); or make the pattern narrower",
         )
+
+
+def _intermediate_specs(state: CoordinatorState) -> Mapping[str, TopicSpec]:
+    """By topic; one that the job has no more may be as it likes."""
+    if not any(key.startswith("task.intermediate.") for key in state.config):
+        return {}
+    replicas = _number(state, _REPLICATION)
+    return {item.topic: intermediate_spec(item, replicas) for item in parse_recorded(state.config).intermediates}
 
 
 def _spec(state: CoordinatorState, name: str) -> TopicSpec | None:

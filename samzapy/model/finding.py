@@ -27,6 +27,7 @@ CODES: Final[Mapping[str, Severity]] = {
     "topic-unclean-election": Severity.DATA,
     "topic-message-size": Severity.DATA,
     "topic-tombstone-retention": Severity.DATA,
+    "topic-retention": Severity.DATA,
     "topic-replication": Severity.DATA,
     "topic-min-isr": Severity.DATA,
     "topic-setting": Severity.DATA,

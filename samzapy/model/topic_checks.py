@@ -26,6 +26,8 @@ _CODE_OF_SETTING: Mapping[str, str] = {
     "max.message.bytes": "topic-message-size",
     "delete.retention.ms": "topic-tombstone-retention",
     "min.insync.replicas": "topic-min-isr",
+    "retention.ms": "topic-retention",
+    "retention.bytes": "topic-retention",
 }
 
 
@@ -156,6 +158,10 @@ def _settings(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[
     retention_ms = spec.settings.get("delete.retention.ms")
     if retention_ms is not None and _number(found, "delete.retention.ms") < int(retention_ms):
         yield _setting(spec, found, cluster, "delete.retention.ms", f"{retention_ms} or more")
+    kept_ms = spec.settings.get("retention.ms")
+    is_for_ever = found.settings.get("retention.ms") == "-1"
+    if kept_ms is not None and not is_for_ever and _number(found, "retention.ms") < int(kept_ms):
+        yield _setting(spec, found, cluster, "retention.ms", f"{kept_ms} or more")
     # With 1, what is acknowledged by the leader alone is lost with the leader.
     least = 2 if found.replication_factor > 2 else 1
     if not least <= _number(found, "min.insync.replicas") <= found.replication_factor:
@@ -168,7 +174,7 @@ def _setting(spec: TopicSpec, found: TopicFound, cluster: Cluster, name: str, wa
         code=_CODE_OF_SETTING.get(name, "topic-setting"),
         subject=f"topic {spec.name}",
         found=f"wanted the topic {spec.name} with {name}={wanted}, found {found.settings.get(name) or 'nothing'}: "
-        f"{_WHY.get(name, 'with that it loses data')}",
+        f"{_why(spec, name)}",
         remedy=f"Mend it with: kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} --alter --entity-type "
         f"topics --entity-name {spec.name} --add-config {name}={wanted.removesuffix(' or more')}",
     )
@@ -182,6 +188,20 @@ _WHY: Mapping[str, str] = {
     "delete.retention.ms": "who was away for longer never hears of a removal",
     "min.insync.replicas": "committed data is lost with one broker, or nothing can be written at all",
 }
+
+
+_WHY_OF_STREAMS: Mapping[str, str] = {
+    "cleanup.policy": "of several messages of a key only the last one would be kept, read or not",
+    "message.timestamp.type": "what a task sends on under an old time would be deleted at once, read or not",
+    "retention.ms": "messages would be deleted sooner than the configuration says, read or not",
+    "retention.bytes": "messages would be deleted by size, read or not",
+}
+"""Of topics that hold messages and not facts."""
+
+
+def _why(spec: TopicSpec, name: str) -> str:
+    of_stream = {} if spec.is_compacted else _WHY_OF_STREAMS
+    return of_stream.get(name) or _WHY.get(name, "with that it loses data")
 
 
 def _number(found: TopicFound, name: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from samzapy.config import IntermediateStream
+
 DAY_MS = 24 * 60 * 60 * 1000
 CHANGELOG_DELETE_RETENTION_MS = DAY_MS
 AUDITED_DELETE_RETENTION_MS = 7 * DAY_MS
@@ -26,6 +28,11 @@ class TopicSpec:
     settings: Mapping[str, str]
     fixed: tuple[str, ...] = ("cleanup.policy", "message.timestamp.type")
     may_grow: bool = False
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether it holds facts, of which the newest stays for ever, and not messages, which go by age."""
+        return self.settings["cleanup.policy"] == "compact"
 
 
 def coordinator_topic(job: str) -> str:
@@ -89,5 +96,23 @@ def changelog_spec(job: str, store: str, partition_count: int, replication_facto
         partition_count=partition_count,
         replication_factor=replication_factor,
         settings=_BUSY | {"delete.retention.ms": str(CHANGELOG_DELETE_RETENTION_MS)},
+        may_grow=True,
+    )
+
+
+def intermediate_spec(stream: IntermediateStream, replication_factor: int | None = None) -> TopicSpec:
+    """Its messages go by age and by nothing else, and the age is the broker's word: a task may send on what is years
+    old by its own time."""
+    return TopicSpec(
+        name=stream.topic,
+        partition_count=stream.partition_count,
+        replication_factor=stream.replication_factor or replication_factor,
+        settings={
+            "cleanup.policy": "delete",
+            "message.timestamp.type": "LogAppendTime",
+            "retention.ms": str(stream.retention_ms),
+            "retention.bytes": "-1",
+        },
+        fixed=("cleanup.policy", "message.timestamp.type", "retention.bytes"),
         may_grow=True,
     )

@@ -43,7 +43,8 @@ class SystemStreamPartitionGrouper(Protocol):
             previous: the task that each SSP belongs to now, if the job keeps keyed state: a key's state is found
                 by its task, so messages of one key must stay in one. Of a topic that was deleted, the task that it
                 belonged to. Empty for a new job, and for one without state, which may be grouped anew.
-            ssps: every partition of every input, in the order of `task.inputs` and of partition numbers.
+            ssps: every partition of every input, in the order of `task.inputs` and of partition numbers, and then
+                of every intermediate stream.
                 Broadcast inputs are not among them: every task gets those.
 
         Returns:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, recorded_properties
+from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, intermediate_topic, recorded_properties
 from samzapy.errors import ConfigError, GrouperError, PartitionSchemeError
 from samzapy.model.container import NO_LOCALITY, Locality
 from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskMode, TaskModel, TaskName
@@ -72,7 +72,9 @@ def plan_job(
         ConfigError: a broadcast input names a partition that is not there.
     """
     processors = tuple(sorted(set(processor_ids), key=processor_order))
-    ssps = tuple(ssp for text in config.inputs for ssp in _ssps_of(SystemStream.parse(text), partition_counts))
+    ssps = tuple(
+        ssp for text in config.streams_divided for ssp in _ssps_of(SystemStream.parse(text), partition_counts)
+    )
     broadcast = _broadcast_ssps(config, partition_counts)
     known: Previous = {}
     if previous is not None:
@@ -82,7 +84,7 @@ def plan_job(
             planned = tasks_of_ssps(previous)
             known = _with_streams_of_before(planned, tasks_before or {})
             wanted = {ssp.system_stream for ssp in planned} - set(gone)
-            _refuse_streams_that_do_not_fit(known, ssps, wanted, previous.generation)
+            _refuse_streams_that_do_not_fit(config, known, ssps, wanted, previous.generation)
     numbers = _numbers(previous, changelog_partitions or {})
     if _reads_everything_everywhere(config):
         if factor > 1:
@@ -269,7 +271,11 @@ def _refuse_torn_stores(config: JobConfig, previous: JobModel, factor: int) -> N
 
 
 def _refuse_streams_that_do_not_fit(
-    known: Previous, ssps: Sequence[SystemStreamPartition], wanted: Collection[SystemStream], generation: int
+    config: JobConfig,
+    known: Previous,
+    ssps: Sequence[SystemStreamPartition],
+    wanted: Collection[SystemStream],
+    generation: int,
 ) -> None:
     """Refuse an input that was left out, or that grew so that a key's messages are not where its state is."""
     before, now = partition_counts_of(known), partition_counts_of(ssps)
@@ -277,8 +283,11 @@ def _refuse_streams_that_do_not_fit(
         if stream not in now:
             if stream not in wanted:
                 continue
+            of_intermediates = intermediate_topic(config.job, "")
+            is_own = stream.stream.startswith(of_intermediates)
+            key = f"task.intermediate.{stream.stream.removeprefix(of_intermediates)}" if is_own else "task.inputs"
             raise PartitionSchemeError(
-                f"task.inputs: wanted {stream} among the inputs, because the job keeps state and generation "
+                f"{key}: wanted {stream} among the inputs, because the job keeps state and generation "
                 f"{generation} has state for it; found it left out. Put it back, or give the job "
                 "a new job.id, which begins without state"
             )

@@ -9,6 +9,7 @@ for a user's own grouper as well, and for a plan that somebody edited.
             "why": "processor 0 is gone; same host as its state (host-b)",
             "restoreRecordsMax": 0, "restoreBytesAbout": 0}],
  "gone": [],
+ "topics": [{"topic": "__samzapy-intermediate-flights-1-by_carrier", "from": 0, "to": 4}],
  "waiting": [],
  "spreadKeys": [{"stream": "kafka.orders", "keyCount": 2, "examples": [{"key": "N14228", "partitions": [0, 3]}, …]}],
  "totals": {"stays": 3, "moves": 1, "splits": 0, "merges": 0, "new": 0, "gone": 0,
@@ -16,7 +17,8 @@ for a user's own grouper as well, and for a plan that somebody edited.
 ```
 
 `change` is `stays`, `moves`, `splits`, `merges` or `new`; `splits` and `merges` name the `parents` whose key buckets
-the task gets. What is to be restored is null where nobody could be asked. `waiting` are new partitions of inputs that
+the task gets. What is to be restored is null where nobody could be asked. `topics` are those of intermediate
+streams that a submission makes (`from` 0 partitions), or gives more. `waiting` are new partitions of inputs that
 the job reads already: they come into the plan when the old ones have passed their ends (ADR 0011). `spreadKeys` are
 keys that several tasks get, as far as somebody looked for them (`plan.key_spread`).
 """
@@ -78,6 +80,20 @@ class TaskChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicToBe:
+    """The topic of an intermediate stream: its partitions as they are to be, and as they are; 0: it is not there."""
+
+    topic: str
+    partition_count: int
+    partition_count_before: int
+
+    @property
+    def is_change(self) -> bool:
+        """Whether a submission does anything to it."""
+        return self.partition_count != self.partition_count_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
     """A plan and how it differs from the one in force.
 
@@ -86,6 +102,7 @@ class PlanChange:
         gone: tasks of the plan in force that are no more.
         waiting: partitions that come when the old ones of their streams have passed their ends; until then the plan is
             one without them.
+        topics: those that a submission makes, or gives more partitions.
         spread_keys: inputs that do not keep a key in one task, as far as a sample tells.
     """
 
@@ -94,6 +111,7 @@ class PlanChange:
     tasks: tuple[TaskChange, ...]
     gone: tuple[TaskName, ...]
     waiting: tuple[SystemStreamPartition, ...] = ()
+    topics: tuple[TopicToBe, ...] = ()
     spread_keys: tuple[SpreadKeys, ...] = ()
 
     @property
@@ -187,6 +205,10 @@ def plan_change_json(job: str, change: PlanChange) -> Json:
         "jobModel": job_model_json(change.plan),
         "tasks": [_task_json(task) for task in change.tasks],
         "gone": list(change.gone),
+        "topics": [
+            {"topic": topic.topic, "from": topic.partition_count_before, "to": topic.partition_count}
+            for topic in change.topics
+        ],
         "waiting": [str(ssp) for ssp in change.waiting],
         "spreadKeys": [_spread_json(found) for found in change.spread_keys],
         "totals": {**change.counts, **_restore_json(change.restore)},

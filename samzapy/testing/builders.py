@@ -164,7 +164,9 @@ def a_submission(
         inputs=tuple(
             InputFound(
                 system_stream=SystemStream.parse(text),
-                partition_count=counts.get(text, 4),
+                partition_count=counts.get(
+                    text, 4 if (own := config.intermediate_of(text)) is None else own.partition_count
+                ),
                 topic_id=ids.get(text, f"id-of-{text}"),
             )
             for text in config.streams_read
@@ -172,6 +174,14 @@ def a_submission(
         own_topics=tuple(
             OwnTopicFound(name=name, topic_id=ids.get(name, f"id-of-{name}"), partition_count=1)
             for name in (coordinator_topic(config.job), checkpoint_topic(config.job), placement_topic(config.job))
+        )
+        + tuple(
+            OwnTopicFound(
+                name=stream.topic,
+                topic_id=ids.get(stream.system_stream, f"id-of-{stream.system_stream}"),
+                partition_count=counts.get(stream.system_stream, stream.partition_count),
+            )
+            for stream in config.intermediates
         ),
         cause=cause,
         actor="operator",

@@ -160,3 +160,14 @@ def test_a_pattern_stands_for_the_given_streams_that_it_matches(properties):
         asked(properties, *inputs, *COUNTS)
     with pytest.raises(MissingTopicError, match="kafka.~fl"):
         asked(properties, *inputs, "--partitions", "kafka.planes=2")
+
+
+def test_an_intermediate_stream_has_the_partitions_of_the_configuration_unless_others_are_given(properties):
+    again = ["--set", "task.intermediate.again.partitions=2"]
+
+    planned = json.loads(asked(properties, *COUNTS, *again, "-o", "json").stdout)
+    given = [*COUNTS[:1], f"{COUNTS[1]},kafka.__samzapy-intermediate-flights-1-again=4"]
+    of_another_count = json.loads(asked(properties, *given, *again, "-o", "json").stdout)
+
+    assert 3 + 2 + 2 == planned["totals"]["new"]
+    assert 3 + 2 + 4 == of_another_count["totals"]["new"]

@@ -1006,3 +1006,79 @@ def test_rows_behind_the_end_alone_begin_no_transaction() -> None:
 
     assert () == tuple(worker.run_routes(rows(("a", 1), first=3), rows(("a", 1), first=9)))
     assert [] == worker.checkpoints()
+
+
+# --- intermediate streams ---
+
+AGAIN = SspKeyBucket.parse("kafka.__samzapy-intermediate-flights-1-again.0:0/1")
+
+
+def two_steps(**properties: str) -> JobConfig:
+    return a_job(task_intermediate_again_partitions="1", **properties)
+
+
+def in_two_steps(envelope: Any, collector: Any, context: Any) -> None:
+    """Keyed anew by the value, then summed up by that."""
+    if envelope.intermediate == "again":
+        sum_up(envelope, collector, context)
+    else:
+        collector.send(context.intermediate("again"), envelope.value, key=f"by {envelope.value}")
+
+
+def test_what_is_sent_to_an_intermediate_stream_comes_back_as_a_message_of_it() -> None:
+    config = two_steps()
+    worker = AWorker(in_two_steps, config=config, plan=a_plan(config, ssp_kbs=[SSP_KB, AGAIN]))
+
+    worker.run(rows(("a", 1), ("b", 2), ("c", 1)))
+    sent = worker.kafka.committed(AGAIN.ssp.stream)
+    worker.run(rows(*[(record.key.decode(), record.value) for record in sent], route=1))
+
+    assert [b"by 1", b"by 2", b"by 1"] == [record.key for record in sent]
+    assert [(b"by 1", 1), (b"by 2", 2), (b"by 1", 2)] == [(key, found["total"]) for key, found in worker.outputs()]
+    assert [SSP_KB, AGAIN] == [found.ssp_kb for found in worker.checkpoints()]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "an output to the intermediate stream again: wanted a key"),
+        ({"key": None, "headers": {"a": b"b"}}, "an output to the intermediate stream again: wanted a key"),
+        ({"key": "k", "partition": 0}, "wanted no partition, because the key chooses it"),
+        ({"key": "k", "timestamp_ms": 7}, "wanted no timestamp_ms"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_an_intermediate_stream_does_not_take_is_refused_by_name(
+    given: dict[str, Any], said: str, is_first: bool
+) -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        if not is_first:
+            collector.send(context.intermediate("again"), 1, key="good")
+        collector.send(context.intermediate("again"), 1, **given)
+
+    worker = AWorker(process, config=two_steps())
+
+    report = worker.run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert said in report.error
+
+
+def test_headers_and_tombstones_go_through_an_intermediate_stream() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        collector.send(context.intermediate("again"), None, key="k", headers={"a": b"b"})
+
+    worker = AWorker(process, config=two_steps())
+    worker.run(rows(("a", 1)))
+
+    (record,) = worker.kafka.committed(AGAIN.ssp.stream)
+    assert (b"k", None) == (record.key, record.value)
+
+
+def test_an_intermediate_stream_that_nobody_declared_is_named() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        context.intermediate("agian")
+
+    report = AWorker(process, config=two_steps()).run(rows(("a", 1)))
+
+    assert "wanted the intermediate stream 'agian', found again; declare it with" in report.error

@@ -350,3 +350,23 @@ def test_what_a_pattern_matches_is_no_setting_and_is_taken_in_while_the_job_runs
         found.key for found in differences(a_config(task_inputs="kafka.~orders"), state.config)
     ]
     assert 8 == len(after(state, submit_job(a_submission(config=more), state, seen)).plan)
+
+
+def test_an_intermediate_stream_is_recorded_as_an_input_and_as_a_topic_of_ours():
+    config = a_config(task_intermediate_again_partitions="3")
+
+    state = after(in_office(), submitted(in_office(), config=config))
+
+    topic = config.intermediates[0].topic
+    (found,) = [put for stream, put in state.inputs.items() if stream.stream == topic]
+    assert (3, 3) == (found.partition_count, state.own_topics[topic].partition_count)
+    assert found.topic_id == state.own_topics[topic].topic_id
+    assert 3 == sum(ssp_kb.ssp.stream == topic for task in state.plan for ssp_kb in task.ssp_kbs)
+
+
+def test_it_cannot_be_handed_in_with_fewer_partitions_than_before():
+    before = a_config(task_intermediate_again_partitions="4")
+    state = after(in_office(), submitted(in_office(), config=before))
+
+    with pytest.raises(ConfigError, match=r"task\.intermediate\.again\.partitions: wanted at least 4"):
+        submitted(state, config=a_config(task_intermediate_again_partitions="2"))

@@ -198,3 +198,52 @@ def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is
     service.run_once(0)
     assert [] == codes(service)
     assert 3 == len(service.status().state.plan)
+
+
+INTERMEDIATE = "__samzapy-intermediate-flights-1-again"
+
+
+@pytest.fixture
+def two_steps(world):
+    """The same job with an intermediate stream."""
+    service = world.coordinator()
+    service.take_office()
+    config = a_config(task_intermediate_again_partitions="2")
+    service.submit(a_submission(config=config, partition_counts={"kafka.orders": 2}))
+    world.queue.append(a_heartbeat())
+    service.run_once(0)
+    return service
+
+
+def of_the_input(topic):
+    """Its id as `a_submission` records it."""
+    return replace(topic, topic_id=f"id-of-kafka.{topic.name}")
+
+
+def test_the_topic_of_an_intermediate_stream_is_one_of_ours(world, two_steps):
+    look(world, two_steps, **{INTERMEDIATE: of_the_input})
+
+    assert INTERMEDIATE in topics_of(two_steps.status().state)
+    assert [] == codes(two_steps)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (gone, "topic-missing"),
+        (lambda topic: with_settings(cleanup_policy="compact")(of_the_input(topic)), "topic-cleanup-policy"),
+        (lambda topic: with_settings(retention_ms="1")(of_the_input(topic)), "topic-retention"),
+        (lambda topic: replace(of_the_input(topic), partition_count=1), "topic-partition-count"),
+    ],
+)
+def test_what_is_wrong_with_it_is_one_finding(world, two_steps, change, code):
+    look(world, two_steps, **{INTERMEDIATE: change})
+
+    assert [code] == codes(two_steps)
+
+
+def test_one_that_was_made_again_ends_the_job_by_name(world, two_steps):
+    world.queue.append(looked(two_steps, **{INTERMEDIATE: made_again}))
+
+    with pytest.raises(TopicIdentityError, match=f"{INTERMEDIATE}.*found id new"):
+        two_steps.run_once(0)

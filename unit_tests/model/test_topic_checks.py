@@ -9,17 +9,26 @@ import pytest
 from samzapy.errors import MissingTopicError, TopicIdentityError, TopicPolicyError
 from samzapy.model.finding import CODES, Finding, Severity, finding_json
 from samzapy.model.topic_checks import Cluster, check_topic, missing, refuse
-from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec, placement_spec
-from samzapy.testing.builders import a_topic_found
+from samzapy.model.topics import (
+    TopicSpec,
+    changelog_spec,
+    checkpoint_spec,
+    coordinator_spec,
+    intermediate_spec,
+    placement_spec,
+)
+from samzapy.testing.builders import a_config, a_topic_found
 
 ONE = Cluster(bootstrap_servers="b:9092", broker_count=1)
 THREE = Cluster(bootstrap_servers="b:9092", broker_count=3)
 COORDINATOR = coordinator_spec("flights-1")
+INTERMEDIATE = intermediate_spec(a_config(task_intermediate_again_partitions="4").intermediates[0])
 SPECS = [
     COORDINATOR,
     placement_spec("flights-1"),
     checkpoint_spec("flights-1"),
     changelog_spec("flights-1", "seen", 4),
+    INTERMEDIATE,
 ]
 
 
@@ -155,3 +164,42 @@ def test_a_finding_is_one_of_the_codes() -> None:
 def test_a_finding_as_json_says_how_much_it_matters() -> None:
     assert finding_json(missing("t"))["severity"] == "data"
     assert all(code.islower() for code in CODES)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code", "why"),
+    [
+        ("cleanup.policy", "compact", "topic-cleanup-policy", "of several messages of a key only the last one"),
+        (
+            "cleanup.policy",
+            "compact,delete",
+            "topic-cleanup-policy",
+            "of several messages of a key only the last one",
+        ),
+        ("message.timestamp.type", "CreateTime", "topic-timestamp-type", "under an old time would be deleted"),
+        ("retention.ms", "604799999", "topic-retention", "sooner than the configuration says"),
+        ("retention.ms", "", "topic-retention", "sooner than the configuration says"),
+        ("retention.bytes", "1000000", "topic-retention", "deleted by size"),
+        ("max.message.bytes", "999999", "topic-message-size", "may be larger"),
+    ],
+)
+def test_a_topic_of_messages_that_might_lose_some_unread_is_a_finding(
+    setting: str, value: str, code: str, why: str
+) -> None:
+    (finding,) = check_topic(INTERMEDIATE, a_topic_found(INTERMEDIATE, settings={setting: value}), ONE)
+
+    assert (code, Severity.DATA) == (finding.code, finding.severity)
+    assert why in finding.found
+    assert f"--entity-name {INTERMEDIATE.name} --add-config {setting}=" in finding.remedy
+
+
+@pytest.mark.parametrize("kept_ms", ["-1", "604800001"])
+def test_messages_may_be_kept_for_longer(kept_ms: str) -> None:
+    assert () == check_topic(INTERMEDIATE, a_topic_found(INTERMEDIATE, settings={"retention.ms": kept_ms}), ONE)
+
+
+@pytest.mark.parametrize(("partition_count", "codes"), [(3, ["topic-partition-count"]), (4, []), (8, [])])
+def test_a_topic_of_messages_may_have_more_partitions_and_not_fewer(partition_count: int, codes: list[str]) -> None:
+    found = a_topic_found(INTERMEDIATE, partition_count=partition_count)
+
+    assert codes == [finding.code for finding in check_topic(INTERMEDIATE, found, ONE)]
