@@ -182,7 +182,7 @@ def check_outputs(ledger: Ledger, outputs: Sequence[Output]) -> list[Violation]:
         *_no_phantom(ledger, outputs),
         *_in_order(outputs),
         *_sums(outputs),
-        *_by_whom_it_belongs_to(outputs),
+        *owners_of_places((output.place, output.src, output.key, output.task) for output in outputs),
     ]
 
 
@@ -250,17 +250,22 @@ def _sums(outputs: Sequence[Output]) -> Iterable[Violation]:
             yield Violation("D", f"{_name(output)} at {output.place} says sum={output.sum}, it is {sums[output.key]}")
 
 
-def _by_whom_it_belongs_to(outputs: Sequence[Output]) -> Iterable[Violation]:
-    """A partition belongs to one task, or to its parts; to which of them, the key says."""
+def owners_of_places(answers: Iterable[tuple[Place, Place, Key, str]]) -> Iterable[Violation]:
+    """Rule E: a partition belongs to one task, or to its parts; to which of them, the key says.
+
+    Args:
+        answers: where each stands, where its message was read, that one's key, and the task that made it.
+    """
     owners: dict[tuple[str, int], str] = {}
-    for output in outputs:
-        base, bucket, factor = _task_parts(output.task)
-        owner = owners.setdefault((output.src.topic, output.src.partition), base)
+    for place, src, key, task in answers:
+        base, bucket, factor = _task_parts(task)
+        owner = owners.setdefault((src.topic, src.partition), base)
         if owner != base:
-            yield Violation("E", f"{output.place} was made by {output.task}; {output.src} belongs to {owner}")
-        hashed = output.src.offset if output.key is None else xxhash.xxh64_intdigest(output.key.encode(), seed=42)
+            yield Violation("E", f"{place} was made by {task}; {src} belongs to {owner}")
+        hashed = src.offset if key is None else xxhash.xxh64_intdigest(key.encode(), seed=42)
         if hashed % factor != bucket:
-            yield Violation("E", f"{output.place} was made by {output.task}; {_name(output)} belongs to another part")
+            named = "a record without key" if key is None else key
+            yield Violation("E", f"{place} was made by {task}; {named} belongs to another part")
 
 
 def _task_parts(task_name: str) -> tuple[str, int, int]:
