@@ -119,3 +119,22 @@ def planned(file: Path, *options: str) -> dict:
         raise result.exception
     found: dict = json.loads(result.stdout)
     return found
+
+
+def test_a_plan_says_which_topics_of_intermediate_streams_it_makes(broker: DevBroker, tmp_path: Path) -> None:
+    name = f"plan{uuid.uuid4().hex[:8]}"
+    make_topics(broker.bootstrap_servers, {f"in-{name}": 2})
+    topic = f"__samzapy-intermediate-{name}-1-again"
+    file = tmp_path / "job.properties"
+    file.write_text(
+        f"job.name={name}\ntask.inputs=kafka.in-{name}\ntask.intermediate.again.partitions=3\n"
+        f"systems.kafka.bootstrap.servers={broker.bootstrap_servers}\n"
+    )
+
+    first = planned(file, "--processors", "0")
+    assert ([{"topic": topic, "from": 0, "to": 3}], 2 + 3) == (first["topics"], first["totals"]["new"])
+    make_topics(broker.bootstrap_servers, {topic: 3})
+
+    assert [] == planned(file, "--processors", "0")["topics"]
+    grown = planned(file, "--processors", "0", "--set", "task.intermediate.again.partitions=6")
+    assert [{"topic": topic, "from": 3, "to": 6}] == grown["topics"]

@@ -15,6 +15,7 @@ from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.cli.wiring import _submission
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.topic_watch import topics_of
 from samzapy.errors import (
@@ -24,9 +25,12 @@ from samzapy.errors import (
     TopicIdentityError,
     TopicPolicyError,
 )
+from samzapy.model.job import ProcessorId
 from samzapy.model.topic_checks import Cluster, check_topic
 from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
+from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.builders import a_config
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
@@ -255,3 +259,35 @@ def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(
         wait_until(lambda: service.run_once(100), 15.0, "the leader to stop")
     watch.close()
     job.close()
+
+
+def test_the_topic_of_an_intermediate_stream_is_made_at_once_and_grows_for_who_leads_only(
+    connection: KafkaConnection, admin: KafkaAdmin, job: str
+) -> None:
+    create(connection, f"in-{job}", 1)
+    topic = f"__samzapy-intermediate-{job}-again"
+
+    def submitted(partitions: int, *, grows: bool) -> int:
+        config = a_config(
+            job_name=job.removesuffix("-1"),
+            task_inputs=f"kafka.in-{job}",
+            task_intermediate_again_partitions=str(partitions),
+        )
+        found = _submission(config, admin, ProcessorId("0"), NO_GROUPERS, grows=grows)
+        ids = {found.topic_id for found in (*found.inputs, *found.own_topics) if topic in str(found)}
+        assert len(ids) == 1
+        (count,) = {found.partition_count for found in (*found.inputs, *found.own_topics) if topic in str(found)}
+        assert count == admin.partition_count(topic)
+        return count
+
+    assert submitted(2, grows=False) == 2
+    made = admin.look([topic])[topic].settings
+    assert ("delete", "604800000", "-1", "LogAppendTime") == tuple(
+        made[name] for name in ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+    )
+    assert submitted(4, grows=False) == 2
+    assert submitted(4, grows=True) == 4
+    assert submitted(2, grows=True) == 4
+    with pytest.raises(ConfigError, match="wanted a whole multiple of the 4 partitions"):
+        submitted(6, grows=True)
+    assert admin.partition_count(topic) == 4

@@ -40,7 +40,7 @@ from samzapy.coordinator.diagnosis import (
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState
-from samzapy.coordinator.topic_watch import specs_of, topic_findings, topics_of
+from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topic_findings, topics_of
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode, RejectedError
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId
@@ -187,7 +187,7 @@ class _Examination:
             if topic is not None
             for partition in range(topic.partition_count)
         ]
-        own = {spec.name for spec in specs_of(state) if spec.is_compacted}
+        own = compacted_topics(state)
         firsts = beginning_offsets(self._offsets, [place for place in places if place[0] in own], READ_WAIT_S)
         yield from truncation_findings(firsts)
         yield from transaction_findings(

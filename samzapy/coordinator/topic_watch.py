@@ -50,6 +50,11 @@ def specs_of(state: CoordinatorState) -> tuple[TopicSpec, ...]:
     return tuple(spec for spec in specs if spec is not None)
 
 
+def compacted_topics(state: CoordinatorState) -> frozenset[str]:
+    """The names of those of samzapy's own topics that hold facts, so that their beginning never goes."""
+    return frozenset(spec.name for spec in specs_of(state) if spec.is_compacted)
+
+
 def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Finding, ...]:
     """Everything about the topics that is not as it must be, in a fixed order."""
     found: list[Finding] = []

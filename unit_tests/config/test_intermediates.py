@@ -94,6 +94,8 @@ def test_it_is_always_read_from_the_oldest_message_on_and_for_ever() -> None:
         config.is_bounded(TOPIC),
     )
     assert not config.is_bounded_job
+    by_pattern = parse_config(MINIMAL | {"systems.kafka.streams.~__.*.samza.offset.end": "head"})
+    assert not by_pattern.is_bounded(TOPIC)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from samzapy.coordinator.commands import OwnTopicFound, TopicsLooked
 from samzapy.coordinator.status import status_json
-from samzapy.coordinator.topic_watch import specs_of, topics_of
+from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topics_of
 from samzapy.errors import TopicIdentityError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.topic_checks import Cluster
@@ -225,6 +225,10 @@ def test_the_topic_of_an_intermediate_stream_is_one_of_ours(world, two_steps):
 
     assert INTERMEDIATE in topics_of(two_steps.status().state)
     assert [] == codes(two_steps)
+
+
+def test_its_messages_go_by_age_so_its_beginning_is_no_sign_of_anything(two_steps):
+    assert {CHECKPOINT, PLACEMENT, COORDINATOR} == compacted_topics(two_steps.status().state)
 
 
 @pytest.mark.parametrize(
