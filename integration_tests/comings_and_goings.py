@@ -12,13 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException
-
-from integration_tests.ledger_run import COORDINATOR, INPUT, PARTITIONS, LedgerRun
+from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Subject
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import DeadlineError
-from samzapy.stream.codec import decode
-from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ConfigPut, ContainerPut, GrantPut, TermPut
 from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation
@@ -66,6 +62,7 @@ class ComingsAndGoings(LedgerRun):
         partitions: int = PARTITIONS,
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
+        subject: Subject | None = None,
     ) -> None:
         super().__init__(
             directory,
@@ -74,6 +71,7 @@ class ComingsAndGoings(LedgerRun):
             task_count=partitions,
             environment=environment,
             overrides={**_SOON, **(overrides or {})},
+            subject=subject,
         )
         self.comings = Comings()
         self.processors = {f"p{number}": self._processor(f"p{number}") for number in range(processors)}
@@ -166,12 +164,12 @@ class ComingsAndGoings(LedgerRun):
     def _executions_of(self, name: str) -> frozenset[str]:
         return frozenset(
             record.container.execution_id
-            for record in self._stream()
+            for record in self.stream()
             if isinstance(record, ContainerPut) and record.container.processor_id == name
         )
 
     def _leader_pid(self) -> int | None:
-        terms = [record.pid for record in self._stream() if isinstance(record, TermPut)]
+        terms = [record.pid for record in self.stream() if isinstance(record, TermPut)]
         return terms[-1] if terms else None
 
     def _leader(self) -> str:
@@ -184,20 +182,7 @@ class ComingsAndGoings(LedgerRun):
         return next((name for name, driver in drivers.items() if driver is not None and driver.pid == pid), None)
 
     def _last_records(self) -> str:
-        return "\n".join(repr(record) for record in self._stream()[-100:] if not isinstance(record, ConfigPut))
-
-    def _stream(self) -> list[object]:
-        """The coordinator stream; nothing before the first process has made it."""
-        try:
-            found = self._read(COORDINATOR, 0)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                return []
-            raise
-        return [
-            decode(LogRecord(offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value), topic=COORDINATOR)
-            for seen in found
-        ]
+        return "\n".join(repr(record) for record in self.stream()[-100:] if not isinstance(record, ConfigPut))
 
     # --- the rules of this run ---
 
@@ -230,11 +215,11 @@ class ComingsAndGoings(LedgerRun):
     def _check_coordinator(self) -> Iterator[Violation]:
         yield from super()._check_coordinator()
         yield from self._check_undisturbed()
-        self.comings.terms = sum(isinstance(record, TermPut) for record in self._stream())
+        self.comings.terms = sum(isinstance(record, TermPut) for record in self.stream())
 
     def told(self) -> str:
         """What happened, in a line or two."""
-        return f"{self.figures}, {self.comings}"
+        return ", ".join(filter(None, (f"{self.figures}, {self.comings}", self.subject.told())))
 
     def _check_undisturbed(self) -> Iterator[Violation]:
         """Whoever kept its grants kept its query: each restart has a change of that execution's own grants.
@@ -265,7 +250,7 @@ class ComingsAndGoings(LedgerRun):
         holder: dict[str, str] = {}
         changes: dict[str, int] = {}
         others = 0
-        for record in self._stream():
+        for record in self.stream():
             if isinstance(record, ContainerPut):
                 execution = str(record.container.execution_id)
                 processor_of[execution] = str(record.container.processor_id)

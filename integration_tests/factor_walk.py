@@ -15,11 +15,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from integration_tests.comings_and_goings import ComingsAndGoings
-from integration_tests.ledger_run import INPUT, JOB
+from integration_tests.ledger_run import INPUT, Subject, stopped_worker
+from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import ExitCode
 from samzapy.placement import ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import RunPut
 from samzapy.testing.crash_points import CrashPoint, arming
+from samzapy.testing.job_process import kill
 from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
 
@@ -40,6 +42,7 @@ CRASH_POINTS = {
 """Of a container, by who dies of them (design section 13)."""
 _HITS_MAX = 8
 _EXPANDING = {"job.coordinator.monitor-partition-change.frequency.ms": "1000", "job.expansion.settle.ms": "5000"}
+_DISTURBANCES = ("leader", "driver", "jvm", "worker", "leave", "nothing")
 _DONE_WITHIN_S = 240.0
 _DISTURBED_AFTER_S = (0.0, 3.0)
 
@@ -81,7 +84,14 @@ class ArmedPoint:
 class FactorWalk(ComingsAndGoings):
     """A ledger run over changes of the factor and of the number of partitions."""
 
-    def __init__(self, directory: Path, *, seed: int, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        environment: Mapping[str, str] | None = None,
+        subject: Subject | None = None,
+    ) -> None:
         super().__init__(
             directory,
             seed=seed,
@@ -89,6 +99,7 @@ class FactorWalk(ComingsAndGoings):
             partitions=PARTITIONS,
             environment=environment,
             overrides=_EXPANDING,
+            subject=subject,
         )
         self.changes = Changes()
         self._points: list[ArmedPoint] = []
@@ -105,21 +116,25 @@ class FactorWalk(ComingsAndGoings):
                 self.expand(INPUT, 2 * self.inputs[INPUT])
                 self.changes.partitions.append(self.inputs[INPUT])
             factor = self._chance.choice([found for found in FACTORS if found != self.factor])
-            begun_s = time.monotonic()
-            request = self._ask(factor)
-            self._disturb_once()
-            self._wait_done(request, f"factor {factor} to be at work")
-            assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
-            self.factor = factor
-            self.changes.factors.append(factor)
-            self.changes.longest_s = max(self.changes.longest_s, round(time.monotonic() - begun_s, 1))
-        self._everybody_is_there()
+            self.change(factor, self._chance.choice(_DISTURBANCES))
+        self.end()
+
+    def change(self, factor: int, disturbance: str) -> None:
+        """One change of the factor, and what goes wrong meanwhile: whoever is absent comes back, else `disturbance`."""
+        begun_s = time.monotonic()
+        request = self._ask(factor)
+        self._disturb(disturbance)
+        self._wait_done(request, f"factor {factor} to be at work")
+        assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
+        self.factor = factor
+        self.changes.factors.append(factor)
+        self.changes.longest_s = max(self.changes.longest_s, round(time.monotonic() - begun_s, 1))
 
     def _wait_done(self, request: uuids.UUID, what: str) -> None:
         while self.wait(lambda: self._status(request) or not self._running(), _DONE_WITHIN_S, what) is True:
             self._join(self._chance.choice(sorted(self.processors)))
 
-    def _everybody_is_there(self) -> None:
+    def end(self) -> None:
         """Nobody dies of a crash point any more, and who is absent comes back."""
         for armed in self._points:
             armed.disarm()
@@ -182,19 +197,18 @@ class FactorWalk(ComingsAndGoings):
         return "" if found is None else found.response_message
 
     def _store(self) -> ContainerPlacementMetadataStore:
-        return ContainerPlacementMetadataStore(self.broker.bootstrap_servers, job=JOB)
+        return ContainerPlacementMetadataStore(self.broker.bootstrap_servers, job=self.subject.name)
 
     def _run_id(self) -> str:
-        runs = [record.run_id for record in self._stream() if isinstance(record, RunPut)]
+        runs = [record.run_id for record in self.stream() if isinstance(record, RunPut)]
         return wait_until(lambda: runs[-1] if runs else None, 1.0, "a run of the job")
 
-    def _disturb_once(self) -> None:
-        """At a moment of chance within the change: somebody dies, leaves or comes back, or nothing happens."""
+    def _disturb(self, kind: str) -> None:
+        """At a moment of chance: somebody comes back, dies or leaves, or nothing happens."""
         at_s = time.monotonic() + self._chance.uniform(*_DISTURBED_AFTER_S)
         self.wait(lambda: time.monotonic() >= at_s, 60, "the moment of the disturbance")
         running = self._running()
         absent = [name for name in self.processors if name not in running]
-        kind = self._chance.choice(["leader", "driver", "jvm", "leave", "nothing"])
         if absent:
             kind = "join"
             name = self._chance.choice(absent)
@@ -203,9 +217,25 @@ class FactorWalk(ComingsAndGoings):
             self._kill(self._leader(), "driver")
         elif kind in ("driver", "jvm"):
             self._kill(self._chance.choice(running), kind)
+        elif kind == "worker":
+            self._kill_worker(self._chance.choice(running))
         elif kind == "leave":
             self._leave(self._chance.choice(running))
         self.changes.disturbed[kind] = self.changes.disturbed.get(kind, 0) + 1
+
+    def _kill_worker(self, name: str) -> None:
+        """In its slot, so at work; it takes a while while a query is started anew."""
+        processor = self.processors[name]
+
+        def stopped() -> tuple[ProcessIdentity, bool] | bool:
+            return stopped_worker(processor) or not processor.is_running()
+
+        found = self.wait(stopped, _DONE_WITHIN_S, "a worker in its slot")
+        # The processor may have died without us, of a crash point.
+        if isinstance(found, tuple):
+            worker, is_open = found
+            kill(worker)
+            self.fault("worker", is_open)
 
     def told(self) -> str:
         return f"{super().told()}, {self.changes}"

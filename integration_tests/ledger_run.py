@@ -1,6 +1,7 @@
 """What the ledger tests share: a feed, a reader that watches, a job in its own processes, and all rules at the end.
 
-The job is `jobs/running_sums.py`. A run owns its broker. Its steps: `start`, faults of the test's choosing, `finish`.
+The job is `jobs/running_sums.py`, or another `Subject` that does more. A run owns its broker. Its steps: `start`,
+faults of the test's choosing, `finish`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import lmdb
 import xxhash
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -30,6 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
+from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.testing import coordinator_audit as audit
 from samzapy.testing.broker import DevBroker
@@ -55,16 +57,11 @@ from samzapy.testing.waiting import wait_until
 
 T = TypeVar("T")
 
-JOB_FILE = Path(__file__).parent / "jobs" / "running_sums.py"
-JOB = "running-sums-1"
+JOBS = Path(__file__).parent / "jobs"
 INPUT, OUTPUT, OUTPUT_WITHOUT_KEY = "fed", "sums", "without-key"
 PARTITIONS = 4
 Inputs = Mapping[str, int]
 """Partition counts by topic."""
-COORDINATOR = f"__samzapy-coordinator-{JOB}"
-CHECKPOINT = f"__samzapy-checkpoint-{JOB}"
-CHANGELOG = f"__samzapy-changelog-{JOB}-sums"
-_OUTPUTS = [(OUTPUT, number) for number in range(PARTITIONS)] + [(OUTPUT_WITHOUT_KEY, 0)]
 _BY_KEY = -1
 _NOT_NOW = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 # A job that ends by itself this often in a row is not being disturbed, it is broken.
@@ -80,6 +77,60 @@ class Seen(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+Topics = Mapping[tuple[str, int], Sequence[Seen]]
+"""What stands in topics, by topic and partition."""
+
+
+class Subject:
+    """The job under test, what it is fed beside the ledger's records, and what must be right of it at the end.
+
+    This one is `jobs/running_sums.py`. Another one extends it: it answers each fed record once too, to `sums` or
+    `without-key`, and has the same sums in a store of this name.
+
+    Attributes:
+        name: of the job, `job.name-job.id`.
+        topics: what it needs beside the ledger's inputs, with partition counts.
+        answers: where its answers to fed records come out.
+        outputs: all its outputs.
+        stores: their names.
+    """
+
+    file = JOBS / "running_sums.py"
+    name = "running-sums-1"
+    topics: ClassVar[Inputs] = {}
+    answers: ClassVar[Inputs] = {OUTPUT: PARTITIONS, OUTPUT_WITHOUT_KEY: 1}
+    outputs: ClassVar[Inputs] = answers
+    stores: Sequence[str] = ("sums",)
+
+    def feed(self, bootstrap_servers: str) -> None:
+        """Begin to feed what is not the ledger's to feed."""
+
+    def stop(self) -> None:
+        """End that; all of it is acknowledged when this returns."""
+
+    def close(self) -> None:
+        """End it where it is."""
+
+    def check(self, run: LedgerRun, found: Topics) -> Iterator[Violation]:
+        """Rules A to E of what came out, and rule H of state. Args: found: all of the outputs."""
+        answers: list[Output] = []
+        for (topic, number), records in sorted(found.items()):
+            for record in records if topic in self.answers else ():
+                try:
+                    place = Place(topic, number, record.offset)
+                    answers.append(output_of(place, record.key, record.value, record.headers))
+                except ValueError as error:
+                    yield Violation("B", str(error))
+        yield from check_outputs(run.ledger, answers)
+        # Without records in doubt the ledger is the whole truth.
+        assert not run.ledger.maybe, f"{len(run.ledger.maybe)} records were never acknowledged"
+        yield from run.check_keyed_store("sums", sums_of({*run.ledger.acked}))
+
+    def told(self) -> str:
+        """What was fed, for the record; empty when there is nothing to add."""
+        return ""
+
+
 class Feeder:
     """Feeds the inputs at a pace, from a thread, idempotently; the ledger takes the broker's word.
 
@@ -90,20 +141,7 @@ class Feeder:
         self._feed = Feed(seed)
         self._inputs = inputs
         self._ledger = ledger
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 5,
-                # No record is given up while the broker is away.
-                "message.timeout.ms": 600_000,
-                "reconnect.backoff.max.ms": 500,
-                # New partitions are used before the job takes them in, and a while after they were made.
-                "topic.metadata.refresh.interval.ms": 1000,
-                "logger": _Quiet(),
-            }
-        )
+        self._producer = feeding_producer(bootstrap_servers)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -131,7 +169,7 @@ class Feeder:
             raise self._error
         for place in _partitions(self._inputs):
             self._send(self._feed.next_of(sentinel(*place)), place)
-        self._flush()
+        flush(self._producer)
 
     def _run(self, records_per_s: float, lag: Callable[[], int], lag_max: int) -> None:
         try:
@@ -167,9 +205,29 @@ class Feeder:
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _flush(self) -> None:
-        left = self._producer.flush(60)
-        assert left == 0, f"{left} fed records were not acknowledged within 60 s"
+
+def feeding_producer(bootstrap_servers: str) -> Producer:
+    """One whose records are all there in the end, each once and in order."""
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            # No record is given up while the broker is away.
+            "message.timeout.ms": 600_000,
+            "reconnect.backoff.max.ms": 500,
+            # New partitions are used before the job takes them in, and a while after they were made.
+            "topic.metadata.refresh.interval.ms": 1000,
+            "logger": _Quiet(),
+        }
+    )
+
+
+def flush(producer: Producer) -> None:
+    """Wait until all that was fed is acknowledged."""
+    left = producer.flush(60)
+    assert left == 0, f"{left} fed records were not acknowledged within 60 s"
 
 
 def sentinel(topic: str, partition: int) -> str:
@@ -184,19 +242,21 @@ def _partitions(inputs: Inputs) -> list[tuple[str, int]]:
 class Watcher:
     """Reads the outputs along, read_committed, through all faults."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.seen: dict[tuple[str, int], list[Seen]] = {partition: [] for partition in _OUTPUTS}
+    def __init__(self, bootstrap_servers: str, subject: Subject) -> None:
+        places = _partitions(subject.outputs)
+        self.seen: dict[tuple[str, int], list[Seen]] = {place: [] for place in places}
         self.keys: set[bytes | None] = set()
+        self._answers = subject.answers
         self._consumer = Consumer(_reader_settings(bootstrap_servers))
-        self._consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in _OUTPUTS])
+        self._consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self._thread.start()
 
     def count(self) -> int:
-        """How many records were seen so far."""
-        return sum(len(records) for records in self.seen.values())
+        """How many answers were seen so far."""
+        return sum(len(records) for (topic, _), records in self.seen.items() if topic in self._answers)
 
     def close(self) -> None:
         self._ended.set()
@@ -238,6 +298,7 @@ class LedgerRun:
     Args:
         inputs: what the job reads, as its configuration says.
         task_count: into how many tasks the job's configuration makes of them, with factor 1.
+        subject: the job.
     """
 
     def __init__(
@@ -249,9 +310,11 @@ class LedgerRun:
         task_count: int = PARTITIONS,
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
+        subject: Subject | None = None,
     ) -> None:
         self.directory = directory
         self.seed = seed
+        self.subject = subject or Subject()
         self.inputs = inputs
         self.task_count = task_count
         self.factor = 1
@@ -260,7 +323,7 @@ class LedgerRun:
         self._make_topics()
         self.ledger = Ledger()
         self.feeder = Feeder(self.broker.bootstrap_servers, self.ledger, seed, inputs)
-        self.watcher = Watcher(self.broker.bootstrap_servers)
+        self.watcher = Watcher(self.broker.bootstrap_servers, self.subject)
         self.figures = Figures(seed)
         self._begun_s = time.monotonic()
         self._ends_in_a_row = 0
@@ -279,7 +342,7 @@ class LedgerRun:
     ) -> JobProcess:
         """The same job in another set of processes, not started yet."""
         return JobProcess(
-            JOB_FILE,
+            self.subject.file,
             log_dir=self.directory / log_dir,
             overrides={
                 "systems.kafka.bootstrap.servers": self.broker.bootstrap_servers,
@@ -294,6 +357,7 @@ class LedgerRun:
     def feed(self, records_per_s: float, lag_max: int = 12_000) -> None:
         """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends."""
         self.feeder.start(records_per_s, lambda: len(self.ledger.acked) - self.watcher.count(), lag_max)
+        self.subject.feed(self.broker.bootstrap_servers)
 
     def expand(self, topic: str, partitions: int) -> None:
         """Give an input more partitions, while it is fed and read."""
@@ -308,6 +372,7 @@ class LedgerRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.feeder.close()
+        self.subject.close()
         self.job.kill_everything()
         self.watcher.close()
         self.broker.kill()
@@ -319,7 +384,8 @@ class LedgerRun:
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in eager.items()
         ]
-        resources = [ConfigResource("topic", topic, incremental_configs=entries) for topic in (CHECKPOINT, CHANGELOG)]
+        topics = [self.checkpoint, *map(self.changelog, self.subject.stores)]
+        resources = [ConfigResource("topic", topic, incremental_configs=entries) for topic in topics]
         for done in admin.incremental_alter_configs(resources).values():
             done.result(30)
 
@@ -364,6 +430,7 @@ class LedgerRun:
 
     def finish(self, *, answers_within_s: float = 120.0) -> list[Violation]:
         """End the feed, wait for its last records to come out, stop the job, and apply all rules."""
+        self.subject.stop()
         self.feeder.stop()
         last = {sentinel(*place).encode() for place in _partitions(self.inputs)}
         self.wait(
@@ -376,7 +443,6 @@ class LedgerRun:
         self.watcher.close()
         violations += self._check_outputs()
         violations += self._check_positions()
-        violations += self._check_state()
         violations += self._check_coordinator()
         violations += self._open_transactions()
         self.figures.records = len(self.ledger.acked)
@@ -387,25 +453,18 @@ class LedgerRun:
     # --- the rules that ask the broker and the machine ---
 
     def _check_outputs(self) -> Iterator[Violation]:
-        afterwards = {(topic, number): self._read(topic, number) for topic, number in _OUTPUTS}
+        afterwards = {(topic, number): self.read(topic, number) for topic, number in self.watcher.seen}
         yield from check_readers(self.watcher.seen, afterwards)
-        outputs: list[Output] = []
-        for (topic, number), records in sorted(afterwards.items()):
-            for record in records:
-                try:
-                    place = Place(topic, number, record.offset)
-                    outputs.append(output_of(place, record.key, record.value, record.headers))
-                except ValueError as error:
-                    yield Violation("B", str(error))
-        yield from check_outputs(self.ledger, outputs)
+        yield from self.subject.check(self, afterwards)
 
     def _check_positions(self) -> Iterator[Violation]:
-        yield from check_positions(self._positions(), self._ends(), self._in_force())
+        in_force = self._in_force()
+        yield from check_positions(self._positions(), self._ends(in_force), in_force)
 
     def _positions(self) -> list[Position]:
         schemas = audit.schemas()
         found = []
-        for record in self._read(CHECKPOINT, 0):
+        for record in self.read(self.checkpoint, 0):
             assert record.key is not None
             if record.value is None:
                 continue  # A position of a factor that is no more.
@@ -420,49 +479,75 @@ class LedgerRun:
         for found in self._positions():
             # Progress may be written behind a checkpoint that is further.
             reached[found.ssp_kb] = max((found.epoch, found.offset_next), reached.get(found.ssp_kb, (0, 0)))
-        ends = self._ends()
-        return all(reached.get(ssp_kb, (0, 0))[1] == ends[audit.Bucket.of(ssp_kb).ssp] for ssp_kb in self._in_force())
+        in_force = self._in_force()
+        ends = self._ends(in_force)
+        return all(reached.get(ssp_kb, (0, 0))[1] == ends[audit.Bucket.of(ssp_kb).ssp] for ssp_kb in in_force)
 
     def _in_force(self) -> list[str]:
-        """The SSPKbs of the plan in force."""
-        return [ssp_kb for buckets in self._audit().planned_buckets().values() for ssp_kb in buckets]
+        """The SSPKbs of the plan in force, those of broadcast inputs too."""
+        return [ssp_kb for positions in self._audit().planned_positions().values() for ssp_kb in positions]
 
-    def _ends(self) -> dict[str, int]:
-        """The end of each input partition."""
-        return {f"kafka.{topic}.{number}": self._end(topic, number) for topic, number in _partitions(self.inputs)}
+    def _ends(self, in_force: Sequence[str]) -> dict[str, int]:
+        """The end of each input partition, of those that the ledger feeds and of all that is read."""
+        ssps = {audit.Bucket.of(ssp_kb).ssp for ssp_kb in in_force}
+        ssps |= {f"kafka.{topic}.{number}" for topic, number in _partitions(self.inputs)}
+        places = {ssp: ssp.removeprefix("kafka.").rsplit(".", 1) for ssp in sorted(ssps)}
+        return {ssp: self._end(topic, int(number)) for ssp, (topic, number) in places.items()}
 
-    def _check_state(self) -> Iterator[Violation]:
+    def check_keyed_store(self, store: str, wanted: Mapping[str, int]) -> Iterator[Violation]:
+        """Rule H for a store of numbers by key, in which nothing is ever removed."""
         changelog: dict[str, int] = {}
-        for number in range(self.task_count):
-            for record in self._read(CHANGELOG, number):
-                assert record.key is not None and record.value is not None
-                changelog[_message_key(record.key)] = json.loads(record.value)
+        for key, value in self.changelog_records(store):
+            assert value is not None, key
+            changelog[_message_key(key)] = json.loads(value)
         stores: dict[str, int] = {}
-        planned = self._audit().planned_buckets()
+        planned = self.planned_buckets()
         # Beside the tasks there are the kept ids of processors, under a name with a dot, and what tasks of other
         # factors left; a store that was made of another may hold more than its task's keys.
         for task_name in sorted(planned):
             bucket = audit.Bucket.of(planned[task_name][0])
+            entries = self.local_entries(task_name, store)
+            held = {_message_key(key): json.loads(value) for key, value in entries.items()}
             held = {
                 key: value
-                for key, value in _dump(self.directory / "state" / JOB / task_name).items()
+                for key, value in held.items()
                 if xxhash.xxh64_intdigest(key.encode(), seed=42) % bucket.factor == bucket.bucket
             }
-            for key in sorted(held.keys() & stores.keys()):
-                yield Violation("H", f"{key} stands in the stores of two tasks, one of them {task_name}")
+            for twice in sorted(held.keys() & stores.keys()):
+                yield Violation("H", f"{twice} stands in the stores of two tasks, one of them {task_name}")
             stores |= held
-        # Without records in doubt the ledger is the whole truth.
-        fed = {*self.ledger.acked}
-        assert not self.ledger.maybe, f"{len(self.ledger.maybe)} records were never acknowledged"
-        yield from check_state(sums_of(fed), changelog, stores)
+        yield from check_state(wanted, changelog, stores)
+
+    def planned_buckets(self) -> Mapping[str, list[str]]:
+        """The tasks of the plan in force, and their SSPKbs."""
+        return self._audit().planned_buckets()
+
+    def changelog_records(self, store: str) -> Iterator[tuple[bytes, bytes | None]]:
+        """All that stands on a store's changelog, by compaction key, of each partition in order."""
+        for number in range(self.task_count):
+            for record in self.read(self.changelog(store), number):
+                assert record.key is not None
+                yield record.key, record.value
+
+    def local_entries(self, task_name: str, store: str) -> Mapping[bytes, bytes]:
+        """A task's local store by changelog key, read without samzapy's own store."""
+        directories = (self.directory / "state" / self.subject.name / task_name).iterdir()
+        newest = max((path for path in directories if path.name.isdigit()), key=lambda path: int(path.name))
+        with (
+            lmdb.open(str(newest), max_dbs=8, readonly=True, lock=False) as environment,
+            environment.begin() as transaction,
+        ):
+            entries = environment.open_db(store.encode(), transaction, create=False)
+            # One byte in front tells whole keys from digests.
+            return {key[1:]: value for key, value in transaction.cursor(entries)}
 
     def _check_owners(self) -> Iterator[Violation]:
         """Who runs what: the auditor's answer and that of samzapy's own fold."""
-        found = self._read(COORDINATOR, 0)
+        found = self.read(self.coordinator, 0)
         # Of one reading: what is still changing hands would look like a disagreement.
         audited = self._audit(found).owners()
         records = [LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in found]
-        state = replay(records, topic=COORDINATOR).state
+        state = replay(records, topic=self.coordinator).state
         folded = {name: grant.execution_id for name, grant in owners(state).items()}
         if audited != folded or len(audited) != self.task_count * self.factor:
             yield Violation("I", f"the auditor finds the owners {audited}, samzapy {folded}")
@@ -472,13 +557,14 @@ class LedgerRun:
             yield Violation("I", complaint)
 
     def _audit(self, found: Sequence[Seen] | None = None) -> audit.Audit:
-        read = self._read(COORDINATOR, 0) if found is None else found
+        read = self.read(self.coordinator, 0) if found is None else found
         records = [audit.Audited(r.offset, r.key or b"", r.value, r.headers) for r in read]
         return audit.Audit().read(records)
 
     def _open_transactions(self) -> Iterator[Violation]:
         """Rule J: a plain record of each partition becomes readable; it would not, behind an open transaction."""
-        own = [(COORDINATOR, 0), (CHECKPOINT, 0), *((CHANGELOG, number) for number in range(self.task_count))]
+        changelogs = {self.changelog(store): self.task_count for store in self.subject.stores}
+        own = _partitions({self.coordinator: 1, self.checkpoint: 1, **changelogs})
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "logger": _Quiet()})
         probes: dict[tuple[str, int], int] = {}
 
@@ -486,7 +572,7 @@ class LedgerRun:
             assert error is None, error
             probes[message.topic(), message.partition()] = message.offset()
 
-        for topic, number in [*_OUTPUTS, *own]:
+        for topic, number in [*_partitions(self.subject.outputs), *own]:
             producer.produce(topic, b"probe", b"probe", number, on_delivery=delivered)
         assert producer.flush(10) == 0
         for (topic, number), offset in sorted(probes.items()):
@@ -525,14 +611,24 @@ class LedgerRun:
     # --- reading ---
 
     def _make_topics(self) -> None:
-        outputs = {OUTPUT: PARTITIONS, OUTPUT_WITHOUT_KEY: 1}
-        make_topics(self.broker.bootstrap_servers, {**self.inputs, **outputs})
+        make_topics(self.broker.bootstrap_servers, {**self.inputs, **self.subject.topics, **self.subject.outputs})
+
+    @property
+    def coordinator(self) -> str:
+        return f"__samzapy-coordinator-{self.subject.name}"
+
+    @property
+    def checkpoint(self) -> str:
+        return f"__samzapy-checkpoint-{self.subject.name}"
+
+    def changelog(self, store: str) -> str:
+        return f"__samzapy-changelog-{self.subject.name}-{store}"
 
     def _end(self, topic: str, number: int) -> int:
         with self._consumer([], {"isolation.level": "read_uncommitted"}) as consumer:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10, cached=False)[1])
 
-    def _read(self, topic: str, number: int) -> list[Seen]:
+    def read(self, topic: str, number: int) -> list[Seen]:
         """All committed records of a partition. Nothing is open any more, so the end is the end."""
         end, found = self._end(topic, number), list[Seen]()
         with self._consumer([TopicPartition(topic, number, 0)], {"enable.partition.eof": True}) as consumer:
@@ -550,6 +646,21 @@ class LedgerRun:
                         found.append(_seen(message))
         return found
 
+    def stream(self) -> list[object]:
+        """The coordinator stream; nothing before the first process has made it."""
+        try:
+            found = self.read(self.coordinator, 0)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                return []
+            raise
+        return [
+            decode(
+                LogRecord(offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value), topic=self.coordinator
+            )
+            for seen in found
+        ]
+
     @contextmanager
     def _consumer(
         self, at: Sequence[TopicPartition], settings: Mapping[str, Any] | None = None
@@ -562,24 +673,24 @@ class LedgerRun:
             consumer.close()
 
 
-def stopped_worker(run: LedgerRun) -> tuple[ProcessIdentity, bool] | None:
+def stopped_worker(job: JobProcess) -> tuple[ProcessIdentity, bool] | None:
     """A worker in a slot, and whether its transaction is open; held still, so that what the slot says is what it dies
     with."""
-    for slot in run.job.slots():
+    for slot in job.slots():
         # While it recovers, the driver holds all slots.
-        workers = () if slot.holder is None else run.job.workers()
+        workers = () if slot.holder is None else job.workers()
         worker = next((worker for worker in workers if worker.pid == slot.holder), None)
         if worker is None or not worker.send(signal.SIGSTOP):
             continue
         wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stand still")  # type: ignore[misc]
         if worker.is_alive():
-            return worker, any(seen.is_open and seen.holder == worker.pid for seen in run.job.slots())
+            return worker, any(seen.is_open and seen.holder == worker.pid for seen in job.slots())
     return None
 
 
-def stopped_in_a_transaction(run: LedgerRun) -> ProcessIdentity | None:
+def stopped_in_a_transaction(job: JobProcess) -> ProcessIdentity | None:
     """The same, if its transaction is open; else it goes on."""
-    found = stopped_worker(run)
+    found = stopped_worker(job)
     if found is not None and not found[1]:
         found[0].send(signal.SIGCONT)
     return found[0] if found is not None and found[1] else None
@@ -608,22 +719,19 @@ def _check(message: Any) -> None:
         raise AssertionError(f"reading {message.topic()}-{message.partition()}: {error}")
 
 
+def owner_and_name(key: bytes) -> tuple[str, bytes]:
+    """A changelog key taken apart: a length of one byte, whose the entry is (a message's key, or a task's name), and
+    which of its entries."""
+    length = key[0]
+    assert length < 0x80 and len(key) >= 1 + length, key
+    return key[1 : 1 + length].decode(), key[1 + length :]
+
+
 def _message_key(key: bytes) -> str:
-    """The message's key in a changelog key: a length of one byte and the key; the default entry has no name."""
-    assert key[0] < 0x80 and len(key) == 1 + key[0], key
-    return key[1:].decode()
-
-
-def _dump(task_dir: Path) -> dict[str, int]:
-    """A task's local store, read without samzapy."""
-    newest = max((path for path in task_dir.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-    with (
-        lmdb.open(str(newest), max_dbs=4, readonly=True, lock=False) as environment,
-        environment.begin() as transaction,
-    ):
-        sums = environment.open_db(b"sums", transaction, create=False)
-        # One byte in front tells whole keys from digests.
-        return {_message_key(key[1:]): json.loads(value) for key, value in transaction.cursor(sums)}
+    """The message's key in a changelog key; the default entry has no name."""
+    owner, name = owner_and_name(key)
+    assert name == b"", key
+    return owner
 
 
 class _Quiet:

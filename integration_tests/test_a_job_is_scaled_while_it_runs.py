@@ -1,4 +1,4 @@
-"""A short run of `scripts/chaos --scale`: eight changes of the factor with kills in between, under a ledger."""
+"""Short runs of `scripts/chaos --scale`: changes of the factor with kills in between, under a ledger."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from integration_tests.factor_walk import FactorWalk
+from integration_tests.rules_subject import RulesSubject
 from integration_tests.seeds import told_seed
 from samzapy.testing.ledger import told
 
 CHANGES = 8
+# Of the job with rules: all of a merge's parents and children are among them. The leader dies last, and comes back.
+CHANGES_WITH_RULES = ((4, "worker"), (2, "worker"), (1, "leader"))
 RECORDS_PER_S = 300
 
 
@@ -32,3 +35,25 @@ def test_a_walk_over_factors_with_kills_loses_and_doubles_nothing(
             print(f"walk over factors: {run.told()}", file=sys.stderr, flush=True)
         assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
         assert len(run.changes.factors) == CHANGES
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(600)
+def test_every_task_s_copy_of_the_rules_is_right_through_splits_merges_and_kills(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = told_seed("walk with rules", "SAMZAPY_WALK_SEED", capsys)
+    with FactorWalk(tmp_path, seed=seed, subject=RulesSubject()) as run:
+        run.feed(RECORDS_PER_S)
+        run.start_all()
+
+        for factor, disturbance in CHANGES_WITH_RULES:
+            run.change(factor, disturbance)
+        run.end()
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"walk with rules: {run.told()}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
+        assert [factor for factor, _ in CHANGES_WITH_RULES] == run.changes.factors
+        assert run.figures.faults == {"worker": 2}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from integration_tests.ledger_run import CHANGELOG, CHECKPOINT, PARTITIONS, LedgerRun, stopped_in_a_transaction
+from integration_tests.ledger_run import PARTITIONS, LedgerRun, stopped_in_a_transaction
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.testing.crash_points import CrashPoint, arming
 from samzapy.testing.job_process import kill
@@ -88,7 +88,7 @@ def recover_behind_an_open_transaction(run: LedgerRun, patience_s: float) -> boo
         somebody.abort_transaction(30)
     failures = failures_of(run)
     # One that has just become idle would be replaced, and no query would fail.
-    kill(run.wait(lambda: stopped_in_a_transaction(run), _WITHIN_S, "a worker with an open transaction"))
+    kill(run.wait(lambda: stopped_in_a_transaction(run.job), _WITHIN_S, "a worker with an open transaction"))
     run.wait(lambda: failures_of(run) > failures, _WITHIN_S, "the query to fail")
     # The runtime waits here. Without the safeguard it goes on, and the time is enough for that.
     recovering_from, give_up_at_s = run.watcher.count(), time.monotonic() + patience_s
@@ -108,7 +108,7 @@ def hides_what_the_job_commits(somebody: Producer, run: LedgerRun) -> bool:
     failures, seen = failures_of(run), run.watcher.count()
     run.wait(lambda: run.watcher.count() > seen + 500, _WITHIN_S, "500 outputs")
     somebody.begin_transaction()
-    for topic, partition in [(CHECKPOINT, 0), *((CHANGELOG, number) for number in range(PARTITIONS))]:
+    for topic, partition in [(run.checkpoint, 0), *((run.changelog("sums"), number) for number in range(PARTITIONS))]:
         somebody.produce(topic, b"never seen", b"never seen", partition)
     assert somebody.flush(30) == 0
     hidden_from = run.watcher.count()

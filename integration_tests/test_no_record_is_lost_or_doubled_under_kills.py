@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.ledger_run import JOB, LedgerRun, stopped_in_a_transaction, stopped_worker
+from integration_tests.ledger_run import LedgerRun, stopped_in_a_transaction, stopped_worker
 from integration_tests.seeds import told_seed
 from samzapy.errors import ExitCode
 from samzapy.testing.job_process import kill
@@ -124,14 +124,14 @@ def disturb(
 
 def kill_worker(run: LedgerRun) -> None:
     """Whoever works in a slot at this moment."""
-    worker, is_open = run.wait(lambda: stopped_worker(run), _APPEARS_WITHIN_S, "a worker in its slot")
+    worker, is_open = run.wait(lambda: stopped_worker(run.job), _APPEARS_WITHIN_S, "a worker in its slot")
     kill(worker)
     run.fault("worker", is_open)
 
 
 def kill_worker_in_a_transaction(run: LedgerRun) -> None:
     """Whoever has a transaction open at this moment."""
-    kill(run.wait(lambda: stopped_in_a_transaction(run), _APPEARS_WITHIN_S, "a worker with an open transaction"))
+    kill(run.wait(lambda: stopped_in_a_transaction(run.job), _APPEARS_WITHIN_S, "a worker with an open transaction"))
     run.fault("worker in a transaction", True)
 
 
@@ -176,7 +176,7 @@ def restart_by_request(run: LedgerRun) -> None:
 
 
 def _ask_for_a_restart(run: LedgerRun) -> str:
-    address = ("--job", JOB, "--bootstrap-servers", run.broker.bootstrap_servers)
+    address = ("--job", run.subject.name, "--bootstrap-servers", run.broker.bootstrap_servers)
     status = subprocess.run(
         [SAMZAPY, "job", "status", *address, "-o", "json"], capture_output=True, text=True, timeout=120
     )

@@ -1,10 +1,11 @@
 """Processors of a stateful job join, leave, are killed and return, under a ledger; every rule at the end.
 
     scripts/chaos [--seconds 600] [--seed N]
-    scripts/chaos --scale [--changes 30] [--expansions 3] [--seed N]
+    scripts/chaos --scale [--job running_sums|rules] [--changes 30] [--expansions 3] [--seed N]
 
 With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody dies
-in each change, at a random moment or at a named crash point.
+in each change, at a random moment or at a named crash point. The job `rules` has a broadcast input beside, whose
+messages change what its tasks do: what each of them knows at any time, and keeps, must be right too.
 
 Ends with 0 when nothing was lost, doubled or out of order, nothing was granted twice, and (without `--scale`) whoever
 kept its grants kept its query; with 1 otherwise, naming each violation. The seed is printed, and repeats who does what
@@ -26,6 +27,7 @@ from pathlib import Path
 from integration_tests import quick_java
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.factor_walk import FactorWalk
+from integration_tests.subjects import SUBJECTS
 from samzapy.testing.ledger import told
 
 SECONDS = 600.0
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long processors come and go [600]")
     parser.add_argument("--scale", action="store_true", help="change the factor and the partitions")
+    parser.add_argument("--job", choices=sorted(SUBJECTS), default="running_sums", help="which job [running_sums]")
     parser.add_argument("--changes", type=int, default=CHANGES, help="of the factor, with --scale [30]")
     parser.add_argument("--expansions", type=int, default=EXPANSIONS, help="of the input, with --scale [3]")
     parser.add_argument("--rate", type=float, default=RECORDS_PER_S, help="records per second [300]")
@@ -46,10 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     directory = Path(tempfile.mkdtemp(prefix="samzapy-chaos-"))
     print(f"chaos: {' '.join(arguments)} --seed {options.seed}, in {directory}", flush=True)
     begun_s = time.monotonic()
-    run = (
-        FactorWalk(directory, seed=options.seed) if options.scale else ComingsAndGoings(directory, seed=options.seed)
-    )
-    with run:
+    subject = SUBJECTS[options.job]()
+    kind = FactorWalk if options.scale else ComingsAndGoings
+    with kind(directory, seed=options.seed, subject=subject) as run:
         run.feed(options.rate)
         run.start_all()
         if isinstance(run, FactorWalk):

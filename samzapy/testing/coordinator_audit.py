@@ -63,6 +63,13 @@ class Audit:
         """What each task of the plan in force reads for itself, as SSPKbs in text form."""
         return {plan["task_name"]: list(plan["ssp_kbs"]) for plan in self._plan()}
 
+    def planned_positions(self) -> Mapping[str, list[str]]:
+        """The same, and its positions in the broadcast inputs."""
+        return {
+            plan["task_name"]: [*plan["ssp_kbs"], *(f"{ssp}@{plan['task_name']}" for ssp in plan["broadcast_ssps"])]
+            for plan in self._plan()
+        }
+
     def finish(self) -> list[str]:
         """All complaints, those about the stream as a whole included."""
         if self.generation is None:

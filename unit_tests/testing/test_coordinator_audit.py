@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from samzapy.config import JobConfig
 from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.model.container import ContainerPhase
-from samzapy.testing.builders import a_heartbeat, a_submission
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission
 from samzapy.testing.coordinator_audit import Audit, Audited
 from unit_tests.coordinator.world import World
 
@@ -21,8 +22,8 @@ def a_stream() -> Records:
     return audited(a_world())
 
 
-def a_world() -> World:
-    world = World()
+def a_world(config: JobConfig | None = None) -> World:
+    world = World(config=config or a_config())
     first = world.coordinator()
     first.take_office()
     first.submit(a_submission(config=world.config))
@@ -60,6 +61,15 @@ def test_a_real_stream_is_in_order_and_gives_the_owners_that_the_coordinator_giv
     owned = owners(state)
     assert {planned.task_name: "e2" for planned in state.plan} == audit.owners()
     assert audit.owners() == {name: grant.execution_id for name, grant in owned.items()}
+
+
+def test_a_task_s_positions_are_those_of_its_buckets_and_of_the_broadcast_inputs() -> None:
+    audit = Audit().read(audited(a_world(a_config(task_broadcast_inputs="kafka.rules#[0-1]"))))
+
+    name = "SystemStreamPartition_kafka.orders.1"
+    assert ["kafka.orders.1"] == [ssp_kb.partition(":")[0] for ssp_kb in audit.planned_buckets()[name]]
+    read_by_all = [f"kafka.rules.0@{name}", f"kafka.rules.1@{name}"]
+    assert [*audit.planned_buckets()[name], *read_by_all] == audit.planned_positions()[name]
 
 
 def lose(records: Records) -> None:

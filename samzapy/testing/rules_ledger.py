@@ -1,0 +1,299 @@
+"""What must be right of a broadcast input and a store of scope `broadcast`, beside `testing.ledger` (design section 8).
+
+Theory. A rule sets a weight by name, or removes it. All tasks read all rules, from several partitions, each at its own
+pace. What a task knows is right when it is the fold of some first rules of each partition; how many that is, the task
+says with everything it sends, and a hash over them proves it. A task lives several lives, one for each grant. A life
+begins with the copy of its own last life, or of another task's, and reads on where that had come to. So the rules
+that tasks hear along a line of such lives are 1, 2, 3, ... without a gap and none twice. Only where nobody goes on
+from a life it is not known how far it went: that is the one thing which the documentation leaves open.
+
+Rules have the letters of `testing.ledger`: C order, D state, H changelog and local stores.
+
+Pure, as that is.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from samzapy.testing.ledger import Place, Violation, x_of
+
+WEIGHTS = 20
+"""How many names a partition's rules set weights for."""
+
+Read = tuple[tuple[int, int], ...]
+"""Of each partition of the rules: how many were read, and the hash over them."""
+
+
+class Heard(NamedTuple):
+    """What a task sends for each rule: the rule's number in its partition, and all that it has read by then."""
+
+    place: Place
+    task: str
+    partition: int
+    n: int
+    read: Read
+
+
+class Weighted(NamedTuple):
+    """What a task sends for a message of its own: the weight that it found under `name`, and what it had read."""
+
+    place: Place
+    task: str
+    key: str | None
+    n: int
+    weighted: int | None
+    read: Read
+    name: str
+    weight: int | None
+
+
+class Life(NamedTuple):
+    """A grant: it begins with `source`'s copy, and reads on behind the first `starts[p]` rules of each partition p."""
+
+    task: str
+    epoch: int
+    source: str
+    starts: tuple[int, ...]
+
+
+def rule_of(partition: int, n: int) -> bytes:
+    """The value of rule `n`, from 1, of a partition: JSON."""
+    chance = random.Random(f"{partition}/{n}")  # noqa: S311  # chance that can be repeated is what is wanted
+    weight = None if chance.random() < 0.2 else chance.randint(2, 9)
+    return json.dumps({"n": n, "name": f"{partition}/{chance.randrange(WEIGHTS)}", "weight": weight}).encode()
+
+
+class Rules:
+    """The first `counts[p]` rules of each partition p, and what they come to."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self.counts = tuple(counts)
+        self._hashes = [[0] for _ in counts]
+        self._weights: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
+        for partition, count in enumerate(counts):
+            for n in range(1, count + 1):
+                value = rule_of(partition, n)
+                rule = json.loads(value)
+                self._hashes[partition].append(zlib.crc32(value, self._hashes[partition][-1]))
+                self._weights[rule["name"]].append((n, rule["weight"]))
+
+    def is_right(self, read: Read) -> bool:
+        """Whether it is what some first rules of each partition come to."""
+        return len(read) == len(self.counts) and all(
+            n <= count and hashed == hashes[n]
+            for (n, hashed), count, hashes in zip(read, self.counts, self._hashes, strict=True)
+        )
+
+    def weight(self, name: str, read: Read) -> int | None:
+        """The weight that stands under `name` when so many rules were read."""
+        settings = self._weights.get(name, [])
+        at = bisect_right(settings, read[int(name.partition("/")[0])][0], key=lambda setting: setting[0])
+        return settings[at - 1][1] if at else None
+
+    def entries(self) -> Mapping[str, Any]:
+        """The whole copy of a task that has read all rules."""
+        found: dict[str, Any] = {
+            str(partition): [count, self._hashes[partition][-1]]
+            for partition, count in enumerate(self.counts)
+            if count
+        }
+        settled = {name: settings[-1][1] for name, settings in self._weights.items()}
+        return found | {name: weight for name, weight in settled.items() if weight is not None}
+
+
+def check_rules(
+    rules: Rules, lives: Sequence[Life], in_force: Iterable[str], heard: Sequence[Heard], weighted: Sequence[Weighted]
+) -> list[Violation]:
+    """Rules C and D.
+
+    Args:
+        lives: all of them, in the order of their epochs.
+        in_force: the tasks whose last lives have come to the end of the rules.
+        heard, weighted: of each partition in the order of their offsets. What tasks heard of one partition of the
+            rules stands in one partition.
+    """
+    ends, found = _ends(rules, lives, set(in_force))
+    return [
+        *found,
+        *_right(rules, heard, weighted),
+        *_weighted_sums(weighted),
+        *_heard_along_lives(lives, ends, heard, len(rules.counts)),
+        *_never_back(lives, ends, weighted),
+    ]
+
+
+def sums_of_weighted(weighted: Iterable[Weighted]) -> Mapping[str, int]:
+    """The weighted state that the job says it has come to, by key."""
+    return {
+        answer.key: answer.weighted for answer in weighted if answer.key is not None and answer.weighted is not None
+    }
+
+
+def check_copies(
+    rules: Rules, in_force: Iterable[str], copies: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> list[Violation]:
+    """Rule H: each task in force has the whole copy. Args: copies: by where they stand, then by task."""
+    wanted = rules.entries()
+    found = []
+    for task in sorted(in_force):
+        for where, by_task in copies.items():
+            held = by_task.get(task, {})
+            for name in sorted({*wanted, *held}):
+                if held.get(name) != wanted.get(name):
+                    text = f"{where} of {task} holds {held.get(name)} under {name}, the rules say {wanted.get(name)}"
+                    found.append(Violation("H", text))
+    return found
+
+
+def _right(rules: Rules, heard: Iterable[Heard], weighted: Iterable[Weighted]) -> Iterator[Violation]:
+    for told in heard:
+        if not rules.is_right(told.read):
+            yield Violation("D", f"{told.place}: {told.task} knows {told.read}, which no first rules come to")
+        elif told.read[told.partition][0] != told.n:
+            yield Violation(
+                "D", f"{told.place}: {told.task} heard rule {told.n} as number {told.read[told.partition]}"
+            )
+    for answer in weighted:
+        if not rules.is_right(answer.read):
+            yield Violation("D", f"{answer.place}: {answer.task} knows {answer.read}, which no first rules come to")
+        elif answer.weight != rules.weight(answer.name, answer.read):
+            yield Violation(
+                "D",
+                f"{answer.place}: {answer.task} found {answer.weight} under {answer.name}, by its rules it is "
+                f"{rules.weight(answer.name, answer.read)}",
+            )
+
+
+def _weighted_sums(weighted: Iterable[Weighted]) -> Iterator[Violation]:
+    sums: dict[str, int] = defaultdict(int)
+    for answer in weighted:
+        if answer.key is None:
+            continue
+        sums[answer.key] += x_of(answer.key, answer.n) * (1 if answer.weight is None else answer.weight)
+        if answer.weighted != sums[answer.key]:
+            yield Violation(
+                "D",
+                f"{answer.key} number {answer.n} at {answer.place} says weighted={answer.weighted}, it is "
+                f"{sums[answer.key]}",
+            )
+
+
+Ends = Sequence[tuple[int, ...] | None]
+"""Of each life, how many rules of each partition it had read in the end; None where nobody went on from it."""
+
+
+def _ends(rules: Rules, lives: Sequence[Life], in_force: set[str]) -> tuple[Ends, Sequence[Violation]]:
+    ends: list[tuple[int, ...] | None] = [None] * len(lives)
+    found: list[Violation] = []
+    last: dict[str, int] = {}
+    for index, life in enumerate(lives):
+        before = last.get(life.source)
+        if before is None:
+            if any(life.starts):
+                found.append(
+                    Violation("C", f"{_name(life)} begins at {life.starts}, and {life.source} had no life yet")
+                )
+        elif ends[before] not in (None, life.starts):
+            text = f"{_name(life)} begins at {life.starts}, another heir of {_name(lives[before])} at {ends[before]}"
+            found.append(Violation("C", text))
+        else:
+            ends[before] = life.starts
+        last[life.task] = index
+    for task in in_force & last.keys():
+        ends[last[task]] = rules.counts
+    return ends, found
+
+
+def _heard_along_lives(
+    lives: Sequence[Life], ends: Ends, heard: Iterable[Heard], partition_count: int
+) -> Iterator[Violation]:
+    numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for told in heard:
+        numbers[told.task, told.partition].append(told.n)
+    for task in sorted({life.task for life in lives} | {task for task, _ in numbers}):
+        own = [index for index, life in enumerate(lives) if life.task == task]
+        for partition in range(partition_count):
+            of_task = numbers[task, partition]
+            # Where the lives so far may have ended within what the task said: of some it is not known.
+            reached = {0}
+            for index in own:
+                end = ends[index]
+                reached = _after(
+                    of_task, reached, lives[index].starts[partition], None if end is None else end[partition]
+                )
+                if not reached:
+                    yield Violation(
+                        "C",
+                        f"{task} heard {_runs(of_task)} of the rules' partition {partition}; {_name(lives[index])} "
+                        f"began behind {lives[index].starts[partition]} and came to "
+                        f"{'any' if end is None else end[partition]}",
+                    )
+                    break
+            if reached and len(of_task) not in reached:
+                yield Violation("C", f"{task} heard {_runs(of_task)} of partition {partition}: more than its lives")
+
+
+def _after(numbers: Sequence[int], reached: Iterable[int], start: int, end: int | None) -> set[int]:
+    """Up to where in `numbers` a life may go that hears `start` + 1, ... up to `end`, from one of `reached` on."""
+    found = set()
+    for first in reached:
+        at, n = first, start
+        while end is None or n < end:
+            if end is None:
+                found.add(at)
+            if at == len(numbers) or numbers[at] != n + 1:
+                break
+            at, n = at + 1, n + 1
+        if n == end:
+            found.add(at)
+    return found
+
+
+def _never_back(lives: Sequence[Life], ends: Ends, weighted: Iterable[Weighted]) -> Iterator[Violation]:
+    """Within a life a task unlearns nothing, and it knows no less than at its beginning and no more than at its end."""
+    own: dict[str, list[int]] = defaultdict(list)
+    for index, life in enumerate(lives):
+        own[life.task].append(index)
+    # Of each task, and each partition of its answers: in which of its lives it is, and what it knew last.
+    at: dict[tuple[str, str, int], tuple[int, tuple[int, ...]]] = {}
+    for answer in weighted:
+        place = answer.task, *answer.place[:2]
+        number, before = at.get(place, (0, ()))
+        knows = tuple(n for n, _ in answer.read)
+        # The earliest life that it can be of leaves the most open for what follows.
+        while number < len(own[answer.task]):
+            index = own[answer.task][number]
+            end = ends[index]
+            least = tuple(map(max, before, lives[index].starts)) if before else lives[index].starts
+            if all(map(int.__le__, least, knows)) and (end is None or all(map(int.__le__, knows, end))):
+                break
+            number, before = number + 1, ()
+        else:
+            known = at.get(place, (0, ()))[1]
+            yield Violation(
+                "C", f"{answer.place}: {answer.task} knows {knows} rules, which fits no life behind {known}"
+            )
+            number, knows = 0, ()
+        at[place] = number, knows
+
+
+def _name(life: Life) -> str:
+    return f"the life of {life.task} under epoch {life.epoch}"
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """`1..7, 3..9` for numbers that go up by one and begin anew."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(f"{first}..{last}" for first, last in runs) or "nothing"
