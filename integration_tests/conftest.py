@@ -25,6 +25,7 @@ LONGEST_FIRST = (
     "test_simulation_kills_mutants.py",
     "test_stops_by_name.py",
     "test_inputs_meet_in_one_task.py",
+    "test_a_second_step_by_another_key.py",
     "test_a_task_is_rewound_while_it_runs.py",
     "test_a_topic_of_a_pattern_is_deleted_and_made_again.py",
     "test_one_leader_any_number_of_candidates.py",

@@ -274,9 +274,10 @@ def test_the_topic_of_an_intermediate_stream_is_made_at_once_and_grows_for_who_l
             task_intermediate_again_partitions=str(partitions),
         )
         found = _submission(config, admin, ProcessorId("0"), NO_GROUPERS, grows=grows)
-        ids = {found.topic_id for found in (*found.inputs, *found.own_topics) if topic in str(found)}
-        assert len(ids) == 1
-        (count,) = {found.partition_count for found in (*found.inputs, *found.own_topics) if topic in str(found)}
+        (of_input,) = [one for one in found.inputs if one.system_stream.stream == topic]
+        (own,) = [one for one in found.own_topics if one.name == topic]
+        assert (of_input.topic_id, of_input.partition_count) == (own.topic_id, own.partition_count)
+        count = own.partition_count
         assert count == admin.partition_count(topic)
         return count
 

@@ -75,12 +75,17 @@ def regrouped_of(
         raise ValueError(f"{place}: wanted an answer of the second step, found {value!r} ({error!r})") from error
 
 
-def check_regrouped(ledger: Ledger, answers: Sequence[Regrouped]) -> list[Violation]:
-    """Rules A to E. `answers` of each partition in the order of their offsets."""
+def check_regrouped(ledger: Ledger, answers: Sequence[Regrouped], partition_count_first: int) -> list[Violation]:
+    """Rules A to E.
+
+    Args:
+        answers: of each partition in the order of their offsets.
+        partition_count_first: what the intermediate stream began with; a group stays in its partition modulo that.
+    """
     return [
         *_complete(ledger, answers),
         *_no_phantom(ledger, answers),
-        *_in_order(answers),
+        *_in_order(answers, partition_count_first),
         *_totals(answers),
         *owners_of_places((answer.place, answer.src, answer.group, answer.task) for answer in answers),
     ]
@@ -107,9 +112,9 @@ def _no_phantom(ledger: Ledger, answers: Sequence[Regrouped]) -> Iterator[Violat
             yield Violation("B", f"{answer.place} has {fed} in the group {answer.group}, it is of {group_of(fed)}")
 
 
-def _in_order(answers: Sequence[Regrouped]) -> Iterator[Violation]:
-    places: dict[str, tuple[tuple[str, int], tuple[str, int]]] = {}
-    read: dict[str, Regrouped] = {}
+def _in_order(answers: Sequence[Regrouped], partition_count_first: int) -> Iterator[Violation]:
+    places: dict[str, tuple[int, tuple[str, int]]] = {}
+    read: dict[tuple[str, int], Regrouped] = {}
     sent: dict[tuple[str, str, tuple[str, int]], Regrouped] = {}
     of_key: dict[tuple[str, Key], int] = {}
     once: set[Fed] = set()
@@ -118,13 +123,13 @@ def _in_order(answers: Sequence[Regrouped]) -> Iterator[Violation]:
         if fed in once:
             yield Violation("C", f"{fed} at {answer.place} came out of the second step before: doubled")
         once.add(fed)
-        here = (answer.src[:2], answer.place[:2])
+        here = (answer.src.partition % partition_count_first, answer.place[:2])
         if places.setdefault(answer.group, here) != here:
             yield Violation("C", f"{answer.place}: {answer.group} went through {here}, and {places[answer.group]}")
-        before = read.get(answer.group)
+        before = read.get((answer.group, answer.src.partition))
         if before is not None and answer.src.offset <= before.src.offset:
             yield Violation("C", f"{answer.place} was read at {answer.src}, the one before it at {before.src}")
-        read[answer.group] = answer
+        read[answer.group, answer.src.partition] = answer
         line = (answer.group, answer.by, answer.fed_at[:2])
         before = sent.get(line)
         if before is not None and answer.fed_at.offset <= before.fed_at.offset:

@@ -1,0 +1,91 @@
+"""A job with an intermediate stream: every record of its first step reaches the second one once, whoever dies.
+
+Both steps keep state, and both are judged by a ledger. The second test lets the stream grow between two runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration_tests.factor_walk import FactorWalk
+from integration_tests.ledger_run import INPUT, LedgerRun, stopped_in_a_transaction
+from integration_tests.repartition_subject import INTERMEDIATE, PARTITIONS_FIRST, RepartitionSubject
+from integration_tests.seeds import told_seed
+from samzapy.testing.job_process import kill
+from samzapy.testing.ledger import told
+
+RECORDS_PER_S = 300
+# Each change with somebody who dies in it; a container last, because one that is absent comes back in the next.
+CHANGES = ((2, "worker"), (1, "worker"), (2, "driver"))
+_APPEARS_WITHIN_S = 300.0
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(900)
+def test_every_record_of_the_first_step_reaches_the_second_one_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = told_seed("two steps", "SAMZAPY_WALK_SEED", capsys)
+    environment = {"RUNNING_SUMS_WORK_S": "0.0005"}
+    with FactorWalk(tmp_path, seed=seed, environment=environment, subject=RepartitionSubject()) as run:
+        run.feed(RECORDS_PER_S)
+        run.start_all()
+
+        for factor, disturbance in CHANGES:
+            run.change(factor, disturbance)
+        run.end()
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"two steps: {run.told()}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
+        assert [factor for factor, _ in CHANGES] == run.changes.factors
+        assert run.figures.faults == {"worker": 2}
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(600)
+def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = told_seed("a second step that grows", "SAMZAPY_WALK_SEED", capsys)
+    overrides = {
+        "job.coordinator.monitor-partition-change.frequency.ms": "1000",
+        "job.expansion.settle.ms": "5000",
+    }
+    partitions = 2 * PARTITIONS_FIRST
+    with LedgerRun(
+        tmp_path,
+        seed=seed,
+        inputs={INPUT: PARTITIONS_FIRST},
+        task_count=PARTITIONS_FIRST,
+        overrides=overrides,
+        environment={"RUNNING_SUMS_WORK_S": "0.0005"},
+        subject=RepartitionSubject(),
+    ) as run:
+        run.feed(RECORDS_PER_S)
+        run.wait(lambda: run.watcher.count() > 1000, _APPEARS_WITHIN_S, "the first answers")
+        run.was_killed()
+        assert run.job.terminate(30) == 0, run.job.log_text()[-4000:]
+        run.job = run.another_job(
+            "job-with-more", overrides={f"task.intermediate.{INTERMEDIATE}.partitions": str(partitions)}
+        )
+        run.wait(lambda: _partitions_read(run) == partitions or None, _APPEARS_WITHIN_S, "the new partitions' plan")
+        kill(run.wait(lambda: stopped_in_a_transaction(run.job), 60.0, "a worker with an open transaction"))
+        fed = len(run.ledger.acked)
+        run.wait(lambda: run.watcher.count() > fed or None, 120.0, "what was fed before to come out")
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"a second step that grows: {run.figures}, {run.subject.told()}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
+        assert f"through {partitions} partitions" in run.subject.told()
+
+
+def _partitions_read(run: LedgerRun) -> int:
+    """How many partitions of the intermediate stream the plan in force has."""
+    topic = f"kafka.__samzapy-intermediate-{run.subject.name}-{INTERMEDIATE}."
+    return sum(ssp_kb.startswith(topic) for buckets in run.planned_buckets().values() for ssp_kb in buckets)
