@@ -129,6 +129,8 @@ def test_a_plan_says_which_topics_of_intermediate_streams_it_makes(broker: DevBr
     file.write_text(
         f"job.name={name}\ntask.inputs=kafka.in-{name}\ntask.intermediate.again.partitions=3\n"
         f"systems.kafka.bootstrap.servers={broker.bootstrap_servers}\n"
+        # Keys are looked for in several tasks; what is not there yet has none.
+        f"stores.seen.msg.serde=json\nlocal.store.dir={tmp_path}\n"
     )
 
     first = planned(file, "--processors", "0")

@@ -119,7 +119,7 @@ def plan(
     if not config.is_bounded_job:  # Its next run begins anew, with all partitions that there are.
         change = replace(change, waiting=new_partitions(known.previous, planned))
     if known.connection is not None and sample_count and any(store.scope == "key" for store in config.stores):
-        change = replace(change, spread_keys=_spread_keys(known.connection, planned, sample_count))
+        change = replace(change, spread_keys=_spread_keys(known, known.connection, planned, sample_count))
     if output == "json":
         click.echo(json.dumps(plan_change_json(config.job, change), indent=2))
     else:
@@ -273,9 +273,13 @@ def _processors(
     return list(hosts), {one: host for one, host in hosts.items() if host is not None}
 
 
-def _spread_keys(connection: KafkaConnection, planned: JobModel, sample_count: int) -> tuple[SpreadKeys, ...]:
+def _spread_keys(
+    known: _Known, connection: KafkaConnection, planned: JobModel, sample_count: int
+) -> tuple[SpreadKeys, ...]:
+    there = {topic.topic: topic.partition_count_before for topic in known.topics}
+    ssps = {ssp_kb.ssp for task in planned.tasks for ssp_kb in task.ssp_kbs}
     keys_of, is_whole = sample_keys(
-        connection, {ssp_kb.ssp for task in planned.tasks for ssp_kb in task.ssp_kbs}, sample_count
+        connection, {ssp for ssp in ssps if ssp.partition < there.get(ssp.stream, ssp.partition + 1)}, sample_count
     )
     if not is_whole:
         click.echo("samzapy: not all of the sample could be read in time; --sample N takes fewer records", err=True)
