@@ -98,6 +98,9 @@ class ComingsAndGoings(LedgerRun):
         """All processors, one after the other."""
         for name in self.processors:
             self._join(name)
+        self._wait_at_work()
+
+    def _wait_at_work(self) -> None:
         self.wait(lambda: self.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
 
     def disturb(self, for_s: float) -> None:
@@ -134,6 +137,10 @@ class ComingsAndGoings(LedgerRun):
         before = self._executions_of(name)
         self._ended.discard(name)
         self.processors[name].start(environment)
+        self._wait_joined(name, before)
+
+    def _wait_joined(self, name: str, before: frozenset[str] = frozenset()) -> None:
+        """Until there is an execution that was not there `before`."""
         self.wait(lambda: self._executions_of(name) - before, _APPEARS_WITHIN_S, f"{name} to have joined")
         self.comings.joins += 1
 

@@ -106,6 +106,14 @@ class FactorWalk(ComingsAndGoings):
         # What a processor was started with.
         self._armed: dict[str, ArmedPoint] = {}
 
+    def start_all(self) -> None:
+        """All processors at once."""
+        for processor in self.processors.values():
+            processor.start()
+        for name in self.processors:
+            self._wait_joined(name)
+        self._wait_at_work()
+
     def walk(self, count: int, *, expansions: int) -> None:
         """`count` changes of the factor, each with something that goes wrong meanwhile, and doublings of the partitions
         spread over them; then everybody is there."""

@@ -216,6 +216,9 @@ def feeding_producer(bootstrap_servers: str) -> Producer:
             "linger.ms": 5,
             # No record is given up while the broker is away.
             "message.timeout.ms": 600_000,
+            # A broker that does not have the log of a new partition yet refuses a request, and may take the one behind
+            # it as the first: seen, and what was refused is then taken for a duplicate, so it is lost without an error.
+            "max.in.flight.requests.per.connection": 1,
             "reconnect.backoff.max.ms": 500,
             # New partitions are used before the job takes them in, and a while after they were made.
             "topic.metadata.refresh.interval.ms": 1000,
