@@ -75,6 +75,7 @@ def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and
         )
         run.wait(lambda: _partitions_read(run) == partitions or None, _APPEARS_WITHIN_S, "the new partitions' plan")
         kill(run.wait(lambda: stopped_in_a_transaction(run.job), 60.0, "a worker with an open transaction"))
+        run.fault("worker", hit_open_transaction=True)
         fed = len(run.ledger.acked)
         run.wait(lambda: run.watcher.count() > fed or None, 120.0, "what was fed before to come out")
         violations = run.finish(answers_within_s=_APPEARS_WITHIN_S)
