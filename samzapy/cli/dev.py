@@ -19,7 +19,7 @@ from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ExitCode
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.world import EVENT_COUNT
+from samzapy.testing.simulation.world import EVENT_COUNT, Kind
 from samzapy.testing.simulation.world import simulate as a_history
 
 PORT_DEFAULT = 19092
@@ -115,8 +115,9 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
 @click.option("--seed", type=int, required=True, help="The number that the history is made from.")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Histories, from that seed on.")
 @click.option("--events", type=click.IntRange(1), default=EVENT_COUNT, show_default=True, help="Events of each.")
+@click.option("--kind", type=click.Choice([*Kind]), help="What the job is like; by default the seed chooses.")
 @click.pass_context
-def simulate(context: click.Context, seed: int, count: int, events: int) -> None:
+def simulate(context: click.Context, seed: int, count: int, events: int, kind: str | None) -> None:
     """Lives through a job's history made from a seed, with all its faults, and judges it.
 
     One history is told line by line; of several, each that breaks a law is named. Exit code 1 then.
@@ -124,14 +125,16 @@ def simulate(context: click.Context, seed: int, count: int, events: int) -> None
     broken = 0
     for number in range(seed, seed + count):
         try:
-            history = a_history(number, events, click.echo if count == 1 else None)
+            history = a_history(
+                number, events, click.echo if count == 1 else None, None if kind is None else Kind(kind)
+            )
         except BrokenLawError as error:
             broken += 1
             click.echo(f"seed {number}: {error}")
         else:
             figures = (
-                f"{history.events} events, {sum(history.faults.values())} faults, {history.terms} terms, "
-                f"{history.grants} grants, {history.commits} commits"
+                f"{history.kind}, {history.events} events, {sum(history.faults.values())} faults, "
+                f"{history.terms} terms, {history.grants} grants, {history.commits} commits"
             )
             click.echo(f"seed {number}: {figures}, {history.virtual_ms // 1000} s, digest {history.digest}")
     context.exit(ExitCode.FAILED if broken else ExitCode.OK)

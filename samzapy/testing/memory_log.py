@@ -55,17 +55,23 @@ class _Entry:
 class MemoryTopic:
     """One partition of a compacted topic, shared by the `MemoryLog`s of all its writers.
 
+    Args:
+        together_with: another one; a transaction may write to both, and ends on both.
+
     Attributes:
         now_ms: what the "broker" stamps on the records that are appended from now on.
     """
 
-    def __init__(self, name: str = "memory") -> None:
+    def __init__(self, name: str = "memory", together_with: MemoryTopic | None = None) -> None:
         self.name = name
         self.now_ms = 0
+        # All that share their transactions, this one included; the epochs are theirs together.
+        self._together: list[MemoryTopic] = [] if together_with is None else together_with._together
+        self._together.append(self)
         self._entries: list[_Entry] = []
         self._offsets: list[int] = []
         self._offset_end = 0
-        self._epoch_of: dict[str, int] = {}
+        self._epoch_of: dict[str, int] = {} if together_with is None else together_with._epoch_of
         self._open: dict[str, _Transaction] = {}
 
     @property
@@ -123,7 +129,7 @@ class MemoryTopic:
         return found, max(offset_from, stable)
 
     def open_since(self) -> Mapping[str, int]:
-        """The transactional ids that have a transaction open, with the time at which its first record came."""
+        """The transactional ids that have a transaction open here, with the time at which its first record came."""
         return {transactional_id: open_.began_ms for transactional_id, open_ in self._open.items()}
 
     def time_out(self, transactional_id: str) -> None:
@@ -179,10 +185,11 @@ class MemoryTopic:
         return self._offset_end
 
     def _end_transaction(self, transactional_id: str, outcome: _Outcome) -> None:
-        transaction = self._open.pop(transactional_id, None)
-        if transaction is not None:
-            transaction.outcome = outcome
-            self._put(transaction, None)
+        for topic in self._together:
+            transaction = topic._open.pop(transactional_id, None)
+            if transaction is not None:
+                transaction.outcome = outcome
+                topic._put(transaction, None)
 
     def _put(self, transaction: _Transaction, record: LogRecord | None) -> None:
         self._entries.append(_Entry(transaction=transaction, record=record, offset=self._offset_end))
@@ -247,11 +254,15 @@ class MemoryLog:
         """See `CompactedLog.end_offset`."""
         return self.topic.end_offset
 
-    def append_and_stop(self, writes: Sequence[Write]) -> int:
-        """Only the first half of an append: the transaction stays open, as if the writer died or hung."""
+    def append_and_stop(self, writes: Sequence[Write], to: MemoryTopic | None = None) -> int:
+        """Only the first half of an append: the transaction stays open, as if the writer died or hung.
+
+        Args:
+            to: another topic that shares its transactions with this log's.
+        """
         assert writes, "an append of nothing"
         self._checked()
-        return self.topic._append(self.transactional_id, writes)
+        return (to or self.topic)._append(self.transactional_id, writes)
 
     def commit(self) -> None:
         """The second half of an append that `append_and_stop` began."""

@@ -16,18 +16,13 @@ import pytest
 from samzapy.coordinator.actions import ResolveStarts
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.world import World, simulate
+from samzapy.testing.simulation.world import Kind, World, simulate
 
 COUNT = int(os.environ.get("SAMZAPY_SIMULATIONS", "100"))
 PARTS = 10
 """Tests that share the histories; each takes every tenth seed."""
-
-ONCE_BROKEN = {
-    2: "an append failed in the second try of a round, and the coordinator went on as the leader of before",
-    756: "a restart was ordered, its processor lost its tasks, and the wall clock was put back",
-    1163: "the same, with another coordinator by then",
-}
-"""Seeds that showed a fault, and which one. They run whatever the count is."""
+WALKS = 2
+WALK_EVENT_COUNT = 600
 
 
 @pytest.mark.parametrize("part", range(0, PARTS, 2))
@@ -36,9 +31,11 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
         simulate(seed)
 
 
-@pytest.mark.parametrize("seed", ONCE_BROKEN)
-def test_a_history_that_showed_a_fault_once(seed: int) -> None:
-    simulate(seed)
+@pytest.mark.parametrize("part", range(WALKS))
+def test_a_job_that_is_scaled_all_the_time_comes_to_rest_with_all_its_state(part: int) -> None:
+    """The operator's walk: up and down between 1 and 8 key buckets, inputs that grow, processes that die anywhere."""
+    for seed in range(part, COUNT // 25, WALKS):
+        simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK)
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
@@ -70,6 +67,10 @@ def test_histories_are_long_and_full_of_faults_of_every_kind() -> None:
     assert sum(history.terms for history in histories) / len(histories) >= 3
     assert sum(history.elastic_grants for history in histories) / len(histories) >= 5
     assert sum(history.floored_grants for history in histories) >= 10
+    assert {history.kind for history in histories} == {*Kind} - {Kind.WALK}
+    assert sum(history.rewound_grants for history in histories) >= 50
+    assert sum(history.inherited_copies for history in histories) >= 10
+    assert sum(history.runs for history in histories if history.kind is Kind.BOUNDED) >= 15
 
 
 def test_a_broken_law_tells_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

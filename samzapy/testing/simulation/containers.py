@@ -9,38 +9,84 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
+from samzapy.config import JobConfig
+from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.orders import Orders, follow
-from samzapy.container.start import positions_of, starts_of, superseded_keys
+from samzapy.container.restore import bring_level, close_cleanly
+from samzapy.container.start import (
+    Positions,
+    check_bounds,
+    committed_of,
+    positions_of,
+    stale_keys,
+    starts_of,
+    superseded_keys,
+)
 from samzapy.coordinator.commands import HeldGrant
-from samzapy.errors import DeadlineError, FencedError, ProducerError
+from samzapy.errors import DeadlineError, FencedError, LostContainerError, ProducerError, SamzapyError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import ContainerPhase, driver_transactional_id, slot_transactional_id
 from samzapy.model.grant import Grant
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.stream.changelog import changelog_key, copy_mark_key, task_entry_key
 from samzapy.stream.codec import encode
 from samzapy.stream.log import Write
 from samzapy.stream.records import CheckpointPut, ProgressPut
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
-from samzapy.testing.simulation.checks import Ledger, decoded
+from samzapy.testing.simulation.checks import BrokenLawError, Ledger, decoded
 from samzapy.testing.simulation.inputs import FINEST, Inputs
+from samzapy.testing.simulation.state import (
+    BROADCAST,
+    KEYED,
+    Changelogs,
+    Disk,
+    Environment,
+    LocalTransaction,
+    entry_of,
+    one_more,
+)
+from samzapy.testing.virtual_clock import VirtualClock
 
 SLOT_COUNT = 1
 STOPS_NOW = 0.3
 """The luck of one that stops without delay."""
 WORKS_MUCH = 0.9
 """... and of one that has the largest batches, and no mishap."""
+_DIES_AT_ITS_START = 0.05
+_PRODUCES_AT_ONCE = 0.5
+_SENT_ITS_COMMIT = 0.5
+
+
+class ContainerEnded(BaseException):
+    """The process was killed at this point of its start. Nothing catches it but `SimulatedContainer.step`."""
 
 
 @dataclass(frozen=True, slots=True)
+class _Handled:
+    """What a task did in a transaction: the entries that it wrote, by store, and its open local transaction."""
+
+    grant: Grant
+    local: LocalTransaction
+    written: Mapping[str, Mapping[bytes, bytes | None]]
+
+
+@dataclass(slots=True)
 class _Work:
-    """What an open transaction will have done, once it is committed."""
+    """What an open transaction will have done, once it is committed.
+
+    `positions`: the records that are still to be produced, behind everything else. `is_of_driver`: it records what was
+    only read past, and removes what nobody asks for. `is_committed`: by Kafka; the local transactions are still open.
+    """
 
     log: MemoryLog
     ranges: tuple[tuple[SspKeyBucket, int, int], ...]
-    # Whether it records what was only read past, and removes what nobody asks for.
+    handled: tuple[_Handled, ...] = ()
+    positions: Sequence[Write] = ()
     is_of_driver: bool = False
+    is_committed: bool = False
 
 
 class SimulatedContainer:
@@ -58,10 +104,13 @@ class SimulatedContainer:
         self,
         *,
         stream: MemoryTopic,
-        checkpoints: MemoryTopic,
+        changelogs: Changelogs,
+        disk: Disk,
         ledger: Ledger,
         inputs: Inputs,
-        job: str,
+        config: JobConfig,
+        random: Random,
+        clock: VirtualClock,
         execution_id: str,
         processor_id: str,
         host: str,
@@ -88,12 +137,21 @@ class SimulatedContainer:
         # What was read past and is not recorded; what another factor left on the checkpoint topic.
         self._idle: dict[SspKeyBucket, int] = {}
         self._superseded: Sequence[bytes] = ()
+        # The local state of what it serves, open.
+        self._environments: dict[TaskName, Environment] = {}
         self._stream = stream
-        self._checkpoints = checkpoints
+        self._changelogs = changelogs
+        self._disk = disk
         self._ledger = ledger
         self._inputs = inputs
-        self._slot = MemoryLog(checkpoints, slot_transactional_id(job, self.execution_id, 0))
-        self._driver = MemoryLog(checkpoints, driver_transactional_id(job, self.execution_id))
+        self._config = config
+        self._is_bounded = config.is_bounded_job
+        self._random = random
+        self._clock = clock
+        # After so many effects of a start the process is killed; 0: it is not.
+        self._dies_in = 0
+        self._slot = MemoryLog(changelogs.checkpoints, slot_transactional_id(config.job, self.execution_id, 0))
+        self._driver = MemoryLog(changelogs.checkpoints, driver_transactional_id(config.job, self.execution_id))
         # The newest order to restart that what it serves with was started after.
         self.restart = 0
         self._work: _Work | None = None
@@ -146,12 +204,37 @@ class SimulatedContainer:
     def die(self, luck: float) -> None:
         """As by SIGKILL. `luck` says whether a commit was on its way."""
         self.alive = False
-        self.is_commit_in_flight = self._work is not None and luck < 0.5
+        work = self._work
+        self.is_commit_in_flight = (
+            work is not None and not work.is_committed and not work.positions and luck < _SENT_ITS_COMMIT
+        )
+        self._abort_locally()
 
     def commit_arrives(self) -> str:
         """What a killed one had sent reaches the broker after all."""
         self.is_commit_in_flight = False
         return "" if self._work is None else self._commit(self._work, 0.5)
+
+    def has_finished(self) -> bool:
+        """Whether all it holds has an end and was read to it."""
+        ends = {ssp_kb: self._end_of_run(ssp_kb) for ssp_kb in self.positions}
+        return (
+            bool(self.serving)
+            and self.serving == self.wanted()
+            and all(end is not None and self.positions[ssp_kb] >= end for ssp_kb, end in ends.items())
+        )
+
+    def _end_of_run(self, ssp_kb: SspKeyBucket) -> int | None:
+        """Where this run stops to read; None for an input that is read for ever."""
+        return self.orders.input_ends.get(ssp_kb.ssp) if self._is_bounded else None
+
+    def _end_of(self, ssp_kb: SspKeyBucket) -> int:
+        end = self._end_of_run(ssp_kb)
+        return self._inputs.end(ssp_kb.ssp) if end is None else end
+
+    def _abort_locally(self) -> None:
+        for handled in () if self._work is None else self._work.handled:
+            handled.local.abort()
 
     def step(self, now_ms: int, luck: float) -> str:
         """Do the next thing there is to do; says what it was.
@@ -162,9 +245,10 @@ class SimulatedContainer:
         if self.is_given_up:
             # Like a killed one: what it had open stays open until the broker or the coordinator ends it.
             self.alive = False
+            self._abort_locally()
             return "ends: given up"
         if self._work is not None:
-            return self._commit(self._work, luck)
+            return self._commit_locally(self._work) if self._work.is_committed else self._commit(self._work, luck)
         if self.state is ContainerPhase.STOPPED:
             if luck < 0.03 or luck == STOPS_NOW:
                 self.alive = False
@@ -174,7 +258,9 @@ class SimulatedContainer:
             # Its query does not end in time: it says that it stops, and that it has not let go.
             self.state = ContainerPhase.STOPPED
             return "stops without letting go"
-        if self.stopping:
+        if self.stopping or self.orders.is_finished:
+            for name in self._environments:
+                close_cleanly(self._disk.directory(name, self._effect))
             self._let_go()
             self.state = ContainerPhase.STOPPED
             return "stops"
@@ -197,12 +283,27 @@ class SimulatedContainer:
         if self.is_given_up:
             return "finds that it was given up"
         try:
-            records = list(MemoryLog(self._checkpoints).read())
+            records = self._changelogs.checkpoint_records()
         except DeadlineError:
             return "waits for positions"
-        positions = positions_of(decoded(record, topic=self._checkpoints.name) for record in records)
-        self.serving, self.restart = self.wanted(), self.orders.restart
-        self.positions = dict(starts_of(self.serving, positions))
+        positions = positions_of(decoded(record, topic=self._changelogs.checkpoints.name) for record in records)
+        grants, restart = self.wanted(), self.orders.restart
+        starts = dict(starts_of(grants, positions))
+        try:
+            environments = self._restored(grants, starts, positions)
+        except DeadlineError:
+            return "waits for a changelog"
+        except (FencedError, ProducerError):
+            return self._fail("is fenced while it puts things in order")
+        except ContainerEnded:
+            self.die(0.9)
+            return "is killed at its start"
+        except SamzapyError as error:
+            raise BrokenLawError(f"L9, {self.execution_id} cannot start: {error}") from error
+        finally:
+            self._dies_in = 0
+        self.serving, self.restart = grants, restart
+        self.positions, self._environments = starts, environments
         self._begins = {
             start.ssp_kb: replace(start, offset_next=self.positions[start.ssp_kb]).positions(FINEST)
             for grant in self.serving
@@ -213,6 +314,79 @@ class SimulatedContainer:
         self.state = ContainerPhase.RUNNING
         return f"serves {[f'{grant.task_name}@{grant.epoch}' for grant in self.serving]}"
 
+    def _restored(
+        self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], positions: Positions
+    ) -> dict[TaskName, Environment]:
+        """Bring local state level, as `container.service` does; what it begins with is what it must be.
+
+        Raises:
+            ContainerEnded: it was killed in the middle.
+        """
+        self._dies_in = 1 + self._random.randrange(40) if self._random.random() < _DIES_AT_ITS_START else 0
+        floors = [floor for grant in grants for start in grant.starts for floor in start.floors]
+        check_bounds(starts, self._changelogs.input_bounds([ssp_kb.ssp for ssp_kb in starts], 0), floors)
+        if stale := stale_keys(grants, positions):
+            self._driver.append_atomically([Write(key=key, value=None) for key in stale])
+        stores = self._changelogs.stores
+        if not stores or not grants:
+            return {}
+        places = [(store, number) for store in stores for number in {grant.changelog_partition for grant in grants}]
+        host = Host(
+            config=self._config,
+            tasks_here=self._disk.tasks_here(),
+            state_of=lambda name: self._disk.directory(name, self._effect),
+            bounds=self._changelogs.changelog_bounds(places),
+            topic_ids=self._changelogs.changelog_topic_ids(stores),
+            boot_id=f"boot-{self.host}",
+            now_ms=self._clock.wall_ms(),
+        )
+        inherit(grants, starts, host)
+        committed = committed_of(grants, positions)
+        environments = {grant.task_name: self._level(grant, starts, committed, host) for grant in grants}
+        clear_out(grants, host)
+        for grant in grants:
+            for store in stores:
+                found = environments[grant.task_name].state.of(store)
+                bare = {key: value for key, value in found.items() if key != copy_mark_key(grant.task_name)}
+                self._ledger.check_restored(grant, store, bare, self.execution_id)
+        return environments
+
+    def _level(
+        self,
+        grant: Grant,
+        starts: Mapping[SspKeyBucket, int],
+        committed: Mapping[SspKeyBucket, int],
+        host: Host,
+    ) -> Environment:
+        own = [start.ssp_kb for start in grant.starts]
+        environment = bring_level(
+            self._disk.directory(grant.task_name, self._effect),
+            topics=self._changelogs,
+            bounds=host.own_bounds(grant),
+            topic_ids=host.topic_ids,
+            grant=grant,
+            starts={ssp_kb: starts[ssp_kb] for ssp_kb in own},
+            committed={ssp_kb: committed[ssp_kb] for ssp_kb in own if ssp_kb in committed},
+            config=self._config,
+            boot_id=host.boot_id,
+            now_ms=host.now_ms,
+            write=lambda store, writes: self._put(store, grant.changelog_partition, writes),
+        )
+        assert isinstance(environment, Environment)
+        return environment
+
+    def _put(self, store: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Put a changelog in order, in a transaction of the driver's id."""
+        self._effect()
+        changelog = self._changelogs.topic(store, partition)
+        self._driver.append_and_stop([Write(key=key, value=value) for key, value in writes], changelog)
+        self._driver.commit()
+
+    def _effect(self) -> None:
+        self._dies_in -= self._dies_in > 0
+        if self._dies_in == 1:
+            raise ContainerEnded
+
     def _has_read_to_the_end(self) -> bool:
         end = self._stream.end_offset
         self.follow()
@@ -220,7 +394,7 @@ class SimulatedContainer:
 
     def _begin(self, luck: float) -> str:
         """Take up what came, or record what was read past: the driver's part of the work, which waits for a while."""
-        behind = [ssp_kb for ssp_kb, position in self.positions.items() if position < self._inputs.end(ssp_kb.ssp)]
+        behind = [ssp_kb for ssp_kb, position in self.positions.items() if position < self._end_of(ssp_kb)]
         is_due = not behind or 0.4 < luck < 0.5
         if (self._idle or self._superseded) and is_due:
             return self._begin_of_driver()
@@ -231,7 +405,7 @@ class SimulatedContainer:
         begin = int(luck * 1000) % len(behind)
         for ssp_kb in (behind + behind)[begin : begin + 1 + int(luck * len(behind) / 2)]:
             first = self.positions[ssp_kb]
-            end = min(self._inputs.end(ssp_kb.ssp), first + 1 + int(luck * luck * 16))
+            end = min(self._end_of(ssp_kb), first + 1 + int(luck * luck * 16))
             last = self._inputs.last_of(ssp_kb.ssp, self._begins[ssp_kb], first, end)
             if last is None:
                 self.positions[ssp_kb] = self._idle[ssp_kb] = end
@@ -239,7 +413,54 @@ class SimulatedContainer:
                 ranges.append((ssp_kb, first, last + 1))
         if not ranges:
             return "reads past what is not its own"
-        return self._begin_work(_Work(self._slot, tuple(ranges)), ())
+        try:
+            handled = tuple(self._handle(ranges)) if self._environments else ()
+        except (LostContainerError, DeadlineError):
+            return self._fail("finds another at its local state")
+        return self._begin_work(_Work(self._slot, tuple(ranges), handled), ())
+
+    def _handle(self, ranges: Sequence[tuple[SspKeyBucket, int, int]]) -> Sequence[_Handled]:
+        """Let each task handle its messages: each counts in an entry."""
+        found: list[_Handled] = []
+        try:
+            for grant in self.serving:
+                own = {start.ssp_kb for start in grant.starts}
+                taken = [item for item in ranges if item[0] in own]
+                if taken:
+                    local = self._environments[grant.task_name].begin()
+                    found.append(_Handled(grant, local, self._handled_by(grant, taken, local)))
+        except (LostContainerError, DeadlineError):
+            for handled in found:
+                handled.local.abort()
+            raise
+        return found
+
+    def _handled_by(
+        self, grant: Grant, ranges: Sequence[tuple[SspKeyBucket, int, int]], local: LocalTransaction
+    ) -> Mapping[str, Mapping[bytes, bytes | None]]:
+        position = local.position()
+        if position is None or (position.execution_id, position.epoch) != (self.execution_id, grant.epoch):
+            local.abort()
+            raise LostContainerError("another execution works in this directory")
+        written: dict[str, dict[bytes, bytes | None]] = {}
+        for ssp_kb, first, end in ranges:
+            store = BROADCAST if ssp_kb.reader else KEYED
+            if store not in self._changelogs.stores:
+                continue
+            entries = written.setdefault(store, {})
+            for key in self._inputs.messages(ssp_kb.ssp, self._begins[ssp_kb], first, end):
+                entry = entry_of(ssp_kb, key)
+                if entry is None:
+                    continue
+                name = task_entry_key(grant.task_name, entry) if ssp_kb.reader else changelog_key(entry, b"")
+                entries[name] = one_more(entries[name] if name in entries else local.get(store, name))
+        for store, entries in written.items():
+            local.write(store, entries)
+        moved = {str(ssp_kb): end for ssp_kb, _, end in ranges}
+        local.set_position(
+            replace(position, offsets_next={**position.offsets_next, **moved}, caught_up_at_ms=self._clock.wall_ms())
+        )
+        return written
 
     def _begin_of_driver(self) -> str:
         ranges = tuple((ssp_kb, end, end) for ssp_kb, end in self._idle.items())
@@ -249,11 +470,13 @@ class SimulatedContainer:
     def _begin_work(self, work: _Work, writes: Sequence[Write]) -> str:
         grant_of = {start.ssp_kb: grant for grant in self.serving for start in grant.starts}
         moved = [self._write(grant_of[ssp_kb], ssp_kb, end, work.is_of_driver) for ssp_kb, _, end in work.ranges]
+        self._work, work.positions = work, [*moved, *writes]
         try:
-            work.log.append_and_stop([*moved, *writes])
+            has_produced = any([self._produce(handled) for handled in work.handled])
+            if not has_produced or self._random.random() < _PRODUCES_AT_ONCE:
+                self._produce_positions(work)
         except (FencedError, ProducerError):
             return self._fail("is fenced at its begin")
-        self._work = work
         if work.is_of_driver:
             return f"begins to record what it read past, {len(work.ranges)} positions, and to remove {len(writes)}"
         return f"begins {', '.join(f'{ssp_kb} {first}-{end}' for ssp_kb, first, end in work.ranges)}"
@@ -279,19 +502,41 @@ class SimulatedContainer:
         key, value = encode(record)
         return Write(key=key, value=value)
 
+    def _produce_positions(self, work: _Work) -> None:
+        if work.positions:
+            work.log.append_and_stop(work.positions)
+            work.positions = ()
+
+    def _produce(self, handled: _Handled) -> bool:
+        """The entries to the changelogs, if there are any; where that stands, the local state has come to."""
+        position = handled.local.position()
+        assert position is not None, "it is brought level before anything is handled"
+        changelog_next = dict(position.changelog_next)
+        for store, entries in handled.written.items():
+            if entries:
+                changelog = self._changelogs.topic(store, handled.grant.changelog_partition)
+                writes = [Write(key=key, value=value) for key, value in entries.items()]
+                changelog_next[store] = self._slot.append_and_stop(writes, changelog)
+        handled.local.set_position(replace(position, changelog_next=changelog_next))
+        return any(handled.written.values())
+
     def _commit(self, work: _Work, luck: float) -> str:
-        self._work = None
         try:
             if luck < 0.08:
                 work.log.abort()
                 return self._fail("aborts")
+            self._produce_positions(work)
             work.log.commit()
         except (FencedError, ProducerError):
             return self._fail("is fenced at its commit")
+        grant_of = {start.ssp_kb: grant for grant in self.serving for start in grant.starts}
         for ssp_kb, first, end in work.ranges:
             begins = {bucket: max(first, begin) for bucket, begin in self._begins[ssp_kb].items()}
-            self._ledger.commit(ssp_kb.ssp, begins, end, f"{self.execution_id}")
+            self._ledger.commit(grant_of[ssp_kb], ssp_kb, begins, end, self.execution_id)
             self.positions[ssp_kb] = max(end, self.positions[ssp_kb])
+        for handled in work.handled:
+            for store, written in handled.written.items():
+                self._ledger.check_written(handled.grant, store, written, self.execution_id)
         if work.is_of_driver:
             self._idle, self._superseded = {}, ()
         else:
@@ -300,6 +545,18 @@ class SimulatedContainer:
                 self._idle.pop(ssp_kb, None)
         if luck > 0.95:
             return self._fail("commits and does not hear of it")
+        if not self.alive:
+            self._work = None
+            return "commits"
+        work.is_committed = True
+        if luck > 0.9 and work.handled:
+            return "commits, but not on its disk yet"
+        return self._commit_locally(work)
+
+    def _commit_locally(self, work: _Work) -> str:
+        self._work = None
+        for handled in work.handled:
+            handled.local.commit()
         return "commits"
 
     def _fail(self, text: str) -> str:
@@ -309,4 +566,7 @@ class SimulatedContainer:
         return text
 
     def _let_go(self) -> None:
+        self._abort_locally()
+        self._work = None
         self.serving, self.positions, self._begins, self._idle, self._superseded = (), {}, {}, {}, ()
+        self._environments = {}

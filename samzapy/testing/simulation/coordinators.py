@@ -32,6 +32,7 @@ from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import MemoryPlacementWriter
 from samzapy.testing.simulation.checks import BrokenLawError, Probe, decoded
 from samzapy.testing.simulation.inputs import Inputs
+from samzapy.testing.simulation.state import Changelogs
 from samzapy.testing.virtual_clock import VirtualClock
 
 
@@ -46,6 +47,7 @@ class Surroundings(Protocol):
     stream: MemoryTopic
     checkpoints: MemoryTopic
     placement: MemoryTopic
+    changelogs: Changelogs
     inputs: Inputs
     submission: SubmitJob
 
@@ -261,6 +263,7 @@ class _Positions:
             checkpoints=found.checkpoints,
             progress=found.progress,
             bounds={ssp: self._world.inputs.bounds[ssp] for ssp in ssps},
+            changelog_ends={place: self._world.changelogs.topic(*place).end_offset for place in changelogs},
         )
         self._world.between(self._process, "after positions")
         return read

@@ -1,12 +1,12 @@
 """The messages of a simulated job: which key stands where, and so in which key bucket of the finest factor.
 
-Nothing but its key bucket is ever looked at of a message, so only that is kept. Which bucket a key falls into says the
-product's own rule (`plan.elasticity`).
+Nothing but its key is ever looked at of a message. Which bucket a key falls into says the product's own rule
+(`plan.elasticity`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -16,8 +16,8 @@ from samzapy.plan.elasticity import key_bucket
 
 FACTORS: Final = (1, 2, 4, 8)
 FINEST: Final = FACTORS[-1]
-_KEYS: Final = tuple(b"key-%d" % number for number in range(16))
-_BUCKETS: Final = tuple(key_bucket(key, 0, FINEST) for key in _KEYS)
+KEYS: Final = tuple(b"key-%d" % number for number in range(16))
+BUCKET_OF: Final = {key: key_bucket(key, 0, FINEST) for key in KEYS}
 
 
 class Inputs:
@@ -31,18 +31,21 @@ class Inputs:
         self.bounds: dict[SystemStreamPartition, Bounds] = {}
         self._random = random
         self._buckets: dict[SystemStreamPartition, list[int]] = {}
+        self._keys: dict[SystemStreamPartition, list[bytes | None]] = {}
 
     def create(self, ssps: Iterable[SystemStreamPartition]) -> None:
         for ssp in ssps:
-            self._buckets[ssp] = []
+            self._buckets[ssp], self._keys[ssp] = [], []
             self.bounds[ssp] = Bounds(0, 0)
 
     def write(self, ssp: SystemStreamPartition, count: int) -> None:
         """Messages of random keys, now and then one without a key."""
-        buckets = self._buckets[ssp]
+        buckets, keys = self._buckets[ssp], self._keys[ssp]
         for offset in range(len(buckets), len(buckets) + count):
-            luck = self._random.randrange(len(_KEYS) + 1)
-            buckets.append(_BUCKETS[luck] if luck < len(_KEYS) else key_bucket(None, offset, FINEST))
+            luck = self._random.randrange(len(KEYS) + 1)
+            key = KEYS[luck] if luck < len(KEYS) else None
+            keys.append(key)
+            buckets.append(key_bucket(None, offset, FINEST) if key is None else BUCKET_OF[key])
         self.bounds[ssp] = Bounds(0, len(buckets))
 
     def end(self, ssp: SystemStreamPartition) -> int:
@@ -51,6 +54,16 @@ class Inputs:
     def has(self, ssp: SystemStreamPartition, bucket: int, offset_from: int, offset_to: int) -> bool:
         """Whether a message of a key bucket stands there."""
         return bucket in self._buckets[ssp][offset_from:offset_to]
+
+    def messages(
+        self, ssp: SystemStreamPartition, begins: Mapping[int, int], offset_from: int, offset_to: int
+    ) -> Iterator[bytes | None]:
+        """The keys of the messages there, as of `last_of`, in order."""
+        buckets, keys = self._buckets[ssp], self._keys[ssp]
+        for offset in range(offset_from, offset_to):
+            begin = begins.get(buckets[offset])
+            if begin is not None and offset >= begin:
+                yield keys[offset]
 
     def last_of(
         self, ssp: SystemStreamPartition, begins: Mapping[int, int], offset_from: int, offset_to: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import timedelta
 from random import Random
 
@@ -14,12 +14,12 @@ from samzapy.stream.log import Write
 from samzapy.stream.placement import Encoding, Place, decode_message, encode_message, message_key
 from samzapy.stream.records import MemoryPhase
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
+from samzapy.testing.memory_placement import read_inbox
 
 _ALL_GOOD = 0.5
 _FAR_MS = 10 * 365 * 86_400_000
 
-# The ledger takes each message for one that is done once, so nothing is rewound here.
-_ACTIONS = (*(found for found in Action if found is not Action.REWIND), Action.RESTART_QUERY, Action.RESTART_QUERY)
+_ACTIONS = (*Action, Action.RESTART_QUERY, Action.RESTART_QUERY)
 
 
 class Operator:
@@ -40,6 +40,7 @@ class Operator:
         now_ms: int,
         *,
         factors: Sequence[int],
+        rewind: Mapping[str, str],
         generation: int,
         action: Action | None = None,
     ) -> str:
@@ -47,6 +48,7 @@ class Operator:
 
         Args:
             factors: those that may be asked for.
+            rewind: the arguments of one.
             generation: the plan in force.
             action: what is asked for, in good form; None: any, in any form.
         """
@@ -62,8 +64,10 @@ class Operator:
             self._written.append((uuid, timestamp_ms))
         action = action or random.choice(_ACTIONS)
         processor_id = "9" if 0.1 < luck < 0.15 else random.choice(processors)
-        arguments = {}
-        if action.is_of_job:
+        arguments: dict[str, str] = {}
+        if action is Action.REWIND:
+            processor_id, arguments = "", dict(rewind)
+        if action is Action.SCALE:
             processor_id, arguments = "", {"factor": str(random.choice(factors))}
             if random.random() < 0.2:
                 # A plan that may be another one by the time it is looked at.
@@ -109,7 +113,8 @@ class Operator:
         """
         if state.requests:
             return [f"open: {found.uuid} {found.status_code}" for found in state.requests.values()]
-        if state.inbox.offset_next < self._topic.end_offset:
+        unread = read_inbox(self._topic, state.inbox.offset_next, 0)
+        if unread.requests or unread.unreadable:
             return ["the inbox was not read to its end"]
         if left_out := sorted(uuid for uuid in self._asked.values() if uuid not in ended):
             return [f"{uuid} was read and is not served" for uuid in left_out]

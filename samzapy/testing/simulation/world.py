@@ -10,22 +10,23 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
 from samzapy.config import JobConfig, differences
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position, SubmitJob, TopicsLooked
-from samzapy.coordinator.grants import owners
+from samzapy.coordinator.grants import input_end, owners
 from samzapy.coordinator.liveness import is_expected, may_register
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import BrokerUnavailableError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.model.placement import Action
+from samzapy.model.placement import Action, rewind_arguments
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
@@ -38,6 +39,7 @@ from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_M
 from samzapy.testing.simulation.coordinators import CoordinatorProcess, ProcessEnded
 from samzapy.testing.simulation.inputs import FACTORS, FINEST, Inputs
 from samzapy.testing.simulation.operator import Operator
+from samzapy.testing.simulation.state import BROADCAST, KEYED, Changelogs, Disk
 from samzapy.testing.virtual_clock import VirtualClock
 
 T = TypeVar("T")
@@ -58,11 +60,13 @@ NESTED_MAX = 12
 
 SETTLE_MS = 3_000
 """A producer may write by the old partition count for so long after a topic has grown."""
+GOES_ON_MS = 1_000
 STEPS_MAX = 4
 """What a container does before anything else happens."""
 FLOOD_MAX = 16
 PARTITIONS_MAX = 8
-TASKS_MAX = 16
+POSITIONS_MAX = 16
+POSITIONS_MAX_OF_A_WALK = 72
 """More than that are not asked for: they would cost much and show nothing new."""
 
 PROCESSORS = ("0", "1", "2")
@@ -75,11 +79,52 @@ _TIMES = {
     "job_placement_retention_ms": "30000",
     "job_placement_uuids_max": "4",
 }
-CONFIGS: tuple[JobConfig, ...] = (
+
+
+class Kind(StrEnum):
+    """What a job is: the kinds differ in what they keep, and in what they read."""
+
+    STATELESS = "stateless"
+    KEYED = "keyed"
+    RULES = "rules"
+    """Keeps keyed state, and reads two partitions of rules in every task, of which each keeps a copy."""
+    BOUNDED = "bounded"
+    """Keeps keyed state, reads its inputs to where they end, and ends by itself; its next run begins anew."""
+    WALK = "walk"
+    """As RULES, scaled up and down all the time while its inputs grow and its processes die."""
+
+
+_WITHOUT_STATE: tuple[JobConfig, ...] = (
     a_config(**_TIMES),
     a_config(task_inputs="kafka.refunds,kafka.orders", **_TIMES),
     a_config(job_container_lost_ms="20000", job_elasticity_factor="2", **_TIMES),
 )
+Changing = tuple[JobConfig, ...]
+"""Configurations of one job: the operator brings one or the other."""
+
+
+def _keeping(**more: str) -> tuple[Changing, ...]:
+    """A job with state under each of the schemes; its inputs stay, and so does the scheme."""
+    found = []
+    for scheme in ("max", "cogroup", "group-by-partition"):
+        of_inputs = {"task_inputs": "kafka.orders,kafka.refunds", "task_partition_scheme": scheme}
+        of_inputs["local_store_dir"] = "/state"
+        given = {f"stores_{KEYED}_scope": "key", **of_inputs, **_TIMES, **more}
+        found.append((a_config(**given), a_config(job_container_lost_ms="20000", **given)))
+    return tuple(found)
+
+
+_WITH_RULES = _keeping(**{"task_broadcast_inputs": "kafka.rules#[0-1]", f"stores_{BROADCAST}_scope": "broadcast"})
+CONFIGS: Mapping[Kind, tuple[Changing, ...]] = {
+    Kind.STATELESS: (_WITHOUT_STATE,),
+    Kind.KEYED: _keeping(),
+    Kind.RULES: _WITH_RULES,
+    Kind.BOUNDED: _keeping(systems_kafka_samza_offset_end="head"),
+    Kind.WALK: _WITH_RULES,
+}
+_KINDS = (Kind.STATELESS, Kind.KEYED, Kind.RULES, Kind.RULES, Kind.BOUNDED)
+"""Of histories that nobody asked to be of a kind."""
+_RULES = "kafka.rules"
 
 
 @dataclass(slots=True)
@@ -94,6 +139,7 @@ class _Message:
     held: frozenset[HeldGrant]
     restart: int
     figures: Figures
+    finished: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +149,9 @@ class History:
     Attributes:
         faults: how many of each kind happened.
         elastic_grants: those of a part of a partition. `floored_grants` are of parts that were not at one place.
+        rewound_grants: key buckets that went on from where an operator said.
+        inherited_copies: tasks that began with the broadcast copy of another one.
+        runs: of the job; more than one if all left, or a bounded one had read everything, and somebody came.
         virtual_ms: how long it lasted for those inside.
         topics: as they were left.
     """
@@ -116,6 +165,10 @@ class History:
     grants: int = 0
     elastic_grants: int = 0
     floored_grants: int = 0
+    rewound_grants: int = 0
+    inherited_copies: int = 0
+    runs: int = 0
+    kind: Kind = Kind.STATELESS
     virtual_ms: int = 0
     trace: tuple[str, ...] = ()
     topics: tuple[MemoryTopic, ...] = ()
@@ -132,9 +185,12 @@ class History:
 class World:
     """Everything there is; `run` lets it live."""
 
-    def __init__(self, seed: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, tell: Callable[[str], None] | None = None, kind: Kind | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)  # noqa: S311 - the same history for the same seed is the point
+        self.kind = kind or _KINDS[self.random.randrange(len(_KINDS))]
+        families = CONFIGS[self.kind]
+        self.configs = families[self.random.randrange(len(families))]
         self.clock = VirtualClock()
         self.faults: Counter[str] = Counter()
         self.trace: list[str] = []
@@ -145,19 +201,29 @@ class World:
         self._depth = 0
         self._broker_away = 0
         self._must_submit = False
+        self._runs_before = 0
         self._members = PROCESSORS[: 1 + self.random.randrange(len(PROCESSORS))]
         self._pid = 100
         self._executions = 0
         self._submissions = 0
         self._pids: dict[int, SimulatedContainer | CoordinatorProcess] = {}
         self.counts = {"kafka.orders": 1 + self.random.randrange(3), "kafka.refunds": 1 + self.random.randrange(2)}
-        self.submission = self._a_submission(CONFIGS[self.random.randrange(2)])
+        self._positions_max = POSITIONS_MAX
+        if self.kind is Kind.WALK:
+            self.counts = dict.fromkeys(self.counts, 1)
+            self._positions_max = POSITIONS_MAX_OF_A_WALK
+        if self.configs[0].broadcast_inputs:
+            self.counts[_RULES] = 2
+        self.submission = self._a_submission(self.configs[self.random.randrange(2)])
         job = self.submission.config.job
         self.stream = MemoryTopic(coordinator_topic(job))
         self.checkpoints = MemoryTopic(checkpoint_topic(job))
         self.placement = MemoryTopic(placement_topic(job))
         self.operator = Operator(self.placement, self.random)
         self.inputs = Inputs(self.random)
+        stores = [store.name for store in self.configs[0].stores]
+        self.changelogs = Changelogs(stores, self.checkpoints, self.inputs)
+        self.disks = {host: Disk() for host in HOSTS}
         for stream in self.counts:
             self.inputs.create(_ssps(stream, range(PARTITIONS_MAX)))
         # What must be done before a partition that was added is read: by its SSP, up to where in older ones.
@@ -181,7 +247,7 @@ class World:
         self.elected = {self.candidates[0].name}
         # Each history has its own mix of faults: what rarely meets in a mixture of everything meets in some of them.
         self._kinds = tuple(event for event, _ in _WEIGHTED)
-        self._weights = tuple(accumulate(self._weight(weight) for _, weight in _WEIGHTED))
+        self._weights = tuple(accumulate(self._weight(*found) for found in _WEIGHTED))
 
     # --- a life ---
 
@@ -207,9 +273,13 @@ class World:
             grants=self.checks.state.epoch,
             elastic_grants=self.checks.elastic_grants,
             floored_grants=self.checks.floored_grants,
+            rewound_grants=self.checks.rewound_grants,
+            inherited_copies=self.checks.inherited_copies,
+            runs=self.checks.runs,
+            kind=self.kind,
             virtual_ms=self.clock.monotonic_ms() - self._began_ms,
             trace=tuple(self.trace),
-            topics=(self.stream, self.checkpoints, self.placement),
+            topics=(self.stream, self.checkpoints, self.placement, *self.changelogs.topics.values()),
         )
 
     def _event(self) -> None:
@@ -269,7 +339,11 @@ class World:
             log.tear_next_append(survivors)
 
     def look(self) -> None:
+        runs = self.checks.runs
         self.checks.look()
+        if self.kind is Kind.BOUNDED and self.checks.runs != runs:
+            # What was read of older partitions counts for nothing any more, so no order is to be kept.
+            self._before.clear()
 
     def process_lives(self, host: str, boot_id: str, pid: int) -> bool | None:
         if boot_id != f"boot-{host}":
@@ -334,6 +408,7 @@ class World:
                         found: Position(at, self.inputs.end(found.ssp)) for found, at in container.positions.items()
                     }
                 ),
+                finished=container.has_finished(),
             )
         )
 
@@ -375,6 +450,7 @@ class World:
             restart=message.restart,
             reason="",
             figures=message.figures,
+            finished=message.finished,
             received_ms=process.monotonic_ms(),
         )
         if not process.answers():
@@ -436,15 +512,19 @@ class World:
 
     def _start_container(self, processor_id: str) -> None:
         self._executions += 1
+        host = HOSTS[self.random.randrange(len(HOSTS))]
         container = SimulatedContainer(
             stream=self.stream,
-            checkpoints=self.checkpoints,
+            changelogs=self.changelogs,
+            disk=self.disks[host],
             ledger=self.ledger,
             inputs=self.inputs,
-            job=self.submission.config.job,
+            config=self.configs[0],
+            random=self.random,
+            clock=self.clock,
             execution_id=f"e{self._executions}",
             processor_id=processor_id,
-            host=HOSTS[self.random.randrange(len(HOSTS))],
+            host=host,
             pid=self._next_pid(),
         )
         self._pids[container.pid] = container
@@ -533,12 +613,16 @@ class World:
     def _checkpoints_are_compacted(self) -> None:
         self.checkpoints.compact(tombstones_until=self.checkpoints.end_offset)
         self.placement.compact(tombstones_until=self.placement.end_offset)
+        self.changelogs.compact()
 
     def _input_grows(self) -> None:
         """More partitions; noticed at the next look, or when the job is handed in the next time."""
         stream = "kafka.orders" if self.random.random() < 0.5 else "kafka.refunds"
         before = self.counts[stream]
-        if 2 * before <= PARTITIONS_MAX and self._task_count() + before * self._factor() <= TASKS_MAX:
+        if (
+            2 * before <= PARTITIONS_MAX
+            and (self._partition_count() + before) * self._factor() <= self._positions_max
+        ):
             self.counts[stream] = 2 * before
         self.submission = self._a_submission(self.submission.config)
         self.note(f"{stream} has {self.counts[stream]} partitions")
@@ -561,11 +645,16 @@ class World:
         unread = [
             f"{older} up to {end}"
             for older, end in self._before.get(ssp, {}).items()
-            if self.ledger.has_undone(older, end)
+            if self.ledger.has_undone(older, min(end, self._end_of_run(older)))
         ]
         if not unread:
             self._before.pop(ssp, None)
         return ", ".join(unread)
+
+    def _end_of_run(self, ssp: SystemStreamPartition) -> int:
+        """What lies behind the end of a bounded input is no part of the run, so nothing waits for it."""
+        found = input_end(self.checks.state, ssp)
+        return self.inputs.end(ssp) if found is None else found
 
     def _topics_are_looked_at(self) -> None:
         """By any that leads, or believes it; what was seen may be heard late, and by nobody if its term ends."""
@@ -590,7 +679,7 @@ class World:
         )
 
     def _operator_changes_the_configuration(self) -> None:
-        self.submission = self._a_submission(CONFIGS[self.random.randrange(len(CONFIGS))])
+        self.submission = self._a_submission(self.configs[self.random.randrange(len(self.configs))])
         self.note(f"configured: {self.submission.cause}")
         if self.random.random() < 0.5:
             self._hand_in()
@@ -608,14 +697,35 @@ class World:
             PROCESSORS,
             self.clock.wall_ms(),
             factors=self._factors(),
+            rewind=self._rewind(),
             generation=0 if generation is None else generation.generation,
             action=action,
         )
         self.note(f"asked: {asked}")
 
+    def _rewind(self) -> Mapping[str, str]:
+        """Some place in some input; of a task or a processor, sometimes."""
+        streams = sorted(self.counts)
+        stream = streams[self.random.randrange(len(streams))]
+        partition = self.random.randrange(self.counts[stream]) if self.random.random() < 0.5 else None
+        offset = self.random.randrange(1 + self.inputs.end(_ssps(stream, [partition or 0])[0]))
+        to = ("oldest", "newest", f"{offset}ms", f"{offset}ms" if partition is None else f"{offset}")
+        tasks = [planned.task_name for planned in self.checks.state.plan]
+        luck = self.random.random()
+        return rewind_arguments(
+            stream,
+            to[self.random.randrange(len(to))],
+            partition=partition,
+            task=self._pick(tasks) if luck < 0.3 else None,
+            processor=self._pick([*PROCESSORS]) if luck > 0.8 else None,
+        )
+
+    def _operator_rewinds(self) -> None:
+        self._operator_asks(Action.REWIND)
+
     def _operator_scales(self) -> None:
         """Because so much comes that the parts of a partition are not at one place when the next change comes."""
-        for _ in range(sum(self.counts.values())):
+        for _ in range(self._partition_count()):
             self._input_arrives(FLOOD_MAX)
         self._operator_asks(Action.SCALE)
 
@@ -630,6 +740,28 @@ class World:
         command = read_inbox(self.placement, position, self.clock.wall_ms(), count_max)
         if command.offset_next > position:
             process.queue.append(command)
+
+    def _everybody_goes_on(self) -> None:
+        """A second in which all who can do what there is to do: a walk comes further so, and is killed no less."""
+        self._advance(GOES_ON_MS)
+        process = self._pick([found for found in self.candidates if _is_drivable(found) and found.service.leads])
+        if process is not None:
+            self._read_inbox(process)
+        for message in self.network:
+            self._deliver(message)
+        self.network.clear()
+        for process in [found for found in self.candidates if _is_drivable(found)]:
+            process.round(self.probe)
+            self._check_leader(process)
+        for container in [found for found in self.containers if found.alive and not found.paused]:
+            container.follow()
+            for _ in range(STEPS_MAX):
+                if container.alive:
+                    self.note(
+                        f"{container.execution_id} {container.step(self.clock.monotonic_ms(), self.random.random())}"
+                    )
+            if container.alive:
+                self._send(container)
 
     def _everybody_stops(self) -> None:
         for container in self.containers:
@@ -700,6 +832,11 @@ class World:
 
     def _come_to_life(self) -> None:
         """Most histories begin with a job that runs; the others with an empty stream and nobody there."""
+        if self.kind is Kind.BOUNDED:
+            # One that runs without a fault is over at once.
+            for _ in range(2 * sum(self.counts.values())):
+                self._input_arrives(FLOOD_MAX)
+            return
         if self.random.random() < 0.2:
             return
         self._quiet = True
@@ -721,6 +858,7 @@ class World:
         self._everybody_comes_back()
         self.elected = {self.candidates[self.random.randrange(len(self.candidates))].name}
         self._must_submit = True
+        self._runs_before = self.checks.runs
         self._members = PROCESSORS[: 1 + self.random.randrange(len(PROCESSORS))]
         for _ in range(QUIET_ROUNDS_MAX):
             self._quiet_round()
@@ -732,7 +870,7 @@ class World:
     def _everybody_comes_back(self) -> None:
         """With files that say what the job runs with: another configuration may have been refused."""
         recorded = self.checks.state.config
-        for config in CONFIGS:
+        for config in self.configs:
             if recorded and not differences(config, self.checks.state.config):
                 self.submission = self._a_submission(config)
         while any(not process.alive for process in self.candidates):
@@ -754,25 +892,34 @@ class World:
             if process.service.leads and self._must_submit:
                 process.submit(self.submission)
                 self._must_submit = False
-        self._replace_the_gone()
+        run = self.checks.state.run
+        if run is None or not run.finished or (run.ended and not self._is_over()):
+            self._replace_the_gone()
         for container in [found for found in self.containers if found.alive]:
             self._quiet_container(container)
 
     def _quiet_container(self, container: SimulatedContainer) -> None:
         container.follow()
-        self._send(container)
         now_ms = self.clock.monotonic_ms()
         for _ in range(QUIET_STEPS_MAX):
             did = container.step(now_ms, STOPS_NOW if container.stopping else WORKS_MUCH)
             self.note(f"{container.execution_id} {did}")
             if not container.alive or did in ("has nothing to do", "has no lease", "waits for positions"):
                 break
+        # What came of it is said at once, also as the last word.
+        if container.alive or container.state is ContainerPhase.STOPPED:
+            self._send(container)
 
     def _replace_the_gone(self) -> None:
         living = {found.processor_id for found in self.containers if found.alive and not found.stopping}
         for processor_id in self._members:
             if processor_id not in living:
                 self._start_container(processor_id)
+
+    def _is_over(self) -> bool:
+        """A bounded job has read everything and ended by itself, in a run that began without faults."""
+        run = self.checks.state.run
+        return run is not None and run.finished and run.ended and self.checks.runs > self._runs_before
 
     def _unrest(self) -> list[str]:
         """What is not yet as it must be in the end."""
@@ -786,10 +933,12 @@ class World:
             return ["there is no plan"]
         if trouble := self.operator.unanswered(state, self.checks.ended):
             return trouble
+        living = {found.processor_id for found in self.containers if found.alive}
+        if self.kind is Kind.BOUNDED:
+            return self._unrest_of_bounded(living)
         ssps = {str(ssp_kb.ssp) for task in state.plan for ssp_kb in task.positions}
         if len(ssps) != sum(self.counts[stream] for stream in {ssp.rpartition(".")[0] for ssp in ssps}):
             return [f"of {self.counts} partitions only {sorted(ssps)} are planned"]
-        living = {found.processor_id for found in self.containers if found.alive}
         if state.generation is None or {*state.generation.processor_ids} != living:
             return [f"the plan is not for {sorted(living)}"]
         container_of = {found.execution_id: found for found in self.containers}
@@ -805,12 +954,26 @@ class World:
             ):
                 found.append(f"{planned.task_name} is not run by {owner.execution_id}")
             elif any(
-                self.ledger.done(kb.ssp)[bucket] != self.inputs.end(kb.ssp)
+                self.ledger.done((kb.ssp, kb.reader))[bucket] != self.inputs.end(kb.ssp)
                 for kb in planned.positions
                 for bucket in range(kb.bucket, FINEST, kb.factor)
             ):
                 found.append(f"{planned.task_name} has input left")
         return found
+
+    def _unrest_of_bounded(self, living: Collection[str]) -> list[str]:
+        if not self._is_over() or living:
+            return [f"the run is not over, there are {sorted(living)}"]
+        state = self.checks.state
+        return [
+            f"{kb} has input left"
+            for planned in state.plan
+            for kb in planned.positions
+            if any(
+                self.ledger.done((kb.ssp, ""))[bucket] != state.input_ends[kb.ssp].offset_end
+                for bucket in range(kb.bucket, FINEST, kb.factor)
+            )
+        ]
 
     # --- making things ---
 
@@ -834,7 +997,9 @@ class World:
             cause=f"submit-{self._submissions}",
         )
 
-    def _weight(self, weight: float) -> float:
+    def _weight(self, event: Callable[[World], None], weight: float) -> float:
+        if self.kind is Kind.WALK:
+            weight = _OF_A_WALK.get(event, weight)
         return weight if weight > 2 else weight * self.random.choice((0.2, 1, 1, 3))
 
     def _next_pid(self) -> int:
@@ -846,13 +1011,14 @@ class World:
 
     def _factors(self) -> list[int]:
         """What may be asked for; the factor in force is seldom worth it."""
-        partition_count, now = sum(self.counts.values()), self._factor()
-        affordable = [factor for factor in FACTORS if factor * partition_count <= TASKS_MAX] or [1]
+        partition_count, now = self._partition_count(), self._factor()
+        affordable = [factor for factor in FACTORS if factor * partition_count <= self._positions_max] or [1]
         others = [factor for factor in affordable if factor != now]
         return others if others and self.random.random() < 0.9 else affordable
 
-    def _task_count(self) -> int:
-        return sum(self.counts.values()) * self._factor()
+    def _partition_count(self) -> int:
+        """Of the inputs that are divided among the tasks."""
+        return sum(count for stream, count in self.counts.items() if stream != _RULES)
 
     def _a_running_container(self) -> SimulatedContainer | None:
         return self._pick([found for found in self.containers if found.alive and not found.paused])
@@ -913,18 +1079,42 @@ _WEIGHTED: tuple[tuple[Callable[[World], None], float], ...] = (
     (World._everybody_stops, 0.15),
     (World._operator_asks, 1.5),
     (World._operator_scales, 2),
+    (World._operator_rewinds, 0.7),
     (World._inbox_is_read, 4),
+    (World._everybody_goes_on, 0),
 )
 
+_OF_A_WALK: Mapping[Callable[[World], None], float] = {
+    World._everybody_goes_on: 30,
+    World._operator_scales: 6,
+    World._input_grows: 2,
+    World._container_starts: 6,
+    World._container_dies: 2,
+    World._container_is_asked_to_stop: 2,
+    World._coordinator_dies: 1,
+    World._coordinator_comes_back: 3,
+    World._operator_asks: 0.5,
+}
+"""How often that comes in a walk."""
 
-def simulate(seed: int, event_count: int = EVENT_COUNT, tell: Callable[[str], None] | None = None) -> History:
-    """The history of `seed`. `tell` hears each line of the trace as it happens.
+
+def simulate(
+    seed: int,
+    event_count: int = EVENT_COUNT,
+    tell: Callable[[str], None] | None = None,
+    kind: Kind | None = None,
+) -> History:
+    """The history of `seed`, of a kind of job that the seed chooses if nobody else does.
+
+    `tell` hears each line of the trace as it happens.
 
     Raises:
         BrokenLawError: a law did not hold; says how to see the history again.
     """
     try:
-        return World(seed, tell).run(event_count)
+        return World(seed, tell, kind).run(event_count)
     except BrokenLawError as error:
         again = f"samzapy dev simulate --seed {seed} --events {event_count}"
+        if kind is not None:
+            again += f" --kind {kind}"
         raise BrokenLawError(f"{error}\nSee it happen with: {again}") from error
