@@ -434,7 +434,8 @@ def _ends_to_pass(found: InputPut, step: Expansion, state: CoordinatorState) -> 
     is_bounded = parse_recorded(state.config).is_bounded(str(found.system_stream))
     for planned in state.plan:
         for ssp_kb in planned.positions:
-            if ssp_kb.ssp.system_stream != found.system_stream:
+            # A plan that was torn off the facts behind it has the new partitions already.
+            if ssp_kb.ssp.system_stream != found.system_stream or ssp_kb.ssp.partition >= len(step.ends):
                 continue
             end = step.ends[ssp_kb.ssp.partition]
             of_run = input_end(state, ssp_kb.ssp) if is_bounded else None

@@ -28,6 +28,7 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     CoordinatorRecord,
     GenerationPut,
+    InputPut,
     PlannedTaskPut,
     Removed,
 )
@@ -54,7 +55,7 @@ def plan_of(
     config = parse_recorded(state.config)
     plan = plan_job(
         config,
-        {stream: found.partition_count for stream, found in state.inputs.items()},
+        {stream: _partition_count(found, state) for stream, found in state.inputs.items()},
         job_model(before or state),
         processor_ids,
         generation=1 + max((0, *generations(state))),
@@ -80,6 +81,21 @@ def replan(
     """Put the plan for `processor_ids` in force, if it is another than the one in force. As `plan_of`."""
     plan = plan_of(state, processor_ids, groupers, before=before)
     return tuple(_records(plan, tuple(processor_ids), state))
+
+
+def _partition_count(found: InputPut, state: CoordinatorState) -> int:
+    """How many partitions of an input are planned: as recorded; or more, by an expansion whose plan is in force and of
+    which the record, which comes behind the plan, was torn off."""
+    if not found.expansions:
+        return found.partition_count
+    planned = {
+        ssp_kb.ssp.partition
+        for task in state.plan
+        for ssp_kb in task.positions
+        if ssp_kb.ssp.system_stream == found.system_stream
+    }
+    is_taken_in = any(step.partition_count == len(planned) for step in found.expansions)
+    return len(planned) if is_taken_in else found.partition_count
 
 
 def _refuse_small_changelogs(plan: JobModel, config: JobConfig, state: CoordinatorState) -> None:

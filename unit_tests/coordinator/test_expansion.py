@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.commands import Figures, Position, ReviewInputs, TopicsLooked
-from samzapy.coordinator.decide import decide
+from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.liveness import Sighting, Sightings
+from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.model.container import ContainerPhase
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
-from samzapy.stream.records import PlannedTaskPut
+from samzapy.stream.records import InputPut, PlannedTaskPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_input_topic_found, an_ssp
 from unit_tests.coordinator.running_job import CLUSTER, FIRST, SETTLE_MS, STATE, Job
 from unit_tests.coordinator.world import World
@@ -92,6 +93,40 @@ def test_a_new_partition_waits_until_each_old_one_has_passed_its_end_whoever_rea
     assert [] == job.status()["expansions"]
     steps = ["InputRecorded", "InputExpanded", "ExpansionSettled", "ExpansionEndsRead", "PartitionsAdded"]
     assert steps == job.events()
+
+
+@pytest.mark.parametrize("survivors", range(1, 10))
+def test_torn_anywhere_between_the_plan_and_the_fact_it_is_all_taken_in_at_last(survivors):
+    job = Job(**STATE)
+    job.looks(orders=4)
+    job.reads(p0=99, p1=100)
+    job.runs(ms=SETTLE_MS)
+    job.reads(p0=100)
+
+    job.service._log.tear_next_append(survivors)
+    job.runs()
+
+    assert (4, ()) == (job.input.partition_count, job.input.expansions)
+    assert {"orders.0": ["orders.0", "orders.2"], "orders.1": ["orders.1", "orders.3"]} == job.planned()
+    assert {"kafka.orders.2": FIRST, "kafka.orders.3": FIRST}.items() <= job.granted().items()
+
+
+def test_who_joins_while_the_fact_is_torn_off_its_plan_is_planned_for_with_all_partitions():
+    job = Job(**STATE)
+    job.looks(orders=4)
+    job.reads(p0=99, p1=100)
+    job.runs(ms=SETTLE_MS)
+    job.reads(p0=100)
+    state = job.state
+    seen = observe(job.heartbeat("0", 0), state, job.service.status().seen)
+    *plan, fact = decide(ReviewInputs(now_ms=job.world.clock.monotonic_ms(), settle_ms=0), state, seen).records
+    assert isinstance(fact, InputPut)
+
+    torn = evolve(state, uncommitted(plan))
+    found = replan(torn, ("0", "1"))
+
+    planned = {kb.ssp.partition for task in found if isinstance(task, PlannedTaskPut) for kb in task.positions}
+    assert {0, 1, 2, 3} == planned
 
 
 def test_a_task_that_gets_no_partition_more_keeps_its_grant():
