@@ -21,21 +21,12 @@ from samzapy.testing.simulation.world import Kind, World, simulate
 COUNT = int(os.environ.get("SAMZAPY_SIMULATIONS", "100"))
 PARTS = 10
 """Tests that share the histories; each takes every tenth seed."""
-WALKS = 2
-WALK_EVENT_COUNT = 600
 
 
 @pytest.mark.parametrize("part", range(0, PARTS, 2))
 def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
     for seed in range(part, COUNT, PARTS):
         simulate(seed)
-
-
-@pytest.mark.parametrize("part", range(WALKS))
-def test_a_job_that_is_scaled_all_the_time_comes_to_rest_with_all_its_state(part: int) -> None:
-    """The operator's walk: up and down between 1 and 8 key buckets, inputs that grow, processes that die anywhere."""
-    for seed in range(part, COUNT // 25, WALKS):
-        simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK)
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:

@@ -964,15 +964,16 @@ class World:
     def _unrest_of_bounded(self, living: Collection[str]) -> list[str]:
         if not self._is_over() or living:
             return [f"the run is not over, there are {sorted(living)}"]
-        state = self.checks.state
         return [
-            f"{kb} has input left"
-            for planned in state.plan
+            f"{kb} was read to {done}, its end is {end}"
+            for planned in self.checks.state.plan
             for kb in planned.positions
-            if any(
-                self.ledger.done((kb.ssp, ""))[bucket] != state.input_ends[kb.ssp].offset_end
-                for bucket in range(kb.bucket, FINEST, kb.factor)
-            )
+            for bucket in range(kb.bucket, FINEST, kb.factor)
+            for done, end in [
+                (self.ledger.done((kb.ssp, ""))[bucket], self.checks.state.input_ends[kb.ssp].offset_end)
+            ]
+            # What was only read past at the end need not be recorded.
+            if done > end or self.inputs.has(kb.ssp, bucket, done, end)
         ]
 
     # --- making things ---
