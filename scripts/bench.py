@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -12,20 +11,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
+from bench_conditions import busy, load, machine, processor, versions
 from bench_input import KEY_COUNT, publish, remove_topics
 from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, measure_latency
 from bench_measure import memory_of, percentile, steady_state, tree_of
+from bench_scale import PARTS, WITHOUT_BROKER, section
+from bench_scale_job import Ground
 from bench_subjects import Place, Running, Subject, plain_client, plain_spark, running, samzapy_job
 
-from samzapy.adapters.maven.locks import KAFKA_BROKER, read_lock
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.topics import make_topics
 
@@ -47,7 +47,6 @@ AUDIT_RECORDS = 1_000_000
 AUDIT_WALL_S_MAX = 30
 AUDIT_RSS_MIB_MAX = 700
 DEADLINE_S = 900.0
-LOAD_MAX = 5.0
 
 SUBJECTS: Mapping[str, Subject] = {
     "read": plain_spark("(a) Spark: Kafka -> noop", "read"),
@@ -149,7 +148,7 @@ def data(
 ) -> None:
     """Records per CPU-second and per wall second, start-up, latency; half an hour."""
     scale, rounds = (QUICK, 1) if quick else (1.0, rounds)
-    begun, load_before = datetime.datetime.now(datetime.UTC), os.getloadavg()
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
     runs: list[report.Throughput] = []
     latencies: dict[str, list[Latency]] = {}
     with bench() as at:
@@ -163,10 +162,9 @@ def data(
     conditions = [
         f"{begun:%Y-%m-%d}, {rounds} round(s), subjects in turn; medians"
         + ("; a fifth of the records: **indicative only**, the JVM is still compiling." if quick else "."),
-        f"{os.cpu_count()} x {_processor()}; load average {_load(load_before)} before, {_load(os.getloadavg())} after.",
-        *_busy([*(run.load for run in runs), *(one.load for found in latencies.values() for one in found)]),
-        f"Python {platform.python_version()}, pyspark {version('pyspark')}, confluent-kafka "
-        f"{version('confluent-kafka')}, pyarrow {version('pyarrow')}, broker Apache Kafka {_broker_version()}.",
+        f"{os.cpu_count()} x {processor()}; load average {load_before:.1f} before, {load():.1f} after.",
+        *busy([*(run.load for run in runs), *(one.load for found in latencies.values() for one in found)]),
+        versions("pyspark", "confluent-kafka", "pyarrow"),
         "Records: "
         + ", ".join(f"{count:,} of {size} bytes" for size, count in records.items())
         + f"; the steady state begins at the first batch end after {int(WARM_UP * scale):,} and ends with the last "
@@ -211,7 +209,7 @@ def measure_throughput(
                     size=size,
                     steady=steady_state(looks, warm_up),
                     first_s=looks[0].at_s - process.started_s,
-                    load=os.getloadavg()[0],
+                    load=load(),
                 )
             runs.append(run)
             us = ", ".join(f"{role} {run.steady.cpu_us_per_record(role):.2f}" for role in run.steady.cpu_s)
@@ -305,7 +303,7 @@ def rss(records: int, page: Path) -> None:
 )
 def audit(records: int, page: Path) -> None:
     """Reading a long coordinator stream, and a job of 10,000 tasks; minutes, on a busy machine half an hour."""
-    begun, load_before = datetime.datetime.now(datetime.UTC), os.getloadavg()
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
     with bench() as at:
         begun_s = time.monotonic()
         live = publish_history(at.servers, records)
@@ -352,14 +350,12 @@ def audit(records: int, page: Path) -> None:
             "Conditions:",
             report.bullets(
                 [
-                    f"{begun:%Y-%m-%d}, one run each; {os.cpu_count()} x {_processor()}; load average "
-                    f"{_load(load_before)} before, {_load(os.getloadavg())} after.",
-                    *_busy([load_before[0], *(run.load for run in runs)]),
+                    f"{machine(begun, load_before)} One run each.",
+                    *busy([load_before, *(run.load for run in runs)]),
                     "Wall time from the start of the process to its end, Python's own start included; memory is the "
                     "largest resident set, and at least that of the benchmark, which starts it. Output goes to "
                     "/dev/null. The broker is on the same machine.",
-                    f"Python {platform.python_version()}, confluent-kafka {version('confluent-kafka')}, fastavro "
-                    f"{version('fastavro')}, broker Apache Kafka {_broker_version()}.",
+                    versions("confluent-kafka", "fastavro"),
                 ]
             ),
         ]
@@ -368,28 +364,24 @@ def audit(records: int, page: Path) -> None:
     report.write_section(page, "audit", body)
 
 
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def _load(averages: Sequence[float]) -> str:
-    return f"{averages[0]:.1f}"
-
-
-def _busy(loads: Sequence[float]) -> list[str]:
-    if max(loads, default=0.0) <= LOAD_MAX:
-        return []
-    return [
-        f"Others were at work on this machine (load above {LOAD_MAX:g}): **indicative only**. Rows under different "
-        "loads are not comparable, least of all in latency."
-    ]
-
-
-def _broker_version() -> str:
-    return next(jar.version for jar in read_lock(KAFKA_BROKER) if jar.artifact.startswith("kafka_2"))
+@main.command()
+@click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Parts [default: all].")
+@click.option("--quick", is_flag=True, help="Small sizes, to see that it works.")
+@click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
+def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> None:
+    """What elasticity costs and how long keys wait; half an hour, or a part at a time."""
+    parts = [part for part in PARTS if part in only or not only]
+    target = page or (None if only or quick else PAGE)
+    with tempfile.TemporaryDirectory(prefix="samzapy-bench-") as scratch, ExitStack() as stack:
+        servers, directory = "", Path(scratch)
+        if set(parts) - set(WITHOUT_BROKER):
+            at = stack.enter_context(bench())
+            servers, directory = at.servers, at.directory
+        for part in parts:
+            body = section(part, Ground(servers=servers, directory=directory, is_quick=quick, seed=seed))
+            if target is not None:
+                report.write_section(target, f"scale-{part}", body)
 
 
 if __name__ == "__main__":

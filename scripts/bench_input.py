@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -44,23 +44,48 @@ def value_of(number: int, size: int) -> bytes:
 
 def publish(servers: str, topic: str, records: int, record_bytes: int) -> None:
     """`records` records of `record_bytes` (key and value), spread over `KEY_COUNT` keys in random order."""
-    producer = Producer(
-        {"bootstrap.servers": servers, "linger.ms": 20, "batch.size": 1_000_000, "batch.num.messages": 50_000}
+    send(bulk_producer(servers), topic, random_records(records, record_bytes))
+
+
+def bulk_producer(servers: str, **settings: object) -> Producer:
+    """One that writes much at once; `settings` with underscores for dots."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return Producer(
+        {
+            "bootstrap.servers": servers,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "batch.num.messages": 50_000,
+            **given,
+        }
     )
+
+
+def random_records(records: int, record_bytes: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values, `record_bytes` together, spread over `KEY_COUNT` keys in random order."""
     keys = [b"%08d" % number for number in range(KEY_COUNT)]
     values = [value_of(number, record_bytes - 8) for number in range(_VALUES_KEPT)]
-    pick = random.Random(1).random  # the same input at each run, on purpose
+    pick = random.Random(seed).random  # the same input at each run, on purpose
     for number in range(records):
+        yield keys[int(pick() * KEY_COUNT)], values[number % _VALUES_KEPT]
+
+
+def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]], partition: int = -1) -> int:
+    """Write `records` and wait until the broker has them all; returns how many. `partition`: -1 for by key."""
+    sent = 0
+    for key, value in records:
         while True:
             try:
-                producer.produce(topic, values[number % _VALUES_KEPT], keys[int(pick() * KEY_COUNT)])
+                producer.produce(topic, value, key, partition)
                 break
             except BufferError:
                 producer.poll(0.1)
-        if not number % 1000:
+        sent += 1
+        if not sent % 1000:
             producer.poll(0)
     if left := producer.flush(120):
-        raise SamzapyError(f"wanted {records} records published to {topic}, found {left} unwritten")
+        raise SamzapyError(f"wanted {sent} records published to {topic}, found {left} unwritten")
+    return sent
 
 
 def records_on(servers: str, topic: str, partitions: int) -> int:

@@ -109,15 +109,15 @@ def cpu_of(tree: Mapping[int, str]) -> dict[str, float]:
     return used
 
 
-def memory_of(tree: Mapping[int, str]) -> dict[str, float]:
-    """Proportional set size in MiB by role, so that what forked workers share is counted once."""
+def memory_of(tree: Mapping[int, str], kind: str = "Pss") -> dict[str, float]:
+    """Memory in MiB by role. `kind`: Pss, so that what forked workers share is counted once; or Rss."""
     used = dict.fromkeys(ROLES, 0.0)
     for pid, role in tree.items():
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        used[role] += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+        used[role] += next(int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{kind}:")) / 1024
     return used
 
 

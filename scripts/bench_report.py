@@ -15,10 +15,13 @@ from bench_measure import ROLES, Steady, percentile
 
 TITLE = """# Performance
 
-What the data path costs beside Spark and Kafka by themselves. Written by `scripts/bench`; do not edit.
+What the data path costs beside Spark and Kafka by themselves, and what elasticity costs.
+Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
-SECTIONS = ("data", "rss", "audit")
+SCALE = ("pause", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
+"""Parts of `scripts/bench scale`, in the order in which they stand on the page."""
+SECTIONS = ("data", "rss", "audit", *(f"scale-{part}" for part in SCALE))
 MEMORY_GROWTH_MAX = 1.1
 
 

@@ -188,14 +188,18 @@ class Running:
                 at_s = time.monotonic()
                 yield Look(at_s=at_s, records=records, cpu_s=cpu_of(self.tree()))
                 continue
-            if self._child.poll() is not None:
-                last = self.log_path.read_text(errors="replace").splitlines()[-20:]
-                raise SamzapyError("\n".join([f"{self._subject.name} ended with {self._child.returncode}:", *last]))
+            self.check_alive()
             if time.monotonic() - self.started_s > deadline_s:
                 raise DeadlineError(
                     f"{self._subject.name}: {records} of {records_total} records; see {self.log_path}"
                 )
             time.sleep(LOOK_EVERY_S)
+
+    def check_alive(self) -> None:
+        """Raises SamzapyError, with its last words, when it has ended by itself."""
+        if self._child.poll() is not None:
+            last = self.log_path.read_text(errors="replace").splitlines()[-20:]
+            raise SamzapyError("\n".join([f"{self._subject.name} ended with {self._child.returncode}:", *last]))
 
     def _records_done(self) -> int | None:
         if self._subject.tells:
@@ -221,12 +225,12 @@ class Running:
         told = [line.split()[1] for line in done.splitlines() if line.startswith("records ")]
         return int(told[-1]) if told else None
 
-    def end(self) -> None:
-        """Ends every process of it; what it left on disk is removed."""
+    def end(self, patience_s: float = 15.0) -> None:
+        """Ends every process of it, by force after `patience_s`; what it left on disk is removed."""
         tree = tree_of(self._child.pid) if self._child.poll() is None else {}
         self._child.send_signal(signal.SIGTERM)
         try:
-            self._child.wait(15)
+            self._child.wait(patience_s)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait(15)

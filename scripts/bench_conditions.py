@@ -1,0 +1,55 @@
+"""Under which conditions a benchmark ran: machine, load, versions. Nothing is measured here."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from samzapy.adapters.maven.locks import KAFKA_BROKER, read_lock
+
+LOAD_MAX = 5.0
+"""A load average above this is not the benchmark's own."""
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def load() -> float:
+    """The load average of the last minute."""
+    return os.getloadavg()[0]
+
+
+def machine(begun: datetime.datetime, load_before: float) -> str:
+    """When, on what, and under which load; a sentence for the list of conditions."""
+    return (
+        f"{begun:%Y-%m-%d}; {os.cpu_count()} x {processor()}; load average {load_before:.1f} before, "
+        f"{load():.1f} after."
+    )
+
+
+def busy(loads: Sequence[float]) -> list[str]:
+    """A warning where others were at work, else nothing."""
+    if max(loads, default=0.0) <= LOAD_MAX:
+        return []
+    return [
+        f"Others were at work on this machine (load above {LOAD_MAX:g}): **indicative only**. Rows under different "
+        "loads are not comparable, least of all in latency."
+    ]
+
+
+def versions(*packages: str) -> str:
+    """Python, `packages` and the broker; a sentence for the list of conditions."""
+    found = ", ".join(f"{package} {version(package)}" for package in packages)
+    return f"Python {platform.python_version()}, {found}, broker Apache Kafka {_broker_version()}."
+
+
+def _broker_version() -> str:
+    return next(jar.version for jar in read_lock(KAFKA_BROKER) if jar.artifact.startswith("kafka_2"))

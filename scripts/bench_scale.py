@@ -1,0 +1,54 @@
+"""What elasticity costs and how long it keeps keys waiting: the parts of `scripts/bench scale`, each by itself.
+
+Each part is a section of docs/performance.md with its own conditions, so parts may be measured one at a time; only
+figures of one section are to be compared.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Mapping
+
+import bench_report as report
+import click
+from bench_conditions import busy, load, machine, versions
+from bench_scale_cost import cores, cpu
+from bench_scale_job import Ground
+from bench_scale_memory import memory
+from bench_scale_pause import pause
+from bench_scale_slow import slow
+from bench_scale_spread import spread
+from bench_scale_store import store
+from bench_scale_tasks import tasks
+
+PARTS: Mapping[str, Callable[[Ground], str]] = {
+    "pause": pause,
+    "cpu": cpu,
+    "cores": cores,
+    "slow": slow,
+    "memory": memory,
+    "tasks": tasks,
+    "store": store,
+    "spread": spread,
+}
+"""In the order in which they stand on the page; what matters most is measured first."""
+WITHOUT_BROKER = ("store", "spread")
+
+
+def section(part: str, ground: Ground) -> str:
+    """Measure a part; its section, conditions included."""
+    begun, begun_s, load_before = datetime.datetime.now(datetime.UTC), time.monotonic(), load()
+    body = PARTS[part](ground)
+    conditions = [
+        f"{machine(begun, load_before)} Seed {ground.seed}; {time.monotonic() - begun_s:.0f} s in all.",
+        *(["Small sizes: **it works, and the figures mean nothing.**"] if ground.is_quick else []),
+        *busy([load_before]),
+    ]
+    if part not in WITHOUT_BROKER:
+        conditions.append(
+            "One broker and the job share the machine; CPU is that of the job's processes alone. "
+            + versions("pyspark", "confluent-kafka", "pyarrow")
+        )
+    click.echo(body)
+    return f"{body}\n{report.bullets(conditions)}"

@@ -1,0 +1,183 @@
+"""How long a key waits when the factor changes: the part `pause` of `scripts/bench scale`."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import bench_report as report
+import click
+from bench_scale_job import OUTPUT, Ground, ScaledJob
+from bench_scale_probe import Probe, Probing
+
+PARTITIONS = 4
+STATE_MB = (0, 10, 200)
+VALUE_BYTES = 1000
+PROBES = 64
+RATE_PER_S = 640.0
+CHANGES = 3
+WITHOUT_STATE_S_MAX = 3.0
+_QUIET_S = 3.0
+_DRAWN_VALUES = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of the factor.
+
+    Attributes:
+        pauses_ms: of each key bucket, as `samzapy job scale` told it.
+        silences_ms: of each key, as a reader of the output saw it.
+        identify_s: what the containers took for the state of the tasks, by their own figures.
+    """
+
+    mb: int
+    name: str
+    pauses_ms: Sequence[float]
+    silences_ms: Sequence[float]
+    identify_s: float
+
+
+def pause(ground: Ground) -> str:
+    """The pause at 1 -> 2 -> 1, by state."""
+    changes: list[Change] = []
+    quiet: dict[int, list[float]] = {}
+    disk_mib: dict[int, float] = {}
+    rebuilt_s = 0.0
+    sizes = (0, 1) if ground.is_quick else STATE_MB
+    for mb in sizes:
+        settings = {"stores.last.msg.serde": "bytes"} if mb else {}
+        job_file = "keep_last.py" if mb else "copy_each.py"
+        with ScaledJob(ground, f"scale-pause-{mb}", job_file, partitions=PARTITIONS, settings=settings) as job:
+            job.start()
+            job.wait_at_work()
+            job.wait_handled(_fill(job, mb))
+            probes = [Probe(b"probe%03d" % number) for number in range(PROBES)]
+            with Probing(ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
+                probing.wait_heard(time.monotonic())
+                _change(job, probing, mb, 2)  # The first one meets code that was never run.
+                _change(job, probing, mb, 1)
+                quiet[mb] = _quiet(probing)
+                for _ in range(ground.sized(CHANGES, 1)):
+                    for factor in (2, 1):
+                        changes.append(_change(job, probing, mb, factor))
+                        click.echo(_told(changes[-1]))
+            told = job.told()
+            disk_mib[mb] = 0.0 if told is None else told.total("task_disk_usage_bytes") / (1 << 20)
+            if mb == sizes[-1]:
+                rebuilt_s = _rebuilt_s(job)
+    return _text(ground, changes, quiet, disk_mib, rebuilt_s)
+
+
+def _fill(job: ScaledJob, mb: int) -> int:
+    """Give the job its state; returns how many records that took."""
+    drawn = random.Random(job.ground.seed)
+    values = [drawn.randbytes(VALUE_BYTES) for _ in range(_DRAWN_VALUES)]
+    return job.write(
+        (b"%08d" % number, values[number % _DRAWN_VALUES]) for number in range(mb * 1_000_000 // VALUE_BYTES)
+    )
+
+
+def _change(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
+    name, began_s = f"{job.factor} -> {factor}", time.monotonic()
+    pauses = job.scale(factor)
+    done_s = time.monotonic()
+    probing.wait_heard(done_s)
+    told = job.wait_at_work()
+    return Change(
+        mb=mb,
+        name=name,
+        pauses_ms=list(pauses.values()),
+        silences_ms=probing.silences(began_s, time.monotonic()),
+        identify_s=told.total("task_store_identify_seconds"),
+    )
+
+
+def _quiet(probing: Probing) -> list[float]:
+    began_s = time.monotonic()
+    time.sleep(_QUIET_S)
+    return probing.silences(began_s, began_s + _QUIET_S)
+
+
+def _rebuilt_s(job: ScaledJob) -> float:
+    """What a start takes for the state when all of it comes from the changelog."""
+    job.stop()
+    job.forget_local_state()
+    job.start()
+    return job.wait_at_work().total("task_store_identify_seconds")
+
+
+def _text(
+    ground: Ground,
+    changes: Sequence[Change],
+    quiet: dict[int, list[float]],
+    disk_mib: dict[int, float],
+    rebuilt_s: float,
+) -> str:
+    rows, longest_s = [], {}
+    for mb in quiet:
+        for name in ("1 -> 2", "2 -> 1"):
+            found = [change for change in changes if (change.mb, change.name) == (mb, name)]
+            pauses = [ms for change in found for ms in change.pauses_ms]
+            silences = [ms for change in found for ms in change.silences_ms]
+            longest_s[mb, name] = max([*pauses, *silences]) / 1000
+            rows.append(
+                (
+                    f"{mb} MB",
+                    name,
+                    f"**{statistics.median(silences):.0f}**",
+                    f"{max(silences):.0f}",
+                    f"{statistics.median(quiet[mb]):.0f}",
+                    f"{statistics.median(pauses):.0f}",
+                    f"{max(pauses):.0f}",
+                    f"{statistics.median(change.identify_s for change in found):.2f}",
+                    f"{disk_mib[mb]:.0f}",
+                )
+            )
+    without_s = max(longest_s[0, name] for name in ("1 -> 2", "2 -> 1"))
+    verdict = "pass" if without_s <= WITHOUT_STATE_S_MAX else "**fail**"
+    largest = max(quiet)
+    return "\n\n".join(
+        [
+            "## Elasticity: the pause of a key when the factor changes",
+            f"To be reached without state: at most {WITHOUT_STATE_S_MAX:g} s; the longest of any key was "
+            f"{without_s:.1f} s: {verdict}.",
+            report.table(
+                (
+                    *("state", "change", "a key heard nothing for, ms: median", "longest", "in quiet"),
+                    *(
+                        "a bucket committed nothing for, ms: median",
+                        "longest",
+                        "state taken over in s",
+                        "MiB on disk",
+                    ),
+                ),
+                rows,
+            ),
+            f"Built anew from the changelog, as after a move to another host, the {largest} MB took {rebuilt_s:.1f} s.",
+            report.bullets(
+                [
+                    f"One container, `local[2]`, {PARTITIONS} partitions; state in values of {VALUE_BYTES:,} bytes. "
+                    f"{PROBES} keys get {RATE_PER_S / PROBES:g} records per second each. {ground.sized(CHANGES, 1)} "
+                    "changes each way, after one each way that does not count.",
+                    "*A key heard nothing*: the longest time between two records of a key, as a `read_committed` "
+                    "reader of the output saw them, from the request until every key came through again; the request "
+                    "itself, a process that has to start, is not in it. *In quiet*: the same in "
+                    f"{_QUIET_S:g} s without a change. *A bucket committed nothing*: what `samzapy job scale` tells, "
+                    "by the broker's clock. *State taken over*: `samzapy_task_store_identify_seconds`, the sum over "
+                    "all tasks, which are brought level one after the other.",
+                ]
+            ),
+        ]
+    )
+
+
+def _told(change: Change) -> str:
+    return (
+        f"{change.mb:4} MB  {change.name}  silence {statistics.median(change.silences_ms):5.0f} "
+        f"(longest {max(change.silences_ms):.0f}) ms  buckets {statistics.median(change.pauses_ms or [0]):5.0f} ms  "
+        f"state {change.identify_s:.2f} s"
+    )

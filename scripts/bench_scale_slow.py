@@ -1,0 +1,162 @@
+"""What a slow virtual task does to its neighbours: the part `slow` of `scripts/bench scale`.
+
+A micro-batch is over when its slowest task is. So the others wait, for as long as the slow one takes for its part of a
+batch, and how large that is, is what bounds of a batch are for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, islice
+
+import bench_report as report
+import click
+from bench_measure import percentile
+from bench_scale_job import OUTPUT, Ground, ScaledJob, Told
+from bench_scale_probe import Probe, Probing
+
+from samzapy.plan.elasticity import key_bucket
+
+PARTITIONS = 2
+FACTOR = 2
+COST_US = 200
+SLOWER = 10
+KEYS_PER_TASK = 5
+RATE_PER_S = 400.0
+BURST_PER_TASK = 1500
+_SETTLE_S = 3.0
+_MEASURE_S = 12.0
+_SLOW = (0, 0)
+"""Partition and bucket of the slow task."""
+BOUNDS: tuple[Mapping[str, str], ...] = (
+    {"task.batch.offsets.max": "200000"},
+    {"task.batch.offsets.max": "200000", "task.transaction.max.ms": "200"},
+    {"task.batch.offsets.max": "2000"},
+    {"task.batch.offsets.max": "500"},
+    {"task.batch.offsets.max": "100"},
+)
+_GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "the task itself": (_SLOW,),
+    "same partition": ((0, 1),),
+    "other partition": ((1, 0), (1, 1)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """With one bound and one cost of the slow task: latencies by group, and its share of the batches' time."""
+
+    bound: str
+    slower: int
+    latencies_ms: Mapping[str, tuple[float, float]]
+    share: float
+    batches_per_s: float
+
+
+def slow(ground: Ground) -> str:
+    """Latencies of the neighbours of a task at 1x and at 10x cost, by bounds of a batch."""
+    found: list[Found] = []
+    for number, bound in enumerate(BOUNDS[-2:] if ground.is_quick else BOUNDS):
+        settings = {**bound, "job.elasticity.factor": str(FACTOR)}
+        with ScaledJob(ground, f"scale-slow-{number}", "burn.py", partitions=PARTITIONS, settings=settings) as job:
+            job.start()
+            job.wait_at_work()
+            for slower in (1, SLOWER):
+                found.append(_measured(job, ", ".join(f"`{key}={value}`" for key, value in bound.items()), slower))
+                click.echo(f"{found[-1]}")
+    return "\n\n".join(
+        [
+            "## Elasticity: a slow virtual task and its neighbours",
+            report.table(
+                (
+                    *("bound of a batch", "cost of the task"),
+                    *(f"{group}: {what}" for group in _GROUPS for what in ("p50 ms", "longest")),
+                    *("its share of batches", "batches/s"),
+                ),
+                [
+                    (
+                        one.bound,
+                        f"{one.slower}x",
+                        *(
+                            cell
+                            for group in _GROUPS
+                            for cell in (
+                                f"{one.latencies_ms[group][0]:.0f}",
+                                f"**{one.latencies_ms[group][1]:.0f}**",
+                            )
+                        ),
+                        f"{one.share:.0%}",
+                        f"{one.batches_per_s:.1f}",
+                    )
+                    for one in found
+                ],
+            ),
+            report.bullets(
+                [
+                    f"One container, `local[2]`, {PARTITIONS} partitions with factor {FACTOR}: four tasks, user code "
+                    f"of {COST_US} us CPU per record, and of {SLOWER} times that in one task. {RATE_PER_S:g} records "
+                    f"per second over all tasks, and at one moment {BURST_PER_TASK:,} more for each task of the slow "
+                    "one's partition. Latencies are of the steady records (not of the burst) that were sent within "
+                    f"{_MEASURE_S:g} s from the burst on, until a `read_committed` reader of the output had them.",
+                    "*Same partition* is the other bucket of the slow task's partition: its records stand behind the "
+                    "burst in the same log, whatever the bounds. *Other partition* has no burst and waits for batches "
+                    "alone.",
+                    "*Its share*: for how much of the time of the micro-batches the task held a worker "
+                    "(`samzapy_task_busy_seconds_total`).",
+                ]
+            ),
+        ]
+    )
+
+
+def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
+    keys = {place: _keys(place) for places in _GROUPS.values() for place in places}
+    probes = [
+        Probe(key, place[0], b"%08d" % (COST_US * (slower if place == _SLOW else 1)))
+        # In turn, so that each task gets its share all the time.
+        for one_of_each in zip(*keys.values(), strict=True)
+        for place, key in zip(keys, one_of_each, strict=True)
+    ]
+    with Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
+        probing.wait_heard(time.monotonic())
+        time.sleep(_SETTLE_S)
+        before = job.wait_at_work()
+        burst_s = time.monotonic()
+        job.write(_burst(job.ground, keys, slower), partition=_SLOW[0])
+        time.sleep(max(0.0, burst_s + _MEASURE_S - time.monotonic()))
+        measured_s = time.monotonic()
+        after = job.wait_at_work()
+        probing.wait_heard(measured_s)
+        latencies_ms = {}
+        for group, places in _GROUPS.items():
+            found = probing.latencies_ms([key for place in places for key in keys[place]], burst_s, measured_s)
+            latencies_ms[group] = percentile(found, 50), max(found)
+    return Found(
+        bound=bound,
+        slower=slower,
+        latencies_ms=latencies_ms,
+        share=_share(before, after, f"SystemStreamPartition_kafka.{job.input}.{_SLOW[0]}-{_SLOW[1]}-{FACTOR}"),
+        batches_per_s=(after.total("container_batches_total") - before.total("container_batches_total"))
+        / (measured_s - burst_s),
+    )
+
+
+def _share(before: Told, after: Told, task: str) -> float:
+    busy_s = after.total("task_busy_seconds_total", task=task) - before.total("task_busy_seconds_total", task=task)
+    batch_s = after.total("container_batch_seconds_total") - before.total("container_batch_seconds_total")
+    return busy_s / batch_s
+
+
+def _keys(place: tuple[int, int]) -> list[bytes]:
+    partition, bucket = place
+    drawn = (b"%d-%06d" % (partition, number) for number in count())
+    return list(islice((key for key in drawn if key_bucket(key, 0, FACTOR) == bucket), KEYS_PER_TASK))
+
+
+def _burst(ground: Ground, keys: Mapping[tuple[int, int], list[bytes]], slower: int) -> Iterator[tuple[bytes, bytes]]:
+    for number in range(ground.sized(BURST_PER_TASK, 200)):
+        for place, own in keys.items():
+            if place[0] == _SLOW[0]:
+                yield own[number % KEYS_PER_TASK], b"%08d" % (COST_US * (slower if place == _SLOW else 1))

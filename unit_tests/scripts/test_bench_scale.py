@@ -1,0 +1,124 @@
+"""What the parts of `scripts/bench scale` compute from what they measured."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from bench_report import SCALE
+from bench_scale import PARTS, WITHOUT_BROKER, section
+from bench_scale_job import Ground, Phase, Told, there_and_back
+from bench_scale_probe import Heard, silences_ms
+from bench_scale_spread import PARTITIONS, murmur2, spread_of
+
+TOLD = """# TYPE samzapy_container_records_in_total counter
+samzapy_container_records_in_total{job="a-1",processor="p0"} 10
+samzapy_container_records_in_total{job="a-1",processor="p1"} 5
+# TYPE samzapy_task_commit_seconds summary
+samzapy_task_commit_seconds_sum{job="a-1",processor="p0",task="t0"} 3
+samzapy_task_commit_seconds_count{job="a-1",processor="p0",task="t0"} 2
+samzapy_task_commit_seconds_sum{job="a-1",processor="p1",task="t1"} 1
+samzapy_task_commit_seconds_count{job="a-1",processor="p1",task="t1"} 2
+"""
+
+
+def heard(key: bytes, *at_s: float) -> list[Heard]:
+    return [Heard(key, 0.0, moment) for moment in at_s]
+
+
+def test_series_are_added_up_or_picked_by_label() -> None:
+    told = Told(TOLD)
+
+    assert (15, 5, 0) == (
+        told.total("container_records_in_total"),
+        told.total("container_records_in_total", processor="p1"),
+        told.total("job_tasks"),
+    )
+    assert {"p0": 10.0, "p1": 5.0} == told.by("processor", "container_records_in_total")
+
+
+def test_a_mean_is_of_what_came_since() -> None:
+    before = Told(TOLD)
+    after = Told(TOLD.replace('task="t0"} 3', 'task="t0"} 7').replace('task="t1"} 2', 'task="t1"} 4'))
+
+    assert (1.0, 2.0) == (before.mean("task_commit_seconds"), after.mean("task_commit_seconds", since=before))
+
+
+def test_nothing_has_no_mean_and_so_0() -> None:
+    told = Told(TOLD)
+
+    assert (0.0, 0.0) == (told.mean("task_get_seconds"), told.mean("task_commit_seconds", since=told))
+
+
+def test_the_longest_silence_of_a_key_counts_the_ends_of_the_while() -> None:
+    found = [*heard(b"a", 0.5, 1.0, 3.0), *heard(b"b", 2.0, 9.0)]
+
+    assert [2000.0, 2000.0, 4000.0] == silences_ms(found, [b"a", b"b", b"silent"], 0.0, 4.0)
+
+
+def test_each_factor_stands_as_far_before_the_middle_as_behind_it() -> None:
+    assert [1, 2, 4, 4, 2, 1, 1, 2, 4, 4, 2, 1] == there_and_back([1, 2, 4], 2)
+
+
+def test_a_phase_costs_what_all_roles_used() -> None:
+    phase = Phase(factor=2, records=500_000, cpu_s={"JVM": 4.0, "workers": 1.0}, batch_s=2.0)
+
+    assert (10.0, 250_000.0) == (phase.cpu_s_per_million, phase.per_s)
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_kafkas(key: bytes, signed: int) -> None:
+    """Answers of Kafka's own UtilsTest."""
+    assert signed & 0x7FFFFFFF == murmur2(key)
+
+
+def test_keys_in_equal_numbers_are_even() -> None:
+    spread = spread_of([0, 0, 1, 1], [0, 1, 2, 3], 2)
+
+    assert (1.0, 1.0, 0, 0.0, 0.0) == (
+        spread.smallest,
+        spread.largest,
+        spread.empty,
+        spread.variation,
+        spread.chi_square,
+    )
+
+
+def test_a_bucket_without_keys_is_the_smallest_and_is_counted() -> None:
+    spread = spread_of([0, 0, 0, 0], [0, 0, 0, 0], 2)
+
+    assert (0.0, 2.0, 1, 1.0, 4.0) == (
+        spread.smallest,
+        spread.largest,
+        spread.empty,
+        spread.variation,
+        spread.chi_square,
+    )
+
+
+def test_a_bucket_by_the_hash_of_the_partition_leaves_most_buckets_empty() -> None:
+    hashes = [zlib.crc32(b"%08d" % number) for number in range(2000)]
+
+    assert 3 * PARTITIONS == spread_of([found % PARTITIONS for found in hashes], hashes, 4).empty
+
+
+def test_the_page_has_a_place_for_each_part() -> None:
+    assert tuple(PARTS) == SCALE
+
+
+@pytest.mark.parametrize("part", WITHOUT_BROKER)
+def test_a_part_without_a_broker_gives_its_section(tmp_path: Path, part: str) -> None:
+    text = section(part, Ground(servers="", directory=tmp_path, is_quick=True))
+
+    assert text.startswith("## Elasticity: ") and "it works, and the figures mean nothing" in text
