@@ -1,4 +1,7 @@
-"""Memory of several containers that read the same partitions: the part `memory` of `scripts/bench scale`."""
+"""What several containers take that read the same partition: the part `memory` of `scripts/bench scale`.
+
+One partition, because containers that can have partitions of their own get them, and share none.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from bench_input import random_records
 from bench_measure import ROLES
 from bench_scale_job import Ground, ScaledJob, measure_phase
 
-PARTITIONS = 4
+PARTITIONS = 1
 FACTOR = 4
 CONTAINERS = (1, 2, 4)
 RECORDS = 1_000_000
@@ -16,7 +19,7 @@ RECORD_BYTES = 100
 
 
 def memory(ground: Ground) -> str:
-    """Memory of 1, 2 and 4 containers, of the same job over the same partitions."""
+    """Memory and CPU of 1, 2 and 4 containers of a job with one partition."""
     records = ground.sized(RECORDS, 40_000)
     rows = []
     settings = {"stores.counts.msg.serde": "bytes", "job.elasticity.factor": str(FACTOR)}
@@ -45,7 +48,7 @@ def memory(ground: Ground) -> str:
             )
     return "\n\n".join(
         [
-            "## Elasticity: memory of containers that share partitions",
+            "## Elasticity: containers that read the same partition",
             report.table(
                 (
                     *("containers", *(f"{role} MiB" for role in ROLES), "together", "each", "to one"),
@@ -55,7 +58,7 @@ def memory(ground: Ground) -> str:
             ),
             report.bullets(
                 [
-                    f"A keyed count over {PARTITIONS} partitions with factor {FACTOR}, so {PARTITIONS * FACTOR} tasks; "
+                    f"A keyed count over one partition with factor {FACTOR}, so {FACTOR} tasks; "
                     f"each container has `local[1]`. The second and the others join the running job. {records:,} "
                     f"records of {RECORD_BYTES} bytes are handled before each look.",
                     "MiB are proportional set sizes by process tree (JVM, Python driver, workers), what processes "

@@ -17,7 +17,7 @@ PARTITIONS = 4
 STATE_MB = (0, 10, 200)
 VALUE_BYTES = 1000
 PROBES = 64
-RATE_PER_S = 640.0
+RATE_PER_S = 320.0
 CHANGES = 3
 WITHOUT_STATE_S_MAX = 3.0
 _QUIET_S = 3.0
@@ -47,7 +47,7 @@ def pause(ground: Ground) -> str:
     quiet: dict[int, list[float]] = {}
     disk_mib: dict[int, float] = {}
     rebuilt_s = 0.0
-    sizes = (0, 1) if ground.is_quick else STATE_MB
+    sizes = (1,) if ground.is_quick else STATE_MB
     for mb in sizes:
         settings = {"stores.last.msg.serde": "bytes"} if mb else {}
         job_file = "keep_last.py" if mb else "copy_each.py"
@@ -137,14 +137,12 @@ def _text(
                     f"{disk_mib[mb]:.0f}",
                 )
             )
-    without_s = max(longest_s[0, name] for name in ("1 -> 2", "2 -> 1"))
-    verdict = "pass" if without_s <= WITHOUT_STATE_S_MAX else "**fail**"
+    without_s = [found_s for (mb, _), found_s in longest_s.items() if mb == 0]
     largest = max(quiet)
     return "\n\n".join(
         [
             "## Elasticity: the pause of a key when the factor changes",
-            f"To be reached without state: at most {WITHOUT_STATE_S_MAX:g} s; the longest of any key was "
-            f"{without_s:.1f} s: {verdict}.",
+            *([_reached(max(without_s))] if without_s else []),
             report.table(
                 (
                     *("state", "change", "a key heard nothing for, ms: median", "longest", "in quiet"),
@@ -172,6 +170,14 @@ def _text(
                 ]
             ),
         ]
+    )
+
+
+def _reached(longest_s: float) -> str:
+    verdict = "pass" if longest_s <= WITHOUT_STATE_S_MAX else "**fail**"
+    return (
+        f"To be reached without state: at most {WITHOUT_STATE_S_MAX:g} s; the longest of any key was "
+        f"{longest_s:.1f} s: {verdict}."
     )
 
 

@@ -34,8 +34,7 @@ BOUNDS: tuple[Mapping[str, str], ...] = (
     {"task.batch.offsets.max": "200000"},
     {"task.batch.offsets.max": "200000", "task.transaction.max.ms": "200"},
     {"task.batch.offsets.max": "2000"},
-    {"task.batch.offsets.max": "500"},
-    {"task.batch.offsets.max": "100"},
+    {"task.batch.offsets.max": "200"},
 )
 _GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "the task itself": (_SLOW,),
@@ -58,7 +57,7 @@ class Found:
 def slow(ground: Ground) -> str:
     """Latencies of the neighbours of a task at 1x and at 10x cost, by bounds of a batch."""
     found: list[Found] = []
-    for number, bound in enumerate(BOUNDS[-2:] if ground.is_quick else BOUNDS):
+    for number, bound in enumerate(BOUNDS[-1:] if ground.is_quick else BOUNDS):
         settings = {**bound, "job.elasticity.factor": str(FACTOR)}
         with ScaledJob(ground, f"scale-slow-{number}", "burn.py", partitions=PARTITIONS, settings=settings) as job:
             job.start()
