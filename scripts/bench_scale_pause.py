@@ -59,7 +59,7 @@ def pause(ground: Ground) -> str:
             job.wait_handled(_fill(job, mb))
             probes = [Probe(b"probe%03d" % number) for number in range(PROBES)]
             with Probing(ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
-                probing.wait_heard(time.monotonic())
+                probing.settle()
                 _change(job, probing, mb, 2)  # The first one meets code that was never run.
                 _change(job, probing, mb, 1)
                 quiet[mb] = _quiet(probing)
@@ -86,8 +86,7 @@ def _fill(job: ScaledJob, mb: int) -> int:
 def _change(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
     name, began_s = f"{job.factor} -> {factor}", time.monotonic()
     pauses = job.scale(factor)
-    done_s = time.monotonic()
-    probing.wait_heard(done_s)
+    probing.settle()
     told = job.wait_at_work()
     return Change(
         mb=mb,

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from samzapy.testing.waiting import wait_until
 
 _BEGINS_WITHIN_S = 180.0
+_SETTLES_MAX, _SOON_S = 10, 2.0
 _STAMP = slice(8, 28)
 
 
@@ -89,6 +90,14 @@ class Probing:
             return keys <= {found.key for found in self.heard if found.sent_s > since_s}
 
         wait_until(all_heard, _BEGINS_WITHIN_S, "every probe to have come through")
+
+    def settle(self) -> None:
+        """Until what is sent is heard again soon: a start leaves a backlog, and catching up is not what is measured."""
+        for _ in range(_SETTLES_MAX):
+            began_s = time.monotonic()
+            self.wait_heard(began_s)
+            if time.monotonic() - began_s < _SOON_S:
+                return
 
     def silences(self, from_s: float, to_s: float) -> list[float]:
         """As `silences_ms`, of what was heard so far."""

@@ -24,9 +24,8 @@ FACTOR = 2
 COST_US = 200
 SLOWER = 10
 KEYS_PER_TASK = 5
-RATE_PER_S = 400.0
+RATE_PER_S = 200.0
 BURST_PER_TASK = 1500
-_SETTLE_S = 3.0
 _MEASURE_S = 12.0
 _SLOW = (0, 0)
 """Partition and bucket of the slow task."""
@@ -34,7 +33,7 @@ BOUNDS: tuple[Mapping[str, str], ...] = (
     {"task.batch.offsets.max": "200000"},
     {"task.batch.offsets.max": "200000", "task.transaction.max.ms": "200"},
     {"task.batch.offsets.max": "2000"},
-    {"task.batch.offsets.max": "200"},
+    {"task.batch.offsets.max": "500"},
 )
 _GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "the task itself": (_SLOW,),
@@ -119,8 +118,7 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
         for place, key in zip(keys, one_of_each, strict=True)
     ]
     with Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
-        probing.wait_heard(time.monotonic())
-        time.sleep(_SETTLE_S)
+        probing.settle()
         before = job.wait_at_work()
         burst_s = time.monotonic()
         job.write(_burst(job.ground, keys, slower), partition=_SLOW[0])
