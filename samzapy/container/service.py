@@ -42,6 +42,7 @@ from samzapy.container.start import (
     check_config,
     check_identity,
     committed_of,
+    copies_taken,
     positions_of,
     stale_keys,
     starts_of,
@@ -399,6 +400,8 @@ class ContainerService:
             begun_ns = self._ports.clock.monotonic_ns()
             routes.extend(self._restored(grant, starts, committed, host))
             took_ns[grant.task_name] = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
+        taken = copies_taken(grants, starts, committed, self._identity.execution_id)
+        self._write(checkpoint_topic(self._config.job), 0, [encode(record) for record in taken])
         clear_out(grants, host)
         return tuple(routes), took_ns
 
@@ -445,7 +448,7 @@ class ContainerService:
         self._write(topic, partition, [(key, None) for key in keys])
 
     def _write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Put a topic of the job in order: remove what counts for nothing, or take a copy of broadcast stores.
+        """Put a topic of the job in order: remove what counts for nothing, take a copy of broadcast stores, say so.
 
         Raises:
             TemporaryError: it failed, and is done again by the next start.

@@ -10,6 +10,7 @@ from samzapy.container.ports import TopicBounds
 from samzapy.errors import ConfigError, LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.plan.input_patterns import may_depart
 from samzapy.plan.task_names import TaskNameParts
@@ -74,6 +75,33 @@ def committed_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKe
         for checkpoint, epoch in found
         if checkpoint is not None and checkpoint.epoch == epoch
     }
+
+
+def copies_taken(
+    grants: Iterable[Grant],
+    starts: Mapping[SspKeyBucket, int],
+    committed: Mapping[SspKeyBucket, int],
+    execution_id: ExecutionId,
+) -> tuple[ProgressPut, ...]:
+    """What says of tasks that took a copy of broadcast stores from another task that it is whole: where they begin.
+
+    The coordinator does not grant the other task, should the plan have it again, before it reads that
+    (`coordinator.starts`). One that has committed under its grant has said so.
+    """
+    return tuple(
+        ProgressPut(
+            progress=Progress(
+                ssp_kb=start.ssp_kb,
+                offset_next=starts[start.ssp_kb],
+                epoch=grant.epoch,
+                execution_id=execution_id,
+            )
+        )
+        for grant in grants
+        if grant.broadcast_parent and not any(start.ssp_kb in committed for start in grant.starts)
+        for start in grant.starts
+        if start.ssp_kb.reader
+    )
 
 
 def stale_keys(grants: Iterable[Grant], positions: Positions) -> Sequence[bytes]:

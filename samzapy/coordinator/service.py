@@ -60,7 +60,7 @@ from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes
 from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
 from samzapy.coordinator.requests import removal_of, response_of
-from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
+from samzapy.coordinator.starts import GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
 from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
 from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
@@ -151,10 +151,10 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Absent:
-    """A partition that is not there, for a task that is to be granted."""
+class _Postponed:
+    """What a task waits for that is to be granted, and when that is looked at again."""
 
-    ssp: SystemStreamPartition
+    what: str
     again_ms: int
 
 
@@ -208,7 +208,7 @@ class CoordinatorService:
         self._trouble = ""
         self._answer_trouble = ""
         # Tasks whose topics are not there, and when to look for them again.
-        self._absent: Mapping[TaskName, _Absent] = {}
+        self._postponed: Mapping[TaskName, _Postponed] = {}
         self._findings: tuple[Finding, ...] = ()
         self._unreadable: tuple[tuple[int, Finding], ...] = ()
         self._groupers = NO_GROUPERS
@@ -248,7 +248,7 @@ class CoordinatorService:
         self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
         self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
         self._review_inputs_next_ms = 0
-        self._absent = {}
+        self._postponed = {}
         self._snapshot = self._publish()
 
     def submit(self, command: SubmitJob) -> None:
@@ -528,11 +528,11 @@ class CoordinatorService:
         if self._clock.monotonic_ms() < self._act_next_ms:
             return
         self._trouble = ""
-        if self._absent:
+        if self._postponed:
             wanting = {
                 action.task_name for action in hand_overs(self._known.state) if isinstance(action, ResolveStarts)
             }
-            self._absent = {name: found for name, found in self._absent.items() if name in wanting}
+            self._postponed = {name: found for name, found in self._postponed.items() if name in wanting}
         asked: set[HandOver] = set()
         while wanted := [found for found in hand_overs(self._known.state) if found not in asked]:
             # Fences alone: the tasks of the fenced are not free before the log says so.
@@ -553,11 +553,13 @@ class CoordinatorService:
             self._append_decisions(learned)
 
     def _resolvable(self, wanted: Sequence[HandOver]) -> Sequence[ResolveStarts]:
-        """What is to be resolved, without tasks whose topics were missing a moment ago."""
+        """What is to be resolved, without tasks of which something was missing a moment ago."""
         now_ms = self._clock.monotonic_ms()
-        self._absent = {name: found for name, found in self._absent.items() if found.again_ms > now_ms}
+        self._postponed = {name: found for name, found in self._postponed.items() if found.again_ms > now_ms}
         return [
-            action for action in wanted if isinstance(action, ResolveStarts) and action.task_name not in self._absent
+            action
+            for action in wanted
+            if isinstance(action, ResolveStarts) and action.task_name not in self._postponed
         ]
 
     def _fenced(self, wanted: Sequence[FenceExecution]) -> Sequence[Command]:
@@ -613,10 +615,17 @@ class CoordinatorService:
             return ()
         found = []
         grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
+        kin = kin_of(state.plan)
         for action, planned in zip(wanted, tasks, strict=True):
             missing = [ssp_kb.ssp for ssp_kb in planned.positions if ssp_kb.ssp not in read.bounds]
             if missing:
                 self._wait_for_topic(planned, missing[0])
+                continue
+            begun_anew = self._begun_anew(planned)
+            if awaited := copies_awaited(
+                planned, kin, grants, read, epoch_before_of=begun_anew, startpoints=startpoints
+            ):
+                self._wait_for_copies(planned, awaited)
                 continue
             starts = starts_of(
                 planned,
@@ -624,7 +633,7 @@ class CoordinatorService:
                 read,
                 offset_default_of=self._offset_defaults(planned),
                 accepted_losses=self._accepted_losses(),
-                epoch_before_of=self._begun_anew(planned),
+                epoch_before_of=begun_anew,
                 startpoints=startpoints,
             )
             found.append(
@@ -648,13 +657,19 @@ class CoordinatorService:
     def _wait_for_topic(self, planned: PlannedTaskPut, ssp: SystemStreamPartition) -> None:
         """A task whose topic is not there waits, and only that one: it comes back, goes, or somebody sees to it."""
         again_ms = self._clock.monotonic_ms() + ABSENT_ROUND_MS
-        self._absent = {**self._absent, planned.task_name: _Absent(ssp, again_ms)}
+        self._postponed = {**self._postponed, planned.task_name: _Postponed(f"{ssp}, which is not there", again_ms)}
 
-    def _waits_for_topics(self) -> str:
-        if not self._absent:
+    def _wait_for_copies(self, planned: PlannedTaskPut, awaited: Sequence[TaskName]) -> None:
+        """Their containers need a moment for it; they are granted before."""
+        again_ms = self._clock.monotonic_ms() + LOOK_ROUND_MS
+        text = f"the copies of broadcast stores that {some(awaited)} take"
+        self._postponed = {**self._postponed, planned.task_name: _Postponed(text, again_ms)}
+
+    def _waits(self) -> str:
+        if not self._postponed:
             return ""
-        ssps = sorted({found.ssp for found in self._absent.values()})
-        return f"{len(self._absent)} tasks wait for partitions that are not there: {some(list(map(str, ssps)))}"
+        what = sorted({found.what for found in self._postponed.values()})
+        return f"{len(self._postponed)} tasks wait for {some(what)}"
 
     def _accepted_losses(self) -> tuple[AcceptedLoss, ...]:
         """What operators gave up: who leads may have been started before anything was lost."""
@@ -756,9 +771,7 @@ class CoordinatorService:
             state=self._known.state,
             seen=self._seen,
             verified_ms=self._verified_ms if self.leads else None,
-            trouble="; ".join(
-                found for found in (self._trouble, self._answer_trouble, self._waits_for_topics()) if found
-            ),
+            trouble="; ".join(found for found in (self._trouble, self._answer_trouble, self._waits()) if found),
             findings=(*self._findings, *unreadable),
             timings=self._timings,
         )

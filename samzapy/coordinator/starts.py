@@ -30,6 +30,7 @@ from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.startpoint import StartpointIndex
+from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.records import PlannedTaskPut
 
 NO_STARTPOINTS: Final = StartpointIndex()
@@ -171,6 +172,40 @@ def starts_of(
         losses=tuple(losses),
         broadcast_parent="" if source == planned.task_name else source,
         epoch_rewound=_epoch_rewound(planned, parent, grants, startpoints),
+    )
+
+
+def kin_of(plan: Iterable[PlannedTaskPut]) -> Mapping[TaskName, Sequence[PlannedTaskPut]]:
+    """By the name of the base task, its parts in a plan, as far as they read broadcast inputs."""
+    found: dict[TaskName, list[PlannedTaskPut]] = {}
+    for planned in plan:
+        if planned.broadcast_ssps:
+            found.setdefault(TaskNameParts.parse(planned.task_name).base_name, []).append(planned)
+    return found
+
+
+def copies_awaited(
+    planned: PlannedTaskPut,
+    kin: Mapping[TaskName, Sequence[PlannedTaskPut]],
+    grants: GrantIndex,
+    read: PositionsRead,
+    *,
+    epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
+    startpoints: StartpointIndex = NO_STARTPOINTS,
+) -> tuple[TaskName, ...]:
+    """The other parts of the base task that are still to take their copy of broadcast stores from what stands under
+    the name of `planned`: it would write to that, so it waits for them.
+
+    A change on top of one that never began leads there: 4 buckets, 1, and 4 again before the one task had its first
+    start. Its copy is still that of the part that it took over, and that part is a task of the new plan.
+    """
+    known = _Known(grants, startpoints, read, epoch_before_of or {})
+    return tuple(
+        found.task_name
+        for found in kin.get(TaskNameParts.parse(planned.task_name).base_name, ())
+        if found.task_name != planned.task_name
+        and (parent := _broadcast_parent(found, known)) is not None
+        and _source_of_copy(parent, read) == planned.task_name
     )
 
 

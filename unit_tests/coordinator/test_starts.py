@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from samzapy.config import AcceptedLoss
 from samzapy.coordinator.commands import LossUsed
-from samzapy.coordinator.starts import Bounds, GrantIndex, PositionsRead, starts_of
+from samzapy.coordinator.starts import Bounds, GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
 from samzapy.errors import MissingTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
@@ -533,3 +533,43 @@ def test_a_copy_that_may_not_have_been_made_is_asked_for_again():
 
     assert (3, TASK) == rules_of(start_for(planned, [child]))
     assert (3, "") == rules_of(start_for(planned, [child], [at("kafka.orders.0:0/2", 2, 50)]))
+
+
+PARTS = [f"{TASK}-{bucket}-4" for bucket in range(4)]
+
+
+def of_four(bucket, epoch, *, parent=""):
+    return with_rules(a_grant(PARTS[bucket], epoch=epoch, ssp_kb=f"kafka.orders.0:{bucket}/4"), 3, parent=parent)
+
+
+@pytest.mark.parametrize(
+    ("granted_again", "said", "awaited"),
+    [
+        ([], [], PARTS[1:]),
+        ([of_four(1, 6, parent=PARTS[0])], [], PARTS[1:]),
+        ([of_four(1, 6, parent=PARTS[0])], [read_of_rules(PARTS[1], 6, 3)], PARTS[2:]),
+        # What it said under an earlier grant is of an earlier copy.
+        ([of_four(1, 6, parent=PARTS[0])], [read_of_rules(PARTS[1], 2, 3)], PARTS[1:]),
+    ],
+)
+def test_who_has_the_copy_that_the_others_are_to_take_waits_for_them(granted_again, said, awaited):
+    """Four parts, one task that never begins, and four parts again: its copy is still that of the first."""
+    merged = with_rules(a_grant(epoch=5), 3, parent=PARTS[0])
+    grants = GrantIndex([*(of_four(bucket, 1 + bucket) for bucket in range(4)), merged, *granted_again])
+    plan = [planned_for(bucket, 4, broadcast=(RULES,)) for bucket in range(4)]
+    read = PositionsRead(checkpoints={found.ssp_kb: found for found in said}, progress={}, bounds={})
+
+    found = [copies_awaited(planned, kin_of(plan), grants, read) for planned in plan]
+
+    assert [tuple(awaited), (), (), ()] == found
+
+
+def test_nobody_waits_where_the_one_task_had_begun():
+    merged = with_rules(a_grant(epoch=5), 3, parent=PARTS[0])
+    grants = GrantIndex([*(of_four(bucket, 1 + bucket) for bucket in range(4)), merged])
+    plan = [planned_for(bucket, 4, broadcast=(RULES,)) for bucket in range(4)]
+    read = PositionsRead(
+        checkpoints={found.ssp_kb: found for found in [read_of_rules(TASK, 5, 3)]}, progress={}, bounds={}
+    )
+
+    assert [()] * 4 == [copies_awaited(planned, kin_of(plan), grants, read) for planned in plan]

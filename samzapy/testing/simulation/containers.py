@@ -19,6 +19,7 @@ from samzapy.container.start import (
     Positions,
     check_bounds,
     committed_of,
+    copies_taken,
     positions_of,
     stale_keys,
     starts_of,
@@ -343,6 +344,11 @@ class SimulatedContainer:
         inherit(grants, starts, host)
         committed = committed_of(grants, positions)
         environments = {grant.task_name: self._level(grant, starts, committed, host) for grant in grants}
+        if taken := copies_taken(grants, starts, committed, self.execution_id):
+            self._effect()
+            self._driver.append_atomically(
+                [Write(key=key, value=value) for key, value in (encode(record) for record in taken)]
+            )
         clear_out(grants, host)
         for grant in grants:
             for store in stores:
