@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.errors import DeadlineError, ProducerError
+from samzapy.errors import DeadlineError, FencedError, ProducerError
 from samzapy.stream.log import CompactedLog, LogRecord, Write
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from unit_tests.conformance.log_contract import LogContract, LogWorld, pairs, put
@@ -202,3 +202,21 @@ def test_scripts_meet_all_that_a_log_can_answer() -> None:
         ":None",
     ):
         assert answer in told, answer
+
+
+def test_a_transaction_of_topics_that_belong_together_ends_on_both_and_its_owner_is_fenced_on_both() -> None:
+    topic = MemoryTopic("positions")
+    other = MemoryTopic("changelog", together_with=topic)
+    first, second = MemoryLog(topic, "slot"), MemoryLog(topic, "slot")
+    first.take_over()
+    first.append_and_stop([Write(key=b"k", value=b"1")], other)
+    first.append_and_stop([Write(key=b"p", value=b"1")])
+    first.commit()
+    first.append_and_stop([Write(key=b"k", value=b"2")], other)
+
+    second.take_over()
+
+    with pytest.raises(FencedError):
+        first.append_and_stop([Write(key=b"p", value=b"2")])
+    assert [b"1"] == [record.value for record in MemoryLog(other).read()]
+    assert [b"1"] == [record.value for record in MemoryLog(topic).read()]
