@@ -34,7 +34,7 @@ from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.expansion import is_running
 from samzapy.coordinator.liveness import Missed, Sightings
-from samzapy.coordinator.planning import keeps_state, plan_of, replan, streams_planned
+from samzapy.coordinator.planning import keeps_state, plan_of, recorded_config, replan, streams_planned
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
@@ -131,7 +131,7 @@ def departure_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterabl
 
 
 def _config(state: CoordinatorState) -> JobConfig | None:
-    return parse_recorded(state.config) if state.config.get("task.inputs.patterns") else None
+    return recorded_config(state) if state.config.get("task.inputs.patterns") else None
 
 
 def _missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Mapping[SystemStream, Missed]:

@@ -142,6 +142,11 @@ def tasks_of_before(state: CoordinatorState) -> Mapping[SystemStreamPartition, T
     }
 
 
+def recorded_config(state: CoordinatorState) -> JobConfig | None:
+    """The configuration that the job runs under; None before its first plan: what stands there may be torn."""
+    return None if state.generation is None else parse_recorded(state.config)
+
+
 def factor_of(state: CoordinatorState) -> int:
     """Key buckets per input partition that the job is to have; a plan of before may still be in force."""
     return 1 if state.factor is None else state.factor.factor

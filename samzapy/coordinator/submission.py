@@ -291,7 +291,7 @@ def _streams_read(state: CoordinatorState) -> frozenset[SystemStream]:
 
 def _input_begun(found: InputFound, command: SubmitJob, state: CoordinatorState) -> InputPut:
     """One that is new. If its topic came after the job, and a pattern stands for it, it is read from its beginning."""
-    before = parse_recorded(state.config).input_patterns if state.config else ()
+    before = () if state.generation is None else parse_recorded(state.config).input_patterns
     is_late = before == command.config.input_patterns and is_match(command.config, found.system_stream)
     return InputPut(
         system_stream=found.system_stream,

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.departure import departure_findings
 from samzapy.coordinator.expansion import expansion_findings
-from samzapy.coordinator.planning import streams_planned
+from samzapy.coordinator.planning import recorded_config, streams_planned
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream
@@ -62,7 +61,7 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
         if spec.name in looked.found:
             recorded_id = state.own_topics[spec.name].topic_id
             found.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
-    config = parse_recorded(state.config) if state.config else None
+    config = recorded_config(state)
     for stream in _inputs(state):
         # An intermediate stream is ours, and was looked at above.
         is_missed = stream.stream not in state.own_topics and (config is None or not may_depart(config, stream))
@@ -76,9 +75,10 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
 
 def unread_topics(state: CoordinatorState, topics: Collection[str]) -> tuple[str, ...]:
     """The names of those of `topics` that a pattern of the inputs matches, and that the job does not read."""
-    if not state.config.get("task.inputs.patterns"):
+    config = recorded_config(state)
+    if config is None or not config.input_patterns:
         return ()
-    return tuple(SystemStream.parse(text).stream for text in unread_matches(parse_recorded(state.config), topics))
+    return tuple(SystemStream.parse(text).stream for text in unread_matches(config, topics))
 
 
 def refuse_made_again(state: CoordinatorState, looked: TopicsLooked) -> None:
@@ -100,9 +100,9 @@ def _input_findings(stream: SystemStream, recorded_id: str, topic: TopicFound | 
 
 def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
     """Topics that a pattern of the job's inputs matches, that came later, and that are not about to be taken in."""
-    if not state.config.get("task.inputs.patterns"):
+    config = recorded_config(state)
+    if config is None or not config.input_patterns:
         return
-    config = parse_recorded(state.config)
     for text in unread_matches(config, looked.topics):
         known, topic = state.inputs.get(SystemStream.parse(text)), looked.found.get(text.partition(".")[2])
         if known is not None and known.expansions:
@@ -128,10 +128,11 @@ def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[
 
 def _intermediate_specs(state: CoordinatorState) -> Mapping[str, TopicSpec]:
     """By topic; one that the job has no more may be as it likes."""
-    if not any(key.startswith("task.intermediate.") for key in state.config):
+    config = recorded_config(state)
+    if config is None:
         return {}
     replicas = _number(state, _REPLICATION)
-    return {item.topic: intermediate_spec(item, replicas) for item in parse_recorded(state.config).intermediates}
+    return {item.topic: intermediate_spec(item, replicas) for item in config.intermediates}
 
 
 def _spec(state: CoordinatorState, name: str) -> TopicSpec | None:

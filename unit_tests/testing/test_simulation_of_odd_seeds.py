@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from samzapy.testing.simulation.world import Kind
-from unit_tests.testing.test_simulation import COUNT, PARTS, live_through
+from samzapy.testing.simulation.world import Kind, simulate
+from unit_tests.testing.test_simulation import COUNT, PARTS
 
 WALKS = 2
 """Tests that share the walks."""
@@ -16,11 +16,11 @@ HISTORIES_PER_WALK = 25
 @pytest.mark.parametrize("part", range(1, PARTS, 2))
 def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
     for seed in range(part, COUNT, PARTS):
-        live_through(seed)
+        simulate(seed)
 
 
 @pytest.mark.parametrize("part", range(WALKS))
 def test_a_job_that_is_scaled_all_the_time_comes_to_rest_with_all_its_state(part: int) -> None:
     """The operator's walk: up and down between 1 and 8 key buckets, inputs that grow, processes that die anywhere."""
     for seed in range(part, COUNT // HISTORIES_PER_WALK, WALKS):
-        live_through(seed, WALK_EVENT_COUNT, Kind.WALK)
+        simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK)

@@ -22,6 +22,7 @@ from samzapy.config import JobConfig, Text, parse_recorded, recording
 from samzapy.container import orders as orders_module
 from samzapy.container import restore as restore_module
 from samzapy.container import start as start_module
+from samzapy.coordinator import departure as departure_module
 from samzapy.coordinator import expansion as expansion_module
 from samzapy.coordinator import laws as laws_module
 from samzapy.coordinator import membership as membership_module
@@ -30,7 +31,6 @@ from samzapy.coordinator import replay as replay_module
 from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator import submission as submission_module
-from samzapy.coordinator import topic_watch as topic_watch_module
 from samzapy.coordinator.actions import actions
 from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
@@ -601,7 +601,7 @@ class Probe:
             patch.object(membership_module, "parse_recorded", _parsed),
             patch.object(expansion_module, "parse_recorded", _parsed),
             patch.object(submission_module, "parse_recorded", _parsed),
-            patch.object(topic_watch_module, "parse_recorded", _parsed),
+            patch.object(departure_module, "parse_recorded", _parsed),
             patch.object(recording, "parse_recorded", _parsed),
             patch.object(TaskNameParts, "parse", _task_name_parts),
             patch.object(state_module, "parse_key", _parsed_key),
