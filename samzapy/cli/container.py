@@ -1,4 +1,4 @@
-"""`samzapy container`: ask a running job about a container, restart its query, clear the placement topic."""
+"""`samzapy container`: move a processor, restart its query, ask about it, clear the topic of requests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ import click
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, with_request
 from samzapy.cli.terminal import printable
-from samzapy.model.placement import Action, ContainerPlacementResponseMessage
+from samzapy.model.placement import ANY_HOST, LAST_SEEN, Action, ContainerPlacementResponseMessage
 
 
 @click.group()
 def container() -> None:
-    """Ask about a container, restart its query."""
+    """Move a processor, restart its query, ask about it."""
+
+
+_PROCESSOR = click.option(
+    "--processor-id",
+    "--processor",
+    required=True,
+    metavar="ID",
+    help="The processor, as `samzapy job status` shows it.",
+)
 
 
 def _request(action: Action) -> Callable[[Callable[[ContainerPlacementResponseMessage], None]], Callable[..., None]]:
@@ -24,9 +33,7 @@ def _request(action: Action) -> Callable[[Callable[[ContainerPlacementResponseMe
 
     def command_of(show: Callable[[ContainerPlacementResponseMessage], None]) -> Callable[..., None]:
         @of_a_job
-        @click.option(
-            "--processor-id", required=True, metavar="ID", help="The processor, as `samzapy job status` shows it."
-        )
+        @_PROCESSOR
         @with_request
         @wraps(show)
         def ask(address: JobAddress, processor_id: str, asking: Asking) -> None:
@@ -73,6 +80,39 @@ def restart(found: ContainerPlacementResponseMessage) -> None:
       samzapy container restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor-id 0
     """
     click.echo(f"{found.status_code}: {printable(found.response_message)}")
+
+
+@container.command()
+@of_a_job
+@_PROCESSOR
+@click.option(
+    "--destination-host",
+    "--host",
+    required=True,
+    metavar="HOST",
+    help=f"Where it is to run; or {ANY_HOST}, another host; or {LAST_SEEN}, where it runs or ran.",
+)
+@with_request
+def place(address: JobAddress, processor_id: str, destination_host: str, asking: Asking) -> None:
+    """Move the tasks of a processor to a container of the job that runs on another host.
+
+    The others go on meanwhile. To where they are, it restarts their query. Ends with 3 when the request is refused,
+    with 1 when it fails, with 5 when no answer comes in time; it may still be done then.
+
+    \b
+    Example:
+      samzapy container place --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 4 --host worker-7
+    """
+    with placement_store(address) as store:
+        uuid = store.write_container_placement_request_message(
+            deployment_id=asking.deployment_id or run_id_of(address, recorded_state(address)),
+            processor_id=processor_id,
+            destination_host=destination_host,
+            request_expiry=asking.expiry,
+        )
+        found = asking.answer(store, uuid)
+    if found is not None:
+        click.echo(f"{found.status_code}: {printable(found.response_message)}")
 
 
 @container.command()

@@ -28,7 +28,7 @@ class LazyCommand(NamedTuple):
 COMMANDS: Mapping[str, LazyCommand] = {
     "checkpoint": LazyCommand("samzapy.cli.checkpoint:checkpoint", "Positions of record."),
     "config": LazyCommand("samzapy.cli.config:config", "What counts for a key, and where it comes from."),
-    "container": LazyCommand("samzapy.cli.container:container", "Ask about a container, restart its query."),
+    "container": LazyCommand("samzapy.cli.container:container", "Move a processor, restart its query, ask about it."),
     "dev": LazyCommand("samzapy.cli.dev:dev", "A Kafka broker on this machine, for development."),
     "doctor": LazyCommand("samzapy.cli.doctor:doctor", "What is wrong with a job, and what to do about it."),
     "job": LazyCommand("samzapy.cli.job:job", "How a job is, and what it would do."),

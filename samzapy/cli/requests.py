@@ -71,12 +71,16 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--request-expiry",
+            "--expiry",
             type=click.FloatRange(min=0.001),
             metavar="SECONDS",
             help="The request fails when it is not done by then; default: the job's.",
         ),
         click.option(
-            "--deployment-id", metavar="RUN", help="The run of the job that it is for; default: the one that is on."
+            "--deployment-id",
+            "--deployment",
+            metavar="RUN",
+            help="The run of the job that it is for; default: the one that is on.",
         ),
     ):
         found = option(found)

@@ -2,8 +2,9 @@
 
 What it may do it reads off grants and never off plans (design section 3). A plan only takes away: a task that it gives
 to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So does a
-startpoint: a task that is to go on from elsewhere is let go first, and comes back with another grant. So this is
-a small fold beside the coordinator's own (`coordinator.grants` has the other side of the rule).
+placement, which gives a processor's tasks to another execution, and so does a startpoint: a task that is to go on from
+elsewhere is let go first, and comes back with another grant. So this is a small fold beside the coordinator's own
+(`coordinator.grants` has the other side of the rule).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from samzapy.stream.records import (
     GrantPut,
     InputEndPut,
     InputPut,
+    PlacedPut,
     PlannedTaskPut,
     Record,
     Removed,
@@ -46,6 +48,7 @@ class Orders:
         startpoints: what operators had set to another place, until everybody has taken that up.
         input_ends: up to where the run reads bounded inputs; of others what an earlier run read.
         restarts: the number of the newest order to restart, of each processor.
+        placed: the execution that runs a processor's tasks, where that is not the processor's own.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
         config: the configuration that the job runs under, as recorded.
     """
@@ -63,6 +66,7 @@ class Orders:
     input_topic_ids: Mapping[SystemStream, str] = field(default_factory=dict)
     input_ends: Mapping[SystemStreamPartition, int] = field(default_factory=dict)
     restarts: Mapping[ProcessorId, int] = field(default_factory=dict)
+    placed: Mapping[ProcessorId, ExecutionId] = field(default_factory=dict)
     run: RunPut | None = None
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -108,21 +112,26 @@ class Orders:
         )
 
     def _is_taken_away(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
-        """Whether the plan in force gives the task, with these buckets, to another processor, or to none."""
+        """Whether the plan in force gives the task, with these buckets, to another processor, or to none; or the
+        processor was placed elsewhere."""
         if self.generation is None or self.processor_id is None:
             return False
         return (
             planned is None
-            or planned.processor_id != self.processor_id
+            or not self._works_for(planned.processor_id)
             or {start.ssp_kb for start in grant.starts} != set(planned.positions)
         )
+
+    def _works_for(self, processor_id: ProcessorId) -> bool:
+        placed = self.placed.get(processor_id)
+        return self.processor_id == processor_id if placed is None else self.execution_id == placed
 
 
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:
     """`orders` after `records`, which end before `offset_next`."""
     grants, planned, topic_ids = dict(orders.grants), dict(orders.planned), dict(orders.input_topic_ids)
     input_ends, config = dict(orders.input_ends), dict(orders.config)
-    restarts, startpoints = dict(orders.restarts), dict(orders.startpoints)
+    restarts, startpoints, placed = dict(orders.restarts), dict(orders.startpoints), dict(orders.placed)
     for record in records:
         match record:
             case GrantPut():
@@ -137,6 +146,8 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                     config.pop(parsed.parts[0], None)
                 if parsed.namespace is Namespace.STARTPOINT:
                     startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
+                if parsed.namespace is Namespace.PLACED:
+                    placed.pop(ProcessorId(parsed.parts[0]), None)
                 if record.key == container_key(orders.execution_id):
                     # Compaction may have taken what stood before it: that it was lost, or stopped, and is fenced.
                     orders = replace(orders, phase=ContainerPhase.FENCED, reason="it is forgotten")
@@ -152,6 +163,8 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                 input_ends[record.ssp] = record.offset_end
             case RestartPut():
                 restarts[record.processor_id] = record.number
+            case PlacedPut():
+                placed[record.processor_id] = record.execution_id
             case RunPut():
                 orders = replace(orders, run=record)
             case TermPut():
@@ -172,5 +185,6 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
         input_ends=input_ends,
         config=config,
         restarts=restarts,
+        placed=placed,
         offset_next=offset_next,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.liveness import LIVING
 from samzapy.coordinator.replay import BATCH_RECORDS, NOTHING, Replayed, replay
-from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
+from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, works_for
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import JobModel, ProcessorId, TaskName
@@ -228,14 +228,16 @@ def _runs(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut 
     grant = newest_grants(state).get(task_name)
     container = None if grant is None else state.containers.get(grant.execution_id)
     living = [
-        item for item in state.containers_sorted if item.processor_id == planned.processor_id and item.phase in LIVING
+        item
+        for item in state.containers_sorted
+        if works_for(item, planned.processor_id, state) and item.phase in LIVING
     ]
     if grant is not None and container is not None and not grant.released:
         is_rewound = bool(StartpointIndex(state.startpoints.values()).newer_than(grant))
         where = f"execution {grant.execution_id} of processor {container.processor_id} on {container.host}"
         if container.phase in LIVING and is_rewound:
             return f"{where}, under epoch {grant.epoch}, until it lets go: it is to go on from elsewhere"
-        if container.phase in LIVING and container.processor_id == planned.processor_id:
+        if container.phase in LIVING and works_for(container, planned.processor_id, state):
             return f"{where}, under epoch {grant.epoch}"
         if container.phase in LIVING:
             return f"{where}, under epoch {grant.epoch}, until it lets go: it is to move to {planned.processor_id}"

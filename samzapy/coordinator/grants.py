@@ -4,8 +4,8 @@ Theory. A grant is the right of one execution to run one task. The plan says who
 when every earlier grant of the task, or of any overlapping key bucket, is free:
 
 - its execution is gone (STOPPED, or FENCED: nothing it still does can be committed), or
-- it was released: the plan, or a startpoint, took it away, and a heartbeat of its execution has read past that and
-  does not list it. Offset and list of a heartbeat are of one moment and a grant once read stands in the list
+- it was released: the plan, a placement or a startpoint took it away, and a heartbeat of its execution has read past
+  that and does not list it. Offset and list of a heartbeat are of one moment and a grant once read stands in the list
   until it is let go, so this can be read off any such heartbeat, early, late or repeated. It is recorded in
   the grant and final: should the next plan give the task back, its execution gets a new grant, and whoever
   takes over knows as much as who heard the heartbeat.
@@ -38,9 +38,9 @@ from samzapy.coordinator.commands import (
     TaskStarts,
     Tick,
 )
-from samzapy.coordinator.liveness import LIVING, Sightings, give_up, is_expected
+from samzapy.coordinator.liveness import LIVING, Sightings, give_up, is_alive, is_expected
 from samzapy.coordinator.starts import GrantIndex
-from samzapy.coordinator.state import CoordinatorState, tombstone
+from samzapy.coordinator.state import CoordinatorState, tombstone, works_for
 from samzapy.model.grant import ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
@@ -73,7 +73,7 @@ def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
         return ()
     newest, startpoints = newest_grants(state), StartpointIndex(state.startpoints.values())
     blocking = GrantIndex(grant for grant in state.grants.values() if not is_free(grant, state))
-    owners = _executions_to_grant(state, newest)
+    owners = executions_to_grant(state)
     to_begin = _changelogs_to_begin(state)
     found = []
     for planned in state.plan:
@@ -81,7 +81,7 @@ def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
         if _is_in_force(newest_of_task, planned, state, startpoints) or planned.changelog_partition in to_begin:
             continue
         execution_id = owners.get(planned.processor_id)
-        if execution_id is not None and not blocking.clashes_with(planned):
+        if execution_id is not None and is_alive(state, execution_id) and not blocking.clashes_with(planned):
             found.append(WantedGrant(planned, execution_id))
     return tuple(found)
 
@@ -138,7 +138,9 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
 
     def has_read(grant: Grant) -> bool:
         words = startpoints.newer_than(grant)
-        return all(heartbeat.stream_offset > state.startpoint_offsets[word.ssp_kb] for word in words)
+        return heartbeat.stream_offset > _placed_at(grant, state) and all(
+            heartbeat.stream_offset > state.startpoint_offsets[word.ssp_kb] for word in words
+        )
 
     return tuple(
         GrantPut(grant=replace(grant, released=True))
@@ -147,6 +149,13 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
         and HeldGrant(grant.task_name, grant.epoch) not in heartbeat.held
         and has_read(grant)
     )
+
+
+def _placed_at(grant: Grant, state: CoordinatorState) -> int:
+    """Where it stands on the log who runs the task's processor now; -1 where nothing is said of that."""
+    in_force = 0 if state.generation is None else state.generation.generation
+    planned = state.planned_tasks.get((in_force, grant.task_name))
+    return -1 if planned is None else state.placed_offsets.get(planned.processor_id, -1)
 
 
 def taken_away(state: CoordinatorState) -> tuple[Grant, ...]:
@@ -279,17 +288,18 @@ def input_end(state: CoordinatorState, ssp: SystemStreamPartition) -> int | None
     )
 
 
-def _executions_to_grant(
-    state: CoordinatorState, newest: Mapping[TaskName, Grant]
-) -> Mapping[ProcessorId, ExecutionId]:
-    """The execution that gets a processor's tasks; of several that live, the one that has most of them."""
+def executions_to_grant(state: CoordinatorState) -> Mapping[ProcessorId, ExecutionId]:
+    """The execution that gets a processor's tasks: that which they were placed on, if they were; of several of its own
+    that live, the one that has most of them."""
     counts: dict[ExecutionId, int] = {}
-    for grant in newest.values():
+    for grant in newest_grants(state).values():
         counts[grant.execution_id] = counts.get(grant.execution_id, 0) + 1
     living = [container for container in state.containers_sorted if container.phase in LIVING]
     # The last one set stays: the largest count and, among equals, the smallest id.
     ordered = sorted(living, key=lambda found: (-counts.get(found.execution_id, 0), found.execution_id))
-    return {container.processor_id: container.execution_id for container in reversed(ordered)}
+    found = {container.processor_id: container.execution_id for container in reversed(ordered)}
+    # One that is gone gets none; nobody does, until the log says that its placement has ended (`coordinator.moving`).
+    return found | {placed.processor_id: placed.execution_id for placed in state.placed.values()}
 
 
 def _is_in_force(
@@ -299,14 +309,15 @@ def _is_in_force(
         grant is not None
         and not grant.released
         and _lives(grant, state)
-        and state.containers[grant.execution_id].processor_id == planned.processor_id
+        and works_for(state.containers[grant.execution_id], planned.processor_id, state)
         and _buckets(grant) == frozenset(planned.positions)
         and not startpoints.newer_than(grant)
     )
 
 
 def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
-    """Whether the plan in force gives the task, with these buckets, to another processor, or to none."""
+    """Whether the plan in force gives the task, with these buckets, to another processor, or to none; or the processor
+    was placed elsewhere."""
     if state.generation is None:
         return False
     planned = state.planned_tasks.get((state.generation.generation, grant.task_name))
@@ -314,7 +325,7 @@ def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
     return (
         planned is None
         or container is None
-        or container.processor_id != planned.processor_id
+        or not works_for(container, planned.processor_id, state)
         or _buckets(grant) != frozenset(planned.positions)
     )
 

@@ -19,7 +19,7 @@ from samzapy.coordinator.grants import counts_after, is_free
 from samzapy.coordinator.liveness import LIVING, TRANSITIONS
 from samzapy.coordinator.rewinding import is_taken_up
 from samzapy.coordinator.starts import GrantIndex
-from samzapy.coordinator.state import Committed, CoordinatorState, Folding
+from samzapy.coordinator.state import Committed, CoordinatorState, Folding, works_for
 from samzapy.model.container import Container
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -39,6 +39,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     MemoryPhase,
+    PlacedPut,
     PlannedTaskPut,
     Removed,
     RequestMemoryPut,
@@ -64,6 +65,7 @@ _ARE_REMOVED: Final = frozenset(
         Namespace.TASK_LOCALITY,
         Namespace.GRANT,
         Namespace.STARTPOINT,
+        Namespace.PLACED,
         Namespace.REQUEST,
         Namespace.REQUEST_MEMORY,
     }
@@ -123,6 +125,8 @@ class Laws:
                 return _memory(record, state)
             case RestartPut():
                 return _restart(record, state)
+            case PlacedPut():
+                return _placed(record, state)
             case InboxPut():
                 return _inbox(record, state.inbox)
             case RunPut():
@@ -182,7 +186,9 @@ class Laws:
         planned = state.planned_tasks.get((in_force, grant.task_name))
         if planned is None or grant.generation != in_force:
             return f"wanted a task of the plan in force, generation {in_force}, found one of {grant.generation}"
-        given = (container.processor_id, grant.changelog_partition, [start.ssp_kb for start in grant.starts])
+        # Of an execution that has no tasks of this processor its own is told.
+        runs = planned.processor_id if works_for(container, planned.processor_id, state) else container.processor_id
+        given = (runs, grant.changelog_partition, [start.ssp_kb for start in grant.starts])
         wanted = (planned.processor_id, planned.changelog_partition, list(planned.positions))
         if given != wanted:
             return f"wanted {_task_text(*wanted)} as planned, found {_task_text(*given)}"
@@ -416,6 +422,17 @@ def _restart(restart: RestartPut, state: CoordinatorState) -> str:
         return f"wanted restart {number} of processor {restart.processor_id}, found {restart.number}"
     if request is None or (request.status_code, request.restart) != (S.IN_PROGRESS, number):
         return f"wanted a restart that was asked for, found one of {restart.uuid}, which is no request for it"
+    return ""
+
+
+def _placed(placed: PlacedPut, state: CoordinatorState) -> str:
+    container, request = state.containers.get(placed.execution_id), state.requests.get(placed.uuid)
+    if container is None or container.phase not in LIVING:
+        phase = "unknown" if container is None else container.phase.value
+        return f"wanted a processor to be placed on an execution that lives, found {placed.execution_id} ({phase})"
+    asked = (S.IN_PROGRESS, placed.processor_id, placed.execution_id)
+    if request is None or (request.status_code, request.processor_id, request.execution_id) != asked:
+        return f"wanted a placement that was asked for, found one of {placed.uuid}, which is no request for it"
     return ""
 
 

@@ -36,6 +36,7 @@ from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import HeldGrant, ReviewMembers
 from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
+from samzapy.coordinator.moving import placements_over
 from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.model.job import ProcessorId
@@ -49,18 +50,21 @@ def review_members(
     if _is_finished(state, seen):
         assert state.run is not None, "only a run can be finished"
         return (replace(state.run, finished=True), *_forgotten(state)), "all inputs were read to their ends"
+    over = placements_over(state)
+    state = evolve(state, uncommitted(over))
     begins_afresh = _begins_run(state) and parse_recorded(state.config).is_bounded_job
     run = _run_begun(command, state, is_fresh=begins_afresh) if _begins_run(state) else ()
     state = evolve(state, uncommitted(run))
     members = _members_due(command, state, seen, is_anybody_missed=not begins_afresh)
     if members is None:
         forgotten = _forgotten(state)
-        return (*run, *forgotten), f"run {command.run_id_next}" if run else "succeeded by others"
+        cause = f"run {command.run_id_next}" if run else "the execution is gone" if over else "succeeded by others"
+        return (*over, *run, *forgotten), cause
     planned_for = () if state.generation is None else state.generation.processor_ids
     plan = replan(state, members, command.groupers)
     # On what the plan leaves: said again, the same review must find nothing to do (law L2).
     forgotten = _forgotten(evolve(state, uncommitted(plan)))
-    return (*run, *plan, *forgotten), _change_text(planned_for, members)
+    return (*over, *run, *plan, *forgotten), _change_text(planned_for, members)
 
 
 def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Sightings:
@@ -70,8 +74,10 @@ def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) ->
 
 
 def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
-    """Those that have an execution which may work."""
-    return frozenset(container.processor_id for container in state.containers.values() if container.phase in LIVING)
+    """Those that have an execution which may work: one of their own, or that which they were placed on."""
+    own = (container.processor_id for container in state.containers.values() if container.phase in LIVING)
+    placed = (found.processor_id for found in state.placed.values() if is_alive(state, found.execution_id))
+    return frozenset((*own, *placed))
 
 
 def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:

@@ -15,15 +15,8 @@ request. A message with a known uuid is the same request once more, whatever els
 *Order.* Of the requests for one processor one is under way; next is the one with the smallest (timestamp, uuid) of
 those that were read. Processors do not wait for each other.
 
-*Restart.* The query of a processor is restarted by a number: `restart/<processor>` counts orders, a container that
-reads a higher number than the one its query was started with drains and starts anew, and says in its heartbeats which
-number that was. So a lost heartbeat, a new coordinator, and a container that died and came back need no special rule:
-who comes back starts a query that knows the order.
-
-*Scale.* A request for the whole job names no processor, and of those one is under way too (`coordinator.scaling`).
-
-*Rewind.* One more for the whole job. Its beginning waits for what only the cluster knows, so it is not the review that
-begins it (`coordinator.rewinding`).
+*Serving.* Each action is a `Kind`: `coordinator.moving`, `restarting`, `scaling`, `rewinding`. A request for the whole
+job names no processor, and of those one is under way too.
 
 *Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
 stands there. After the terminal one only a memory is left, small, because there may be 20,000.
@@ -56,13 +49,14 @@ from samzapy.coordinator.commands import (
     ReviewRequests,
 )
 from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.planning import factor_of
-from samzapy.coordinator.rewinding import refused_rewind, rewind_wanted, taken_up
-from samzapy.coordinator.scaling import is_scaled, progress_text, refused_scale, scale_wanted, scaled
+from samzapy.coordinator.moving import MOVING, refused_move
+from samzapy.coordinator.restarting import RESTARTING
+from samzapy.coordinator.rewinding import REWINDING, taken_up
+from samzapy.coordinator.scaling import SCALING
+from samzapy.coordinator.serving import UNFINISHED, Kind, ended
 from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
-from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.container import ContainerPhase
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.job import ProcessorId
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
     Action,
@@ -80,7 +74,6 @@ from samzapy.stream.records import (
     MemoryPhase,
     RequestMemoryPut,
     RequestPut,
-    RestartPut,
 )
 
 FUTURE_MS_MAX: Final = 24 * 60 * 60 * 1000
@@ -92,9 +85,16 @@ WAITING_MAX: Final = 100
 
 _SHOWN_MAX: Final = 5
 _NAMES_LENGTH_MAX: Final = 2000
-_UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
 S = StatusCode
 R = TypeVar("R", RequestPut, RequestMemoryPut)
+
+_KINDS: Final = {
+    Action.PLACE_CONTAINER: MOVING,
+    Action.RESTART_QUERY: RESTARTING,
+    Action.SCALE: SCALING,
+    Action.REWIND: REWINDING,
+}
+"""How what is not answered at once is served."""
 
 
 def in_order(requests: Iterable[R]) -> tuple[R, ...]:
@@ -149,20 +149,20 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
     busy: set[str] = set()
     waiting: list[RequestPut] = []
     for request in in_order(state.requests.values()):
-        if request.status_code not in _UNFINISHED:
+        if request.status_code not in UNFINISHED:
             continue
         over = _over(request, command, state, seen) or _without_query(request, command.now_ms, state)
         if over is not None:
             found.append(over)
         elif request.status_code is S.IN_PROGRESS:
             busy.add(request.processor_id)
-            found.extend(_go_on(request, command, state))
+            found.extend(_kind(request).go_on(request, command, state))
         else:
             waiting.append(request)
     for request in waiting:
         if request.processor_id not in busy:
             busy.add(request.processor_id)
-            found.extend(_begin(request, command, state))
+            found.extend(_kind(request).begin(request, command, state))
     return found
 
 
@@ -321,18 +321,17 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState)
     known = _known_processors(state)
     if message.processor_id not in known:
         return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
-    if message.action in (Action.PLACE_CONTAINER, Action.CONTROL_STANDBY):
+    if message.action is Action.CONTROL_STANDBY:
         return (
-            f"{message.action} is not in this release; it serves {Action.CONTAINER_STATUS}, {Action.RESTART_QUERY}, "
-            f"{Action.SCALE} and {Action.REWIND}"
+            f"{message.action} is not in this release; it serves {some(sorted({*_KINDS, Action.CONTAINER_STATUS}))}"
         )
-    return ""
+    return refused_move(message, state) if message.action is Action.PLACE_CONTAINER else ""
 
 
 def _decided(read: Iterable[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:
     """What can be answered at once is; of the others only so many wait."""
     waiting = Counter(
-        request.processor_id for request in state.requests.values() if request.status_code in _UNFINISHED
+        request.processor_id for request in state.requests.values() if request.status_code in UNFINISHED
     )
     for request in read:
         if request.status_code is not S.ACCEPTED:
@@ -355,7 +354,7 @@ def _container_status(processor_id: ProcessorId, state: CoordinatorState) -> str
     requests = [
         found
         for found in in_order(state.requests.values())
-        if found.processor_id == processor_id and found.status_code in _UNFINISHED
+        if found.processor_id == processor_id and found.status_code in UNFINISHED
     ]
     locality = state.localities.get(processor_id)
     shown: list[str] = []
@@ -395,30 +394,13 @@ def _over(
         text = f"the run {request.run_id} of the job ended before it was done"
         if request.action == Action.REWIND and request.status_code is S.IN_PROGRESS:
             text = f"{text}; the next one begins where it asked for"
-        return _ended(request, S.FAILED, text, command.now_ms)
-    if request.status_code is S.IN_PROGRESS and (text := _done(request, command.now_ms, state, seen)):
-        return _ended(request, S.SUCCEEDED, text, command.now_ms)
+        return ended(request, S.FAILED, text, command.now_ms)
+    if request.status_code is S.IN_PROGRESS and (text := _kind(request).done(request, command.now_ms, state, seen)):
+        return ended(request, S.SUCCEEDED, text, command.now_ms)
     waited_ms, limit_ms = command.now_ms - request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
     if waited_ms >= limit_ms:
-        return _ended(request, S.FAILED, _why_late(request, state, seen, limit_ms), command.now_ms)
+        return ended(request, S.FAILED, _why_late(request, state, seen, limit_ms), command.now_ms)
     return None
-
-
-def _done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """What was done, once it is; empty before."""
-    if request.action == Action.SCALE:
-        if not is_scaled(request, state, seen):
-            return ""
-        return (
-            f"{len(state.plan)} tasks run with factor {factor_of(state)}, {now_ms - request.decided_at_ms} ms after "
-            "the change began"
-        )
-    if request.action == Action.REWIND:
-        if rewinding.awaited(request, state, seen):
-            return ""
-        return f"{request.response_message}: done {now_ms - request.decided_at_ms} ms after that was recorded"
-    execution_id = _restarted(request, state, seen)
-    return f"the query of processor {request.processor_id} runs again, in {execution_id}" if execution_id else ""
 
 
 def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, limit_ms: int) -> str:
@@ -427,37 +409,15 @@ def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, lim
         if any(found.uuid == request.uuid for found in rewinding.landmarks_wanted(state)):
             return f"{what} nobody could tell where the inputs begin and end; nothing was done"
         return f"{what} other requests for {_whom(request)} are still served; nothing was done"
-    if request.action == Action.SCALE:
-        text = progress_text(request, state, seen)
-        return f"{what} {text}. The factor is {factor_of(state)} from now on, and the change goes on"
-    if request.action == Action.REWIND:
-        text = rewinding.progress_text(request, state, seen)
-        return f"{what} {text}. They begin there as soon as they are granted anew"
-    if not any(_lives(request, state)):
-        return f"{what} no container of processor {request.processor_id} lives; one that starts begins a new query"
-    return f"{what} the query of processor {request.processor_id} does not run again; it was ordered to restart"
+    return f"{what} {_kind(request).late(request, state, seen)}"
+
+
+def _kind(request: RequestPut) -> Kind:
+    return _KINDS[Action(request.action)]
 
 
 def _whom(request: RequestPut) -> str:
     return f"processor {request.processor_id}" if request.processor_id else "the job"
-
-
-def _restarted(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """The execution whose query was started after the order, if there is one."""
-    for execution_id in _lives(request, state):
-        sighting = seen.last.get(execution_id)
-        is_running = state.containers[execution_id].phase is ContainerPhase.RUNNING
-        if is_running and sighting is not None and sighting.restart >= request.restart:
-            return execution_id
-    return ""
-
-
-def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId]:
-    return (
-        found.execution_id
-        for found in state.containers_sorted
-        if found.processor_id == request.processor_id and found.phase in LIVING
-    )
 
 
 def _without_query(request: RequestPut, now_ms: int, state: CoordinatorState) -> RequestPut | None:
@@ -465,69 +425,7 @@ def _without_query(request: RequestPut, now_ms: int, state: CoordinatorState) ->
     if not request.processor_id or any(planned.processor_id == request.processor_id for planned in state.plan):
         return None
     text = f"processor {request.processor_id} runs no query: the plan gives it no task"
-    return _ended(request, S.FAILED, text, now_ms)
-
-
-def _begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The request first: torn, what follows from it is written when the request is looked at again."""
-    if request.action == Action.SCALE:
-        return _begin_to_scale(request, command, state)
-    if request.action == Action.REWIND:
-        reason = refused_rewind(rewind_wanted(request), state)
-        return (_ended(request, S.FAILED, f"{reason}; nothing was done", command.now_ms),) if reason else ()
-    before = state.restarts.get(ProcessorId(request.processor_id))
-    begun = replace(
-        request,
-        status_code=S.IN_PROGRESS,
-        response_message=f"processor {request.processor_id} is to restart its query",
-        decided_at_ms=command.now_ms,
-        restart=1 if before is None else before.number + 1,
-        answered=False,
-    )
-    return (begun, *_order_of(begun, state))
-
-
-def _begin_to_scale(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState
-) -> Iterable[CoordinatorRecord]:
-    wanted = scale_wanted(request)
-    if reason := refused_scale(wanted, state):
-        return (_ended(request, S.FAILED, reason, command.now_ms),)
-    begun = replace(
-        request,
-        status_code=S.IN_PROGRESS,
-        response_message=f"from factor {factor_of(state)} to {wanted.factor}",
-        decided_at_ms=command.now_ms,
-        answered=False,
-    )
-    found = tuple(_go_on(begun, command, state))
-    refused = [record for record in found if isinstance(record, RequestPut)]
-    return refused or (begun, *found)
-
-
-def _go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """What a request that is under way has still to bring about; nothing where all is on the log."""
-    if request.action == Action.REWIND:
-        return ()  # The startpoints stand there; grants follow from them.
-    if request.action != Action.SCALE:
-        return _order_of(request, state)
-    try:
-        return scaled(request, state, command.groupers)
-    except (ConfigError, DataError, RejectedError) as error:
-        return (
-            _ended(request, S.FAILED, f"wanted another factor, found {error}"[:MESSAGE_LENGTH_MAX], command.now_ms),
-        )
-
-
-def _order_of(request: RequestPut, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    processor_id = ProcessorId(request.processor_id)
-    before = state.restarts.get(processor_id)
-    if before is None or before.number < request.restart:
-        yield RestartPut(processor_id=processor_id, number=request.restart, uuid=request.uuid)
-
-
-def _ended(request: RequestPut, status_code: StatusCode, text: str, now_ms: int) -> RequestPut:
-    return replace(request, status_code=status_code, response_message=text, decided_at_ms=now_ms, answered=False)
+    return ended(request, S.FAILED, text, now_ms)
 
 
 # --- forgetting ---

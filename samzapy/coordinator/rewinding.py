@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from samzapy.config import parse_recorded
-from samzapy.coordinator.commands import Landmarks, LandmarksRead
+from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequests
 from samzapy.coordinator.grants import not_at_work
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.serving import UNFINISHED, Kind, begun, ended
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
@@ -31,8 +32,6 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, EpochPut, PlannedTaskPut, Removed, RequestPut, StartpointPut
-
-_UNFINISHED = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,13 +196,8 @@ def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[Coo
     positions = [ssp_kb for _, ssp_kb in meant(wanted, state.plan)]
     if refused_rewind(wanted, state) or not command.landmarks.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
         return ()  # Planned anew since it was asked: asked again.
-    begun = replace(
-        request,
-        status_code=StatusCode.IN_PROGRESS,
-        response_message=f"{len(positions)} positions in {wanted.stream} go to {wanted.to}",
-        decided_at_ms=command.now_ms,
-        answered=False,
-    )
+    text = f"{len(positions)} positions in {wanted.stream} go to {wanted.to}"
+    moves = begun(request, text, command.now_ms)
     standing = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
     epoch = state.epoch + 1
     try:
@@ -220,8 +214,8 @@ def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[Coo
             if not _is_said(ssp_kb, standing)
         ]
     except ValueError as error:
-        return (replace(begun, status_code=StatusCode.FAILED, response_message=f"{error}; nothing was done"),)
-    return (EpochPut(epoch=epoch), *found, begun) if found else (begun,)
+        return (ended(request, StatusCode.FAILED, f"{error}; nothing was done", command.now_ms),)
+    return (EpochPut(epoch=epoch), *found, moves) if found else (moves,)
 
 
 def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
@@ -241,11 +235,34 @@ def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings)
     return f"{len(waiting)} tasks are not at work yet ({some(waiting)})"
 
 
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """A refusal, or nothing: what the cluster says begins it (`landmarks_read`). See `Kind`."""
+    reason = refused_rewind(rewind_wanted(request), state)
+    return (ended(request, StatusCode.FAILED, f"{reason}; nothing was done", command.now_ms),) if reason else ()
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Nothing: the startpoints stand there, and grants follow from them. See `Kind`."""
+    return ()
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """What was rewound. See `Kind`."""
+    if awaited(request, state, seen):
+        return ""
+    return f"{request.response_message}: done {now_ms - request.decided_at_ms} ms after that was recorded"
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Who is waited for. See `Kind`."""
+    return f"{progress_text(request, state, seen)}. They begin there as soon as they are granted anew"
+
+
 def taken_up(state: CoordinatorState) -> tuple[Removed, ...]:
     """Tombstones of the startpoints that nobody needs any more."""
     if not state.startpoints:
         return ()
-    asked = {request.uuid for request in state.requests.values() if request.status_code in _UNFINISHED}
+    asked = {request.uuid for request in state.requests.values() if request.status_code in UNFINISHED}
     grants = GrantIndex(state.grants.values())
     return tuple(
         tombstone(StartpointPut(startpoint=word))
@@ -277,7 +294,7 @@ def _next(state: CoordinatorState) -> RequestPut | None:
     of_job = [
         request
         for request in state.requests.values()
-        if not request.processor_id and request.status_code in _UNFINISHED
+        if not request.processor_id and request.status_code in UNFINISHED
     ]
     if not of_job or any(request.status_code is StatusCode.IN_PROGRESS for request in of_job):
         return None
@@ -296,3 +313,6 @@ def _who(wanted: Rewind) -> str:
 
 def _cut(text: object) -> str:
     return str(text)[:100]
+
+
+REWINDING = Kind(begin=begin, go_on=go_on, done=done, late=late)

@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.grants import not_at_work
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import factor_of, replan
+from samzapy.coordinator.serving import Kind, begun, ended
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
+from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
-from samzapy.model.placement import Scale, scale_of
+from samzapy.model.placement import Scale, StatusCode, scale_of
 from samzapy.model.text import some
 from samzapy.plan.groupers import Groupers
 from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
@@ -69,6 +72,41 @@ def is_scaled(request: RequestPut, state: CoordinatorState, seen: Sightings) -> 
     return _is_planned(scale_wanted(request), state) and not awaited(request, state, seen)
 
 
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Plan for the factor. See `Kind`."""
+    wanted = scale_wanted(request)
+    if reason := refused_scale(wanted, state):
+        return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
+    changes = begun(request, f"from factor {factor_of(state)} to {wanted.factor}", command.now_ms)
+    found = tuple(go_on(changes, command, state))
+    refused = [record for record in found if isinstance(record, RequestPut)]
+    return refused or (changes, *found)
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Factor and plan, where they do not stand yet; the end of a change that cannot be planned. See `Kind`."""
+    try:
+        return scaled(request, state, command.groupers)
+    except (ConfigError, DataError, RejectedError) as error:
+        return (ended(request, StatusCode.FAILED, f"wanted another factor, found {error}", command.now_ms),)
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """How many tasks run under the factor. See `Kind`."""
+    if not is_scaled(request, state, seen):
+        return ""
+    return (
+        f"{len(state.plan)} tasks run with factor {factor_of(state)}, {now_ms - request.decided_at_ms} ms after the "
+        "change began"
+    )
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Who is waited for. See `Kind`."""
+    text = progress_text(request, state, seen)
+    return f"{text}. The factor is {factor_of(state)} from now on, and the change goes on"
+
+
 def _is_planned(wanted: Scale, state: CoordinatorState) -> bool:
     return state.generation is not None and state.generation.factor == wanted.factor
 
@@ -77,3 +115,6 @@ def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings)
     """Who is waited for, for people."""
     waiting = awaited(request, state, seen)
     return f"{len(waiting)} of {len(state.plan)} tasks are not at work yet ({some(waiting)})"
+
+
+SCALING = Kind(begin=begin, go_on=go_on, done=done, late=late)

@@ -46,6 +46,7 @@ from samzapy.stream.records import (
     LocalityPut,
     LossAcceptedPut,
     OwnTopicPut,
+    PlacedPut,
     PlannedTaskPut,
     Removed,
     RequestMemoryPut,
@@ -84,6 +85,8 @@ class CoordinatorState:
         generation_offset: where the `generation` record in force stands; who has read past it knows the plan.
         grants: by (task, epoch).
         startpoint_offsets: where the records of `startpoints` stand; who has read past one knows it.
+        placed: the processors whose tasks another execution runs than one of their own, and which.
+        placed_offsets: where the records of `placed` stand.
         requests, request_memory: by uuid; those that are served, and those that were (`coordinator.requests`).
     """
 
@@ -113,6 +116,8 @@ class CoordinatorState:
     request_memory: Mapping[str, RequestMemoryPut] = field(default_factory=dict)
     inbox: InboxPut = NOTHING_READ
     restarts: Mapping[ProcessorId, RestartPut] = field(default_factory=dict)
+    placed: Mapping[ProcessorId, PlacedPut] = field(default_factory=dict)
+    placed_offsets: Mapping[ProcessorId, int] = field(default_factory=dict)
     factor: FactorPut | None = None
 
     @property
@@ -232,6 +237,9 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             changed["inbox"] = record
         case RestartPut():
             _table(state, changed, "restarts")[record.processor_id] = record
+        case PlacedPut():
+            _table(state, changed, "placed")[record.processor_id] = record
+            _table(state, changed, "placed_offsets")[record.processor_id] = item.offset
         case FactorPut():
             changed["factor"] = record
         case _:
@@ -297,6 +305,9 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             changed["inbox"] = NOTHING_READ
         case Namespace.RESTART:
             _table(state, changed, "restarts").pop(parsed.parts[0], None)
+        case Namespace.PLACED:
+            _table(state, changed, "placed").pop(parsed.parts[0], None)
+            _table(state, changed, "placed_offsets").pop(parsed.parts[0], None)
         case Namespace.FACTOR:
             changed["factor"] = None
         case Namespace.CHECKPOINT | Namespace.PROGRESS:
@@ -359,6 +370,7 @@ def records_of(state: CoordinatorState) -> Iterator[CoordinatorRecord]:
     if state.inbox != NOTHING_READ:
         yield state.inbox
     yield from state.restarts.values()
+    yield from state.placed.values()
 
 
 def job_model(state: CoordinatorState) -> JobModel | None:
@@ -391,6 +403,12 @@ def job_model(state: CoordinatorState) -> JobModel | None:
     )
 
 
+def works_for(container: Container, processor_id: ProcessorId, state: CoordinatorState) -> bool:
+    """Whether the processor's tasks are the execution's to run: where they were placed, else on its own."""
+    placed = state.placed.get(processor_id)
+    return container.processor_id == processor_id if placed is None else container.execution_id == placed.execution_id
+
+
 def locality_of(state: CoordinatorState) -> Locality:
     """What planning knows of places: where living executions run, else where their processors ran last."""
     processors = {processor_id: state.localities[processor_id].host for processor_id in state.localities}
@@ -398,6 +416,9 @@ def locality_of(state: CoordinatorState) -> Locality:
     for container in state.containers_sorted:
         if container.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING):
             processors[container.processor_id] = container.host
+    for placed in state.placed.values():
+        if placed.execution_id in state.containers:
+            processors[placed.processor_id] = state.containers[placed.execution_id].host
     return Locality(
         processors=processors,
         tasks={task_name: state.task_localities[task_name].host for task_name in state.task_localities},

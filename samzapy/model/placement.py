@@ -20,6 +20,8 @@ from samzapy.model.ssp import SystemStream, check_factor
 REQUEST_TYPE: Final = "ContainerPlacementRequestMessage"
 RESPONSE_TYPE: Final = "ContainerPlacementResponseMessage"
 ANY_HOST: Final = "ANY_HOST"
+LAST_SEEN: Final = "LAST_SEEN"
+STANDBY: Final = "STANDBY"
 EXPIRY_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
 MESSAGE_LENGTH_MAX: Final = 4000
 """Of the text of a response, in characters."""

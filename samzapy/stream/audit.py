@@ -39,6 +39,7 @@ from samzapy.stream.records import (
     LossAcceptedPut,
     MemoryPhase,
     OwnTopicPut,
+    PlacedPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
@@ -195,6 +196,8 @@ def event_name(record: Record, before: Record | None) -> str:
             return "InboxRead"
         case RestartPut():
             return "QueryRestartOrdered"
+        case PlacedPut():
+            return "ProcessorPlaced"
         case FactorPut():
             return "ElasticityFactorSet" if before is None else "ElasticityFactorChanged"
         case Removed():
@@ -349,6 +352,7 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.REQUEST_MEMORY: "RequestForgotten",
     Namespace.INBOX: "InboxRemoved",
     Namespace.RESTART: "QueryRestartRemoved",
+    Namespace.PLACED: "PlacementEnded",
     Namespace.FACTOR: "ElasticityFactorRemoved",
     Namespace.CHECKPOINT: "CheckpointRemoved",
     Namespace.PROGRESS: "ProgressRemoved",

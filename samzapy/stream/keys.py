@@ -40,6 +40,7 @@ from samzapy.stream.records import (
     LocalityPut,
     LossAcceptedPut,
     OwnTopicPut,
+    PlacedPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
@@ -81,6 +82,7 @@ class Namespace(StrEnum):
     REQUEST_MEMORY = "request-memory"
     INBOX = "inbox"
     RESTART = "restart"
+    PLACED = "placed"
     FACTOR = "factor"
     CHECKPOINT = "checkpoint"
     PROGRESS = "progress"
@@ -152,6 +154,8 @@ def key_of(record: Record) -> str:
             return "inbox"
         case RestartPut():
             return f"restart/{record.processor_id}"
+        case PlacedPut():
+            return f"placed/{record.processor_id}"
         case FactorPut():
             return "factor"
         case _:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
-from samzapy.model.job import ProcessorId, TaskName
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
@@ -258,6 +258,7 @@ class RequestPut:
         run_id: the run in which it was read.
         accepted_at_ms, decided_at_ms: wall clock, when it was read and when `status_code` was decided.
         restart: the number of the restart that it became; 0: none.
+        execution_id: that a move goes to; empty before it is known, and for other actions.
         answered: a response with `status_code` stands on the placement topic.
     """
 
@@ -277,6 +278,7 @@ class RequestPut:
     accepted_at_ms: int
     decided_at_ms: int
     restart: int = 0
+    execution_id: str = ""
     answered: bool = False
 
 
@@ -327,6 +329,18 @@ class RestartPut:
 
     processor_id: ProcessorId
     number: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPut:
+    """`placed/<processor id>`: the execution that runs the processor's tasks, whatever processor it is of itself.
+
+    Without it that is the processor's own. `uuid` is that of the request.
+    """
+
+    processor_id: ProcessorId
+    execution_id: ExecutionId
     uuid: str
 
 
@@ -386,6 +400,7 @@ CoordinatorRecord = (
     | RequestMemoryPut
     | InboxPut
     | RestartPut
+    | PlacedPut
     | FactorPut
     | Removed
 )

@@ -31,6 +31,7 @@ from samzapy.stream.records import (
     InboxPut,
     JobIdentityPut,
     MemoryPhase,
+    PlacedPut,
     Record,
     Removed,
     RequestMemoryPut,
@@ -231,6 +232,7 @@ ASKED = RequestPut(
     accepted_at_ms=8,
     decided_at_ms=8,
 )
+MOVE = replace(ASKED, action=Action.PLACE_CONTAINER, destination_host="host-b")
 REFUSED = replace(ASKED, status_code=StatusCode.BAD_REQUEST)
 REMEMBERED = RequestMemoryPut(
     uuid=ASKED.uuid,
@@ -409,6 +411,14 @@ BROKEN: dict[str, tuple[Record, ...]] = {
         asked(ASKED),
         asked(ASKED, status_code=StatusCode.IN_PROGRESS, restart=2),
         RestartPut(processor_id=E2.processor_id, number=2, uuid=ASKED.uuid),
+    ),
+    "a placement that nobody asked for": (
+        PlacedPut(processor_id=E2.processor_id, execution_id=E2.execution_id, uuid=ASKED.uuid),
+    ),
+    "a placement on an execution that is gone": (
+        asked(MOVE),
+        asked(MOVE, status_code=StatusCode.IN_PROGRESS, execution_id=E3.execution_id),
+        PlacedPut(processor_id=E2.processor_id, execution_id=E3.execution_id, uuid=MOVE.uuid),
     ),
     "an inbox that goes back": (InboxPut(offset_next=5), InboxPut(offset_next=4)),
     "a horizon of uuids that goes back": (

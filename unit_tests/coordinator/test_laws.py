@@ -155,6 +155,7 @@ PUTS = st.one_of(
     ),
     st.builds(r.InboxPut, offset_next=SMALL, forgotten_timestamp_ms=SMALL, forgotten_uuid=NAMES),
     st.builds(r.RestartPut, processor_id=NAMES, number=SMALL, uuid=NAMES),
+    st.builds(r.PlacedPut, processor_id=NAMES, execution_id=NAMES, uuid=NAMES),
 )
 RECORDS = PUTS | PUTS.map(lambda put: r.Removed(key=key_of(put)))
 COMPACTIONS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=4)

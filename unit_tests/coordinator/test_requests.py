@@ -438,7 +438,7 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
     [
         ({"deployment_id": "1-00000000"}, "deploymentId: wanted the run of the job"),
         ({"processor_id": "9"}, "processorId: wanted one of 0, 1, found 9"),
-        ({"action": PLACE}, "place-container is not in this release"),
+        ({"action": PLACE}, "wanted a host where a container of the job runs (host-a), found host-b"),
         ({"action": Action.CONTROL_STANDBY}, "control-standby is not in this release"),
     ],
 )

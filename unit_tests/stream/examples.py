@@ -30,6 +30,7 @@ from samzapy.stream.records import (
     LossAcceptedPut,
     MemoryPhase,
     OwnTopicPut,
+    PlacedPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
@@ -178,6 +179,7 @@ EXAMPLES: tuple[Record, ...] = (
         forgotten_uuid="11b0d30c-d518-4307-9e8e-c8529eb30f04",
     ),
     RestartPut(processor_id=ProcessorId("0"), number=3, uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    PlacedPut(processor_id=ProcessorId("0"), execution_id=_EXECUTION, uuid="77b0d30c-d518-4307-9e8e-c8529eb30f04"),
     FactorPut(factor=4, uuid="99b0d30c-d518-4307-9e8e-c8529eb30f04"),
     CheckpointPut(
         checkpoint=Checkpoint(ssp_kb=_SSP_KB, offset_next=1234, epoch=99, task_name=_TASK, execution_id=_EXECUTION)

@@ -30,6 +30,7 @@ from samzapy.stream.records import (
     LossAcceptedPut,
     MemoryPhase,
     OwnTopicPut,
+    PlacedPut,
     PlannedTaskPut,
     ProgressPut,
     RequestMemoryPut,
@@ -210,6 +211,7 @@ records = st.one_of(
     ),
     st.builds(InboxPut, offset_next=longs, forgotten_timestamp_ms=longs, forgotten_uuid=texts),
     st.builds(RestartPut, processor_id=processor_ids, number=longs, uuid=texts),
+    st.builds(PlacedPut, processor_id=processor_ids, execution_id=execution_ids, uuid=texts),
     st.builds(FactorPut, factor=longs, uuid=texts),
     st.builds(
         CheckpointPut,

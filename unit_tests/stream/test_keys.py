@@ -36,6 +36,7 @@ KEYS_AS_WRITTEN = [
     "request-memory/88b0d30c-d518-4307-9e8e-c8529eb30f04",
     "inbox",
     "restart/0",
+    "placed/0",
     "factor",
     "checkpoint/kafka.page.views.3:1/4",
     "progress/kafka.page.views.3:1/4",

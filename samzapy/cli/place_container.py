@@ -1,0 +1,94 @@
+"""`place-container`: SEP-22's own command, with its own options, for who has scripts that call it (seed 004)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from samzapy.cli.job_address import address_of
+from samzapy.cli.requests import placement_store
+from samzapy.errors import SamzapyError
+from samzapy.model.placement import ANY_HOST, LAST_SEEN
+
+BOOTSTRAP_SERVERS = "SAMZAPY_SET_SYSTEMS_KAFKA_BOOTSTRAP_SERVERS"
+"""The variable that stands for the key of the cluster's address in a job's configuration."""
+
+
+@click.command(name="place-container")
+@click.option("--deployment-id", required=True, metavar="RUN", help="The run of the job that is meant.")
+@click.option("--app-name", required=True, metavar="NAME", help="job.name")
+@click.option("--app.id", "app_id", default="1", show_default=True, metavar="ID", help="job.id")
+@click.option("--processor-id", required=True, metavar="ID", help="The processor that is to move, or to restart.")
+@click.option(
+    "--destination-host",
+    required=True,
+    metavar="HOST",
+    help=f"Where it is to run; or {ANY_HOST}, another host; or {LAST_SEEN}, where it runs or ran.",
+)
+@click.option(
+    "--request-expiry",
+    type=click.FloatRange(min=0.001),
+    metavar="SECONDS",
+    help="The request fails when it is not done by then; default: the job's.",
+)
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The job's properties file.")
+@click.option(
+    "--bootstrap-servers",
+    envvar=BOOTSTRAP_SERVERS,
+    metavar="HOST:PORT",
+    help=f"The cluster, where there is no properties file; or the variable {BOOTSTRAP_SERVERS}.",
+)
+def place_container(
+    deployment_id: str,
+    app_name: str,
+    app_id: str,
+    processor_id: str,
+    destination_host: str,
+    request_expiry: float | None,
+    config_file: Path | None,
+    bootstrap_servers: str | None,
+) -> None:
+    """Request to move or restart a container at destination-host.
+
+    Writes the request and prints its uuid; `samzapy container status` and the placement topic tell what became of it.
+
+    \b
+    Example:
+      place-container --deployment-id 1581635852024-5117e303 --app-name flight-delays --app.id = 1 --processor-id 4
+          --request-expiry 10 --destination-host worker-7 --bootstrap-servers localhost:9092
+    """
+    address = address_of(config_file, (), f"{app_name}-{app_id}", bootstrap_servers)
+    with placement_store(address) as store:
+        uuid = store.write_container_placement_request_message(
+            deployment_id,
+            processor_id,
+            destination_host,
+            None if request_expiry is None else timedelta(seconds=request_expiry),
+        )
+    click.echo(f"Request received query the status using: {uuid}")
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--app.id = 1`, as the seed writes it, made one: `--app.id=1`."""
+    found: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "=" and found and found[-1].startswith("--"):
+            found[-1] = f"{found[-1]}={next(rest, '')}"
+        else:
+            found.append(argument)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command and ends the process with its exit code (`errors.ExitCode`)."""
+    given = joined(sys.argv[1:] if arguments is None else arguments)
+    try:
+        place_container.main(args=given, prog_name="place-container")  # Ends the process: 0, or 2 for wrong usage.
+    except SamzapyError as error:
+        click.echo(f"place-container: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,157 @@
+"""A processor's tasks on another host, while the job runs: `place-container` (SEP-22, seed 004; design section 9).
+
+Theory. Recorded is which execution runs the processor's tasks, `placed/<processor>`. The plan stays as it is, and so
+does everybody else's part of it. What follows is the hand-over that each change has (`coordinator.grants`): the
+execution that has the tasks reads that it is to let go, finishes its batch, and the other one is granted them from
+where it stood. So the pause is that of a query that restarts, plus the restore of what state the destination does not
+have, and a coordinator that dies in between leaves nothing to be mended.
+
+Where nobody starts containers but people, a move goes to a container that stands on the destination already; it works
+for its own processor and for the one that was placed on it. The processor's own container stays, without tasks: to it
+the processor can be moved back, and it has them again when the other one is gone, because a placement ends with the
+execution that it names.
+
+A move to where the tasks are is a restart of their query. One that begins has been told where to: who dies then makes
+it fail, and the tasks go on where they can.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from samzapy.coordinator import restarting
+from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.grants import executions_to_grant, not_at_work
+from samzapy.coordinator.liveness import Sightings, is_alive
+from samzapy.coordinator.serving import Kind, begun, ended
+from samzapy.coordinator.state import CoordinatorState, locality_of, sorted_processors, tombstone
+from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlacementRequestMessage, StatusCode
+from samzapy.model.text import some
+from samzapy.stream.records import CoordinatorRecord, PlacedPut, Removed, RequestPut
+
+
+def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why a move cannot be, as the job stands now; empty where it can."""
+    found = destination(message.processor_id, message.destination_host, state)
+    return found if isinstance(found, str) else ""
+
+
+def destination(processor_id: str, host: str, state: CoordinatorState) -> Container | str:
+    """The execution that a processor's tasks are to go to; a text for people where there is none.
+
+    On a host the processor's own comes first, then whichever has the fewest tasks. `ANY_HOST` is another host than
+    that where the tasks are, if there is one; `LAST_SEEN` is the one where they are, or were last.
+    """
+    if host == STANDBY:
+        return f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {STANDBY}: the job has no standbys"
+    wanted = ProcessorId(processor_id)
+    running = [found for found in state.containers_sorted if found.phase is ContainerPhase.RUNNING]
+    to_grant = executions_to_grant(state)
+    load = Counter(to_grant.get(planned.processor_id) for planned in state.plan)
+
+    def rank(found: Container) -> tuple[bool, int, str]:
+        return found.processor_id != wanted, load[found.execution_id], found.execution_id
+
+    here = locality_of(state).processors.get(wanted)
+    if host == ANY_HOST:
+        others = [found for found in running if found.execution_id != to_grant.get(wanted)]
+        if not others:
+            return f"destinationHost: wanted another container than that of processor {wanted}, found none that runs"
+        elsewhere = [found for found in others if found.host != here]
+        return min(elsewhere or others, key=rank)
+    if host == LAST_SEEN:
+        if here is None:
+            return f"destinationHost: wanted a host where processor {wanted} ran, found that it never did"
+        host = here
+    there = [found for found in running if found.host == host]
+    if not there:
+        hosts = sorted({found.host for found in running})
+        return (
+            f"destinationHost: wanted a host where a container of the job runs ({some(hosts) or 'none does'}), found "
+            f"{host[:100]}; start one there first (spark-submit), its processor takes the tasks"
+        )
+    return min(there, key=rank)
+
+
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Place the processor on another execution. See `Kind`."""
+    found = destination(request.processor_id, request.destination_host, state)
+    if isinstance(found, str):
+        return (ended(request, StatusCode.FAILED, f"{found}; nothing was done", command.now_ms),)
+    processor_id = ProcessorId(request.processor_id)
+    if found.execution_id == executions_to_grant(state).get(processor_id) and found.processor_id == processor_id:
+        return restarting.begin(request, command, state)
+    text = f"processor {processor_id} goes to {found.execution_id} of processor {found.processor_id} on {found.host}"
+    moves = begun(request, text, command.now_ms, execution_id=found.execution_id)
+    return (moves, *go_on(moves, command, state))
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The placement, where it does not stand yet; the end of a move whose destination is gone. See `Kind`."""
+    if not request.execution_id:
+        yield from restarting.go_on(request, command, state)
+        return
+    if not is_alive(state, ExecutionId(request.execution_id)):
+        text = (
+            f"{request.execution_id}, which processor {request.processor_id} was to go to, is gone; its tasks go to a "
+            "container of its own, or are planned anew"
+        )
+        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+    elif not _is_placed(request, state):
+        yield PlacedPut(
+            processor_id=ProcessorId(request.processor_id),
+            execution_id=ExecutionId(request.execution_id),
+            uuid=request.uuid,
+        )
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """Where the tasks are at work now. See `Kind`."""
+    if not request.execution_id:
+        return restarting.done(request, now_ms, state, seen)
+    if not _is_placed(request, state) or awaited(request, state, seen):
+        return ""
+    container = state.containers[ExecutionId(request.execution_id)]
+    count = sum(planned.processor_id == request.processor_id for planned in state.plan)
+    return (
+        f"{count} tasks of processor {request.processor_id} run in {container.execution_id} of processor "
+        f"{container.processor_id} on {container.host}, {now_ms - request.decided_at_ms} ms after the move began"
+    )
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Which tasks are not there yet. See `Kind`."""
+    if not request.execution_id:
+        return restarting.late(request, state, seen)
+    waiting = awaited(request, state, seen)
+    return f"{len(waiting)} tasks are not at work on {request.execution_id} yet ({some(waiting)}); the move goes on"
+
+
+def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+    """The tasks of the processor that are not at work where they are to be."""
+    idle = frozenset(not_at_work(state, seen))
+    return tuple(
+        planned.task_name
+        for planned in state.plan
+        if planned.processor_id == request.processor_id and planned.task_name in idle
+    )
+
+
+def placements_over(state: CoordinatorState) -> tuple[Removed, ...]:
+    """Tombstones of the placements whose execution is gone: the processors' own have their tasks again."""
+    return tuple(
+        tombstone(state.placed[found])
+        for found in sorted_processors(state.placed)
+        if not is_alive(state, state.placed[found].execution_id)
+    )
+
+
+def _is_placed(request: RequestPut, state: CoordinatorState) -> bool:
+    placed = state.placed.get(ProcessorId(request.processor_id))
+    return placed is not None and placed.execution_id == request.execution_id
+
+
+MOVING = Kind(begin=begin, go_on=go_on, done=done, late=late)

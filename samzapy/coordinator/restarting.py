@@ -1,0 +1,72 @@
+"""Another query for a processor, without another process: `restart-query`.
+
+Theory. A restart is a number: `restart/<processor>` counts orders, a container that reads a higher number than the one
+its query was started with drains and starts anew, and says in its heartbeats which number that was. So a lost
+heartbeat, a new coordinator, and a container that died and came back need no special rule: who comes back starts a
+query that knows the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.serving import Kind, begun, ended
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.placement import StatusCode
+from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
+
+
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Order the processor's query to restart. See `Kind`."""
+    placed = state.placed.get(ProcessorId(request.processor_id))
+    runner = None if placed is None else state.containers.get(placed.execution_id)
+    if runner is not None and runner.processor_id != request.processor_id:
+        text = (
+            f"the tasks of processor {request.processor_id} were moved to processor {runner.processor_id} on "
+            f"{runner.host}; restart that one's query. Nothing was done"
+        )
+        return (ended(request, StatusCode.FAILED, text, command.now_ms),)
+    before = state.restarts.get(ProcessorId(request.processor_id))
+    text = f"processor {request.processor_id} is to restart its query"
+    found = begun(request, text, command.now_ms, restart=1 if before is None else before.number + 1)
+    return (found, *go_on(found, command, state))
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The order, where it is not given yet. See `Kind`."""
+    processor_id = ProcessorId(request.processor_id)
+    before = state.restarts.get(processor_id)
+    if before is None or before.number < request.restart:
+        yield RestartPut(processor_id=processor_id, number=request.restart, uuid=request.uuid)
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """In which execution the new query runs. See `Kind`."""
+    for execution_id in _lives(request, state):
+        sighting = seen.last.get(execution_id)
+        is_running = state.containers[execution_id].phase is ContainerPhase.RUNNING
+        if is_running and sighting is not None and sighting.restart >= request.restart:
+            return f"the query of processor {request.processor_id} runs again, in {execution_id}"
+    return ""
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Whom it waits for. See `Kind`."""
+    if not any(_lives(request, state)):
+        return f"no container of processor {request.processor_id} lives; one that starts begins a new query"
+    return f"the query of processor {request.processor_id} does not run again; it was ordered to restart"
+
+
+def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId]:
+    return (
+        found.execution_id
+        for found in state.containers_sorted
+        if found.processor_id == request.processor_id and found.phase in LIVING
+    )
+
+
+RESTARTING = Kind(begin=begin, go_on=go_on, done=done, late=late)

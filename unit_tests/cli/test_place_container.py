@@ -1,0 +1,36 @@
+"""The seed's own command: how it reads its options. That a request moves something is another test's."""
+
+import pytest
+
+from samzapy.cli.place_container import joined, main
+
+GIVEN = ["--deployment-id", "1-00000000", "--app-name", "flights", "--processor-id", "4", "--destination-host", "b"]
+
+
+@pytest.mark.parametrize("app_id", [["--app.id", "1"], ["--app.id=1"], ["--app.id", "=", "1"]])
+def test_the_id_may_be_written_in_three_ways(app_id):
+    assert ["--app.id=1"] in (joined(app_id), ["=".join(joined(app_id))])
+    assert [*joined(app_id), "--request-expiry", "10"] == joined([*app_id, "--request-expiry", "10"])
+
+
+def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
+    assert ["a", "=", "b"] == joined(["a", "=", "b"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (GIVEN, 2, "wanted --config FILE, or --job NAME-ID with --bootstrap-servers"),
+        (GIVEN[2:], 2, "--deployment-id"),
+        ([*GIVEN, "--request-expiry", "0"], 2, "--request-expiry"),
+        ([*GIVEN, "--bootstrap-servers", "127.0.0.1:1", "--processor-id", "a b"], 2, "processorId: wanted a text like"),
+    ],
+)
+def test_a_mistake_is_named(arguments, code, said, capsys, monkeypatch):
+    monkeypatch.delenv("SAMZAPY_SET_SYSTEMS_KAFKA_BOOTSTRAP_SERVERS", raising=False)
+
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+
+    assert code == ended.value.code
+    assert said in capsys.readouterr().err
