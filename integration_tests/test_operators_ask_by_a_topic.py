@@ -85,7 +85,7 @@ def test_requests_of_the_console_producer_are_answered_where_the_console_consume
     assert ["SUCCEEDED", "SUCCEEDED", "BAD_REQUEST"] == [found["statusCode"] for found in answers.values()]
     status, _, move = answers.values()
     assert json.loads(status["responseMessage"])["processorId"] == "0"
-    assert "not in this release" in move["responseMessage"]
+    assert "wanted another container than that of processor 0" in move["responseMessage"]
     assert all(found["timestamp"] > 1_700_000_000_000 for found in answers.values())
 
 
