@@ -18,7 +18,8 @@ over waits again, which delays a plan and never makes a wrong one.
 A *run* (seed 001) begins when the job is handed in, and again with the first processor that joins after all had
 left. Leaving is saying so: the run ends when the last living container says that it stopped. A crash is no leaving,
 so a failover, a container that restarts, a change of the plan and a power cut all continue the run. State,
-checkpoints and locality of a streaming job know nothing of runs and go on.
+checkpoints and locality of a streaming job know nothing of runs and go on. A run that is finished (below) has nothing
+to continue, and ends also when the last one is lost.
 
 A job all of whose inputs have an end (`samza.offset.end`) finishes: when every task is held by a container that has
 read what it holds to its end, the run is *finished*, and containers that read that stop by themselves. Its next run is
@@ -52,6 +53,9 @@ def review_members(
         return (replace(state.run, finished=True), *_forgotten(state)), "all inputs were read to their ends"
     over = placements_over(state)
     state = evolve(state, uncommitted(over))
+    if state.run is not None and state.run.finished and not state.run.ended and not living_processors(state):
+        # The last one was killed before it could say that it leaves. Who comes next would leave for nothing.
+        return (*over, replace(state.run, ended=True)), "nobody is left of a run that is finished"
     begins_afresh = _begins_run(state) and parse_recorded(state.config).is_bounded_job
     run = _run_begun(command, state, is_fresh=begins_afresh) if _begins_run(state) else ()
     state = evolve(state, uncommitted(run))

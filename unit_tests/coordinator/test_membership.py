@@ -442,6 +442,23 @@ def test_a_finished_run_ends_when_all_have_left_and_the_next_is_another():
     assert ("run-2-60000", False, False) == (job.state.run.run_id, job.state.run.finished, job.state.run.ended)
 
 
+def test_a_finished_run_ends_also_when_the_last_one_is_killed_before_it_has_left():
+    """Else who comes next would leave at once, with nothing done, to end it."""
+    job = Bounded.running()
+    job.says("0a")
+    job.says("1a")
+    job.stops("0a")
+    job.step(ContainerGone("1a", "killed"))
+    assert (True, False) == (job.state.run.finished, job.state.run.ended)
+
+    job.at(2_000)
+
+    assert (True, True) == (job.state.run.finished, job.state.run.ended)
+    job.comes("0b")
+    job.at(60_000, run_id="run-2")
+    assert ("run-2-60000", False, False) == (job.state.run.run_id, job.state.run.finished, job.state.run.ended)
+
+
 # --- a run that begins without what earlier ones left ---
 
 BOUNDED = a_config(systems_kafka_samza_offset_end="head")

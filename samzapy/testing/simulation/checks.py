@@ -53,6 +53,7 @@ from samzapy.stream.records import (
     CoordinatorRecord,
     GenerationPut,
     GrantPut,
+    PlacedPut,
     PlannedTaskPut,
     ProgressPut,
     Record,
@@ -325,9 +326,9 @@ class LogChecks:
                 self.runs += not isinstance(before, RunPut) or before.run_id != record.run_id
                 if record.counts_after != self.counts_after:
                     self._begin_anew(record.counts_after)
-            case RestartPut() if record.uuid in self._ordered:
-                raise BrokenLawError(f"{_at(found)}: {record.uuid} is ordered again, as restart {record.number}")
-            case RestartPut():
+            case RestartPut() | PlacedPut() if record.uuid in self._ordered:
+                raise BrokenLawError(f"{_at(found)}: what {record.uuid} asked for is done again")
+            case RestartPut() | PlacedPut():
                 self._ordered.add(record.uuid)
             case _:
                 pass

@@ -8,18 +8,28 @@ from datetime import timedelta
 from random import Random
 
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.placement import REQUEST_TYPE, RESPONSE_TYPE, Action, ContainerPlacementRequestMessage
+from samzapy.model.placement import (
+    ANY_HOST,
+    LAST_SEEN,
+    REQUEST_TYPE,
+    RESPONSE_TYPE,
+    STANDBY,
+    Action,
+    ContainerPlacementRequestMessage,
+)
 from samzapy.stream.keys import KeyForm
 from samzapy.stream.log import Write
 from samzapy.stream.placement import Encoding, Place, decode_message, encode_message, message_key
 from samzapy.stream.records import MemoryPhase
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import read_inbox
+from samzapy.testing.simulation.state import HOSTS
 
 _ALL_GOOD = 0.5
 _FAR_MS = 10 * 365 * 86_400_000
 
-_ACTIONS = (*Action, Action.RESTART_QUERY, Action.RESTART_QUERY)
+_ACTIONS = (*Action, Action.RESTART_QUERY, Action.PLACE_CONTAINER, Action.PLACE_CONTAINER)
+_DESTINATIONS = (*HOSTS, ANY_HOST, ANY_HOST, LAST_SEEN, STANDBY, "nowhere")
 
 
 class Operator:
@@ -76,7 +86,7 @@ class Operator:
             uuid=uuid,
             deployment_id="0-00000000" if luck < 0.1 or not run_id else run_id,
             processor_id=processor_id,
-            destination_host="host-a",
+            destination_host=random.choice(_DESTINATIONS),
             timestamp_ms=timestamp_ms,
             action=action,
             arguments=arguments,

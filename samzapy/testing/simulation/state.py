@@ -18,6 +18,9 @@ from samzapy.stream.log import LogRecord
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.simulation.inputs import Inputs
 
+HOSTS = ("host-a", "host-b")
+"""Each has a disk."""
+
 KEYED, BROADCAST = "seen", "rules"
 """The stores of a simulated job, by their scope."""
 

@@ -39,7 +39,7 @@ from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_M
 from samzapy.testing.simulation.coordinators import CoordinatorProcess, ProcessEnded
 from samzapy.testing.simulation.inputs import FACTORS, FINEST, Inputs
 from samzapy.testing.simulation.operator import Operator
-from samzapy.testing.simulation.state import BROADCAST, KEYED, Changelogs, Disk
+from samzapy.testing.simulation.state import BROADCAST, HOSTS, KEYED, Changelogs, Disk
 from samzapy.testing.virtual_clock import VirtualClock
 
 T = TypeVar("T")
@@ -53,7 +53,6 @@ QUIET_ROUND_MS = 4_000
 QUIET_STEPS_MAX = 40
 """What a container does in such a round."""
 CANDIDATES = ("ann", "bob", "cid")
-HOSTS = ("host-a", "host-b")
 CONTAINERS_MAX = 6
 NESTED_MAX = 12
 """Longest standstill of a coordinator between two effects, in events."""
@@ -939,6 +938,8 @@ class World:
         ssps = {str(ssp_kb.ssp) for task in state.plan for ssp_kb in task.positions}
         if len(ssps) != sum(self.counts[stream] for stream in {ssp.rpartition(".")[0] for ssp in ssps}):
             return [f"of {self.counts} partitions only {sorted(ssps)} are planned"]
+        alive = {found.execution_id for found in self.containers if found.alive}
+        living |= {placed.processor_id for placed in state.placed.values() if placed.execution_id in alive}
         if state.generation is None or {*state.generation.processor_ids} != living:
             return [f"the plan is not for {sorted(living)}"]
         container_of = {found.execution_id: found for found in self.containers}
