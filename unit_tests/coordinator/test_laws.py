@@ -186,7 +186,7 @@ def test_l1_a_compacted_log_folds_to_the_same_state(batches, compactions):
 
 def placeless(state):
     """Without where on the stream things stand."""
-    return replace(state, generation_offset=0, startpoint_offsets={})
+    return replace(state, generation_offset=0, startpoint_offsets={}, placed_offsets={})
 
 
 @settings(max_examples=50)
@@ -200,6 +200,7 @@ def test_l1_what_a_coordinator_wrote_folds_to_its_state_before_and_after_compact
     # Each record stands in a transaction of its own here, so only the offsets differ.
     assert placeless(machine.state) == placeless(found)
     assert found.startpoints.keys() == found.startpoint_offsets.keys()
+    assert found.placed.keys() == found.placed_offsets.keys()
 
 
 @given(batch=st.lists(RECORDS, max_size=20), cut=st.integers(0, 20))

@@ -183,6 +183,7 @@ def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is
     config = a_config(task_inputs="kafka.~orders.*")
     service.submit(a_submission(config=resolve_inputs(config, ["orders"]), partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat())
+    service.run_once(0)
     topics = frozenset(["orders", "orders-late", "refunds", "__orders"])
 
     world.queue.append(replace(looked(service), topics=topics))

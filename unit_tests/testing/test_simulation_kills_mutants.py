@@ -22,6 +22,7 @@ from samzapy.coordinator import (
     membership,
     planning,
     requests,
+    restarting,
     rewinding,
     scaling,
     service,
@@ -31,7 +32,7 @@ from samzapy.coordinator import (
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.errors import DeadlineError, ProducerError
 from samzapy.model.container import Container, ContainerPhase
-from samzapy.model.placement import StatusCode
+from samzapy.model.placement import Action, StatusCode
 from samzapy.stream.records import EpochPut, FactorPut, GenerationPut, Removed
 from samzapy.testing.memory_log import MemoryLog
 from samzapy.testing.simulation import containers
@@ -374,15 +375,17 @@ def position_in_front_of_its_decisions(patch: Patch) -> None:
 
 def restart_in_front_of_its_request(patch: Patch) -> None:
     """M1: a restart is ordered before the request is recorded as begun; torn, it is ordered again."""
-    begin = requests._begin
-    patch.setattr(requests, "_begin", lambda *known: tuple(reversed(tuple(begin(*known)))))
+    mutated = replace(restarting.RESTARTING, begin=lambda *known: tuple(reversed(tuple(restarting.begin(*known)))))
+    patch.setitem(requests._KINDS, Action.RESTART_QUERY, mutated)
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
     """H68: a restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
-    patch.setattr(
-        requests, "_restarted", lambda request, found, seen: next(iter(requests._lives(request, found)), "")
-    )
+
+    def mutated(request, now_ms, found, seen):  # type: ignore[no-untyped-def]
+        return next(iter(restarting._lives(request, found)), "")
+
+    patch.setitem(requests._KINDS, Action.RESTART_QUERY, replace(restarting.RESTARTING, done=mutated))
 
 
 def ordered_restart_waits_for_nobody(patch: Patch) -> None:
@@ -472,8 +475,8 @@ def plan_of_a_scale_taken_twice(patch: Patch) -> None:
 
 def _beside(patch: Patch, name: str, mutated: Callable[..., Iterable[object]]) -> None:
     """What `mutated` gives where the real one gives nothing."""
-    real = getattr(requests, name)
-    patch.setattr(requests, name, lambda *known: list(real(*known)) or mutated(*known))
+    real = getattr(scaling, name)
+    patch.setattr(scaling, name, lambda *known: list(real(*known)) or mutated(*known))
 
 
 def scale_taken_for_granted(patch: Patch) -> None:
