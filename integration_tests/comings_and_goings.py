@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import random
 import time
+import uuid as uuids
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Subject
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import DeadlineError
-from samzapy.stream.records import ConfigPut, ContainerPut, GrantPut, TermPut
+from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore, StatusCode
+from samzapy.stream.records import ConfigPut, ContainerPut, GrantPut, PlacedPut, RunPut, TermPut
 from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
@@ -24,7 +27,10 @@ PROCESSORS = 3
 RECORDS_PER_S = 300
 _LEAVES_WITHIN_S = 30.0
 _APPEARS_WITHIN_S = 300.0
+_DONE_WITHIN_S = 240.0
 _QUIET_S = (4.0, 10.0)
+_MOVES = 0.4
+"""Of all that happens, if any does."""
 _RESTARTED = "the grants changed; the query is started anew"
 _PAUSED = "no coordinator answers the heartbeats"
 _FAILED = "the query failed and is started anew"
@@ -48,6 +54,7 @@ class Comings:
     terms: int = 0
     changes_seen_by_others: int = 0
     query_restarts: int = 0
+    moves: dict[str, int] = field(default_factory=dict)
 
 
 class ComingsAndGoings(LedgerRun):
@@ -78,6 +85,7 @@ class ComingsAndGoings(LedgerRun):
         self._chance = random.Random(seed)
         # Those whose end is the test's doing.
         self._ended: set[str] = set()
+        self._moves: list[uuids.UUID] = []
 
     def __exit__(self, *error: object) -> None:
         for processor in self.processors.values():
@@ -103,16 +111,71 @@ class ComingsAndGoings(LedgerRun):
     def _wait_at_work(self) -> None:
         self.wait(lambda: self.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
 
-    def disturb(self, for_s: float) -> None:
-        """Comings and goings until the time is up, the leader's death first; then everybody is there again."""
+    def disturb(self, for_s: float, *, moves: bool = False) -> None:
+        """Comings and goings until the time is up, the leader's death first; then everybody is there again, each with
+        the tasks of its processor.
+
+        Args:
+            moves: whether an operator moves processors meanwhile.
+        """
         until_s = time.monotonic() + for_s
         self._kill(self._leader(), "jvm")
         while time.monotonic() < until_s:
             self._be_quiet()
-            self._one_of_them()
+            if moves and self._chance.random() < _MOVES:
+                self._move(self._chance.choice(sorted(self.processors)), ANY_HOST)
+            else:
+                self._one_of_them()
         for name, processor in self.processors.items():
             if not processor.is_running():
                 self._join(name)
+        if moves:
+            self._bring_home()
+
+    def _move(self, name: str, host: str) -> uuids.UUID:
+        """Ask for it; what becomes of that is looked at in the end."""
+        with self._store() as store:
+            request = store.write_container_placement_request_message(
+                self._run_id(), name, host, timedelta(seconds=_DONE_WITHIN_S)
+            )
+        self._moves.append(request)
+        return request
+
+    def _bring_home(self) -> None:
+        """Everybody has its own tasks again, and each request one terminal answer."""
+        for name in sorted({str(record.processor_id) for record in self.stream() if isinstance(record, PlacedPut)}):
+            request = self._move(name, self._host_of(name))
+            self.wait(lambda found=request: self._status(found), _DONE_WITHIN_S, f"{name} to be home")  # type: ignore[misc]
+            assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
+        for request in self._moves:
+            status = self.wait(lambda found=request: self._status(found), _DONE_WITHIN_S, "an answer")  # type: ignore[misc]
+            self.comings.moves[status.value] = self.comings.moves.get(status.value, 0) + 1
+
+    def _host_of(self, name: str) -> str:
+        hosts = [
+            record.container.host
+            for record in self.stream()
+            if isinstance(record, ContainerPut) and record.container.processor_id == name
+        ]
+        return hosts[-1]
+
+    def _status(self, request: uuids.UUID) -> StatusCode | None:
+        """The terminal status, once there is one."""
+        with self._store() as store:
+            found = store.read_container_placement_response_message(request)
+        return found.status_code if found is not None and found.status_code.is_terminal else None
+
+    def _response_text(self, request: uuids.UUID) -> str:
+        with self._store() as store:
+            found = store.read_container_placement_response_message(request)
+        return "" if found is None else found.response_message
+
+    def _store(self) -> ContainerPlacementMetadataStore:
+        return ContainerPlacementMetadataStore(self.broker.bootstrap_servers, job=self.subject.name)
+
+    def _run_id(self) -> str:
+        runs = [record.run_id for record in self.stream() if isinstance(record, RunPut)]
+        return wait_until(lambda: runs[-1] if runs else None, 1.0, "a run of the job")
 
     def _running(self) -> list[str]:
         return [name for name, processor in self.processors.items() if processor.is_running()]

@@ -18,12 +18,10 @@ from integration_tests.comings_and_goings import ComingsAndGoings
 from integration_tests.ledger_run import INPUT, Subject, stopped_worker
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import ExitCode
-from samzapy.placement import ContainerPlacementMetadataStore, StatusCode
-from samzapy.stream.records import RunPut
+from samzapy.placement import StatusCode
 from samzapy.testing.crash_points import CrashPoint, arming
 from samzapy.testing.job_process import kill
 from samzapy.testing.ledger import Violation
-from samzapy.testing.waiting import wait_until
 
 FACTORS = (1, 2, 4, 8)
 PROCESSORS = 2
@@ -192,24 +190,6 @@ class FactorWalk(ComingsAndGoings):
     def _ask(self, factor: int) -> uuids.UUID:
         with self._store() as store:
             return store.write_scale_request(self._run_id(), factor, request_expiry=timedelta(seconds=_DONE_WITHIN_S))
-
-    def _status(self, request: uuids.UUID) -> StatusCode | None:
-        """The terminal status, once there is one."""
-        with self._store() as store:
-            found = store.read_container_placement_response_message(request)
-        return found.status_code if found is not None and found.status_code.is_terminal else None
-
-    def _response_text(self, request: uuids.UUID) -> str:
-        with self._store() as store:
-            found = store.read_container_placement_response_message(request)
-        return "" if found is None else found.response_message
-
-    def _store(self) -> ContainerPlacementMetadataStore:
-        return ContainerPlacementMetadataStore(self.broker.bootstrap_servers, job=self.subject.name)
-
-    def _run_id(self) -> str:
-        runs = [record.run_id for record in self.stream() if isinstance(record, RunPut)]
-        return wait_until(lambda: runs[-1] if runs else None, 1.0, "a run of the job")
 
     def _disturb(self, kind: str) -> None:
         """At a moment of chance: somebody comes back, dies or leaves, or nothing happens."""

@@ -1,6 +1,6 @@
 """Processors of a stateful job join, leave, are killed and return, under a ledger; every rule at the end.
 
-    scripts/chaos [--seconds 600] [--seed N]
+    scripts/chaos [--seconds 600] [--moves] [--seed N]
     scripts/chaos --scale [--job running_sums|rules] [--changes 30] [--expansions 3] [--seed N]
 
 With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody dies
@@ -38,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run, print, and give the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long processors come and go [600]")
+    parser.add_argument(
+        "--moves", action="store_true", help="an operator moves processors meanwhile, without --scale"
+    )
     parser.add_argument("--scale", action="store_true", help="change the factor and the partitions")
     parser.add_argument("--job", choices=sorted(SUBJECTS), default="running_sums", help="which job [running_sums]")
     parser.add_argument("--changes", type=int, default=CHANGES, help="of the factor, with --scale [30]")
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         if isinstance(run, FactorWalk):
             run.walk(options.changes, expansions=options.expansions)
         else:
-            run.disturb(options.seconds)
+            run.disturb(options.seconds, moves=options.moves)
         violations = run.finish()
         print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.told()}", flush=True)
     if violations:
