@@ -80,6 +80,12 @@ FACTOR = _metric("job_elasticity_factor", G, JOB, "Key buckets per SSP in the pl
 TASKS = _metric("job_tasks", G, JOB, "Tasks in the plan in force, virtual ones each", "task-count")
 WITHOUT_OWNER = _metric("job_tasks_without_owner", G, JOB, "Tasks that nobody runs")
 FINDINGS = _metric("job_findings", G, JOB, "What is not as it should be (`samzapy doctor`)")
+INVALID = _metric(
+    "coordinator_invalid_heartbeats_total",
+    C,
+    JOB,
+    "Heartbeats of containers that this process, leading, did not know or had given up (answered alive: false)",
+)
 MODEL_GENERATION = _metric(
     "job_model_generation_seconds", G, JOB, "What the last new plan took to make", "job-model-generation-ns"
 )
@@ -212,7 +218,7 @@ KEY_SHARE = _metric(
 LAG = _metric("ssp_lag_records", G, SSP, "Offsets from its position to the end of the partition")
 
 METRICS: Final[tuple[Metric, ...]] = (
-    *(LEADS, TERM, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
+    *(LEADS, TERM, INVALID, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
     *(HEARTBEAT_AGE, CORES, HELD),
     *(metric for metric, _ in OF_CONTAINER),
     *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS),
@@ -224,7 +230,7 @@ METRICS: Final[tuple[Metric, ...]] = (
 )
 
 
-def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool) -> list[Sample]:
+def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbeats: int = 0) -> list[Sample]:
     """What there is to tell; of a coordinator that does not lead, only that. `now_ms` is monotonic."""
     job = snapshot.job
     if not leads:
@@ -232,18 +238,21 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool) -> list[Sample]:
     state, seen = snapshot.state, snapshot.seen
     heard = _heard(state, seen)
     return [
-        *_of_job(job, state, snapshot.timings, len(snapshot.findings)),
+        *_of_job(job, state, snapshot.timings, len(snapshot.findings), invalid_heartbeats),
         *(sample for container, found in heard for sample in _of_container(job, container, found, now_ms)),
         *_of_tasks(job, len(state.plan) <= TASKS_TOLD_MAX, heard),
         *_of_ssps(job, state, seen),
     ]
 
 
-def _of_job(job: str, state: CoordinatorState, timings: Timings, findings: int) -> Iterable[Sample]:
+def _of_job(
+    job: str, state: CoordinatorState, timings: Timings, findings: int, invalid_heartbeats: int
+) -> Iterable[Sample]:
     owned = owners(state)
     numbers: list[tuple[Metric, float | None]] = [
         (LEADS, 1),
         (TERM, None if state.term is None else state.term.term),
+        (INVALID, invalid_heartbeats),
         (GENERATION, None if state.generation is None else state.generation.generation),
         (FACTOR, None if state.generation is None else state.generation.factor),
         (TASKS, len(state.plan)),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -52,6 +52,13 @@ REGISTERING_WAIT_S = 2.0
 _LOOK_S = 0.01
 
 
+@dataclass(slots=True)
+class InvalidCalls:
+    """How often a container was told that it is none of the job, or was given up; one thread answers."""
+
+    count: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
     """What the routes need.
@@ -62,6 +69,7 @@ class Answering:
         url: this coordinator's own, which is not named as that of the leader.
         lease_ms: a snapshot that was verified longer ago is not answered from.
         leader: the URL of the leader as far as this process knows it from elsewhere; asked while it does not lead.
+        invalid: counts the calls of containers that are none, or are given up (seed 000).
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -70,6 +78,7 @@ class Answering:
     url: str
     lease_ms: int
     leader: Callable[[], str | None]
+    invalid: InvalidCalls = field(default_factory=InvalidCalls)
 
     def leading(self) -> Snapshot | None:
         """The snapshot if it may be answered from."""
@@ -107,7 +116,9 @@ async def _is_alive(answering: Answering, request: Request) -> Response:
     execution_id = request.query_params.get("executionContainerId")
     if not execution_id:
         return _wrong(400, "wanted ?executionContainerId=<execution id>, found nothing")
-    return _alive(snapshot, execution_id, alive=is_alive(snapshot.state, ExecutionId(execution_id)))
+    alive = is_alive(snapshot.state, ExecutionId(execution_id))
+    answering.invalid.count += not alive
+    return _alive(snapshot, execution_id, alive=alive)
 
 
 async def _heartbeat(answering: Answering, request: Request) -> Response:
@@ -126,6 +137,7 @@ async def _heartbeat(answering: Answering, request: Request) -> Response:
     expected = is_expected(snapshot.state, heartbeat)
     if expected and not answering.put(heartbeat):
         return _not_leading(answering)
+    answering.invalid.count += not expected
     return _alive(snapshot, heartbeat.execution_id, alive=expected)
 
 
@@ -169,7 +181,8 @@ async def _metrics(answering: Answering, request: Request) -> Response:
     samples = []
     if snapshot is not None:
         now_ms = answering.clock.monotonic_ms()
-        samples = samples_of(leading or snapshot, now_ms, leads=leading is not None)
+        invalid = answering.invalid.count
+        samples = samples_of(leading or snapshot, now_ms, leads=leading is not None, invalid_heartbeats=invalid)
     return Response(exposition(samples), headers={"Content-Type": CONTENT_TYPE})
 
 

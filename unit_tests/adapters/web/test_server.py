@@ -130,6 +130,24 @@ def test_metrics_are_told_by_the_leader_and_the_others_say_that_they_do_not_lead
     } <= set(scraped())
 
 
+def test_calls_of_containers_that_are_none_of_the_job_are_counted(job):
+    def counted():
+        with urlopen(f"{job.url}/metrics", timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        return [line for line in lines if line.startswith("samzapy_coordinator_invalid_heartbeats_total{")]
+
+    job.service = job.world.coordinator()
+    job.lead()
+    with job.looping():
+        CLIENT.heartbeat(job.url, IDLE, 5000)
+    assert ['samzapy_coordinator_invalid_heartbeats_total{job="flights-1"} 0.0'] == counted()
+
+    job.ask("GET", "/containerHeartbeat?executionContainerId=long-gone")
+    CLIENT.heartbeat(job.url, IDLE | {"pid": IDLE["pid"] + 1}, 5000)
+
+    assert ['samzapy_coordinator_invalid_heartbeats_total{job="flights-1"} 2.0'] == counted()
+
+
 def test_a_heartbeat_that_is_refused_is_told_of_with_the_reason(job, caplog):
     assert CLIENT.heartbeat(job.url, IDLE | {"pid": 0}, 2000) is None
 
