@@ -32,7 +32,7 @@ class TopicSpec:
     @property
     def is_compacted(self) -> bool:
         """Whether it holds facts, of which the newest stays for ever, and not messages, which go by age."""
-        return self.settings["cleanup.policy"] == "compact"
+        return self.settings.get("cleanup.policy") == "compact"
 
 
 def coordinator_topic(job: str) -> str:
