@@ -542,20 +542,29 @@ class ContainerService:
             self._check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
                 _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
-                self._ports.query.drain(self._config.drain_ms)
+                self._drain()
                 return
             if self._orders.restart > self._restart:
                 _LOG.info("an operator asked for it: the query is started anew")
-                self._ports.query.drain(self._config.drain_ms)
+                self._drain()
                 return
             if self._absent_now != self._absent:
                 _LOG.info("an input went, or came back; the query is started anew")
-                self._ports.query.drain(self._config.drain_ms)
+                self._drain()
                 return
             if self._own != tuple(grants):
                 _LOG.info("the grants changed; the query is started anew")
-                self._ports.query.drain(self._config.drain_ms)
+                self._drain()
                 return
+
+    def _drain(self) -> bool:
+        """End the query; what its last micro-batches did counts. False when the last one did not end in time."""
+        query = self._ports.query
+        finished = query.drain(self._config.drain_ms)
+        # Now, while what they were of is still held: events that wait would be taken for those of the next query.
+        while isinstance(event := query.next_event(0), BatchDone):
+            self._batch_done(event)
+        return finished
 
     def _batch_done(self, done: BatchDone) -> None:
         self._figures.add(done, self._routes)
@@ -685,11 +694,9 @@ class ContainerService:
     def _stop_cleanly(self) -> None:
         """Drain; then, if nothing can commit any more, let go of everything and say so."""
         ports = self._ports
-        if not ports.query.drain(self._config.drain_ms):
+        if not self._drain():
             _LOG.warning("the micro-batch did not finish within %d ms and is cancelled", self._config.drain_ms)
             ports.slots.kill_holders()
-        while isinstance(event := ports.query.next_event(0), BatchDone):
-            self._batch_done(event)
         self._write_progress(self._running, at_once=True)
         if not self._shut_workers_out():
             # The coordinator fences this execution when it sees that the process is gone.

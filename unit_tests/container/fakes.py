@@ -615,11 +615,13 @@ class ScriptedQuery:
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
         if not self.started:
             return None
-        if timeout_ms == 0 or not self.steps:
-            if self.steps and isinstance(self.steps[0], BatchDone):
-                event = self.steps.pop(0)
-                assert isinstance(event, BatchDone)
-                return event
+        if timeout_ms == 0:
+            # What ended while the query drained.
+            is_batch = bool(self.steps) and isinstance(self.steps[0], BatchDone)
+            event = self.steps.pop(0) if is_batch else None
+            assert event is None or isinstance(event, BatchDone)
+            return event
+        if not self.steps:
             self._at_the_end()
             return None
         step = self.steps.pop(0)

@@ -845,6 +845,31 @@ def test_who_has_nothing_left_and_is_stopped_has_no_progress_to_tell() -> None:
     assert "STOPPED" == container.heartbeats.contents[-1].state
 
 
+def test_a_batch_that_ends_while_the_query_drains_counts_before_what_it_was_of_is_let_go() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+    container.query.steps.extend(
+        [
+            lambda: container.stream.records.extend(plan_in_force(2, a="1")),  # type: ignore[list-item]
+            a_batch(a_report(offset_next=40), orders_0=50),
+        ]
+    )
+    let_go_with: list[Any] = []
+
+    def stop_with_nothing() -> None:
+        if not container.heartbeats.contents[-1].held:
+            let_go_with.append(container.heartbeats.contents[-1].figures)
+            container.stop.asked = True
+
+    container.while_pausing = stop_with_nothing
+
+    container.run()
+
+    # Not only when the container stops, by when nobody knows any more under which epoch that was read.
+    assert 1 == let_go_with[0]["commits"]
+    assert ([], "STOPPED") == (container.progress.written, container.heartbeats.contents[-1].state)
+
+
 def test_a_task_that_is_taken_away_during_the_start_is_not_begun() -> None:
     """Read after the ids were initialised: from the heartbeat on that lacks it, it is somebody else's."""
     container = AContainer()
