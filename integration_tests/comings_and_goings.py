@@ -25,9 +25,10 @@ from samzapy.testing.waiting import wait_until
 
 PROCESSORS = 3
 RECORDS_PER_S = 300
+DONE_WITHIN_S = 240.0
+"""A request; it expires then."""
 _LEAVES_WITHIN_S = 30.0
 _APPEARS_WITHIN_S = 300.0
-_DONE_WITHIN_S = 240.0
 _QUIET_S = (4.0, 10.0)
 _MOVES = 0.4
 """Of all that happens, if any does."""
@@ -103,12 +104,8 @@ class ComingsAndGoings(LedgerRun):
                 raise AssertionError(f"{name} ended by itself with {code}:\n{processor.log_text()[-4000:]}")
 
     def start_all(self) -> None:
-        """All processors, one after the other."""
-        for name in self.processors:
-            self._join(name)
-        self._wait_at_work()
-
-    def _wait_at_work(self) -> None:
+        """All processors at once; returns when they are at work."""
+        self._join(*self.processors)
         self.wait(lambda: self.watcher.count() > 0, _APPEARS_WITHIN_S, "the first output")
 
     def disturb(self, for_s: float, *, moves: bool = False) -> None:
@@ -126,9 +123,8 @@ class ComingsAndGoings(LedgerRun):
                 self._move(self._chance.choice(sorted(self.processors)), ANY_HOST)
             else:
                 self._one_of_them()
-        for name, processor in self.processors.items():
-            if not processor.is_running():
-                self._join(name)
+        running = self._running()
+        self._join(*(name for name in self.processors if name not in running))
         if moves:
             self._bring_home()
 
@@ -136,7 +132,7 @@ class ComingsAndGoings(LedgerRun):
         """Ask for it; what becomes of that is looked at in the end."""
         with self._store() as store:
             request = store.write_container_placement_request_message(
-                self._run_id(), name, host, timedelta(seconds=_DONE_WITHIN_S)
+                self._run_id(), name, host, timedelta(seconds=DONE_WITHIN_S)
             )
         self._moves.append(request)
         return request
@@ -145,10 +141,10 @@ class ComingsAndGoings(LedgerRun):
         """Everybody has its own tasks again, and each request one terminal answer."""
         for name in sorted({str(record.processor_id) for record in self.stream() if isinstance(record, PlacedPut)}):
             request = self._move(name, self._host_of(name))
-            self.wait(lambda found=request: self._status(found), _DONE_WITHIN_S, f"{name} to be home")  # type: ignore[misc]
+            self.wait(lambda found=request: self._status(found), DONE_WITHIN_S, f"{name} to be home")  # type: ignore[misc]
             assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
         for request in self._moves:
-            status = self.wait(lambda found=request: self._status(found), _DONE_WITHIN_S, "an answer")  # type: ignore[misc]
+            status = self.wait(lambda found=request: self._status(found), DONE_WITHIN_S, "an answer")  # type: ignore[misc]
             self.comings.moves[status.value] = self.comings.moves.get(status.value, 0) + 1
 
     def _host_of(self, name: str) -> str:
@@ -196,16 +192,19 @@ class ComingsAndGoings(LedgerRun):
         else:
             self._kill(name, self._chance.choice(["jvm", "driver"]))
 
-    def _join(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        before = self._executions_of(name)
-        self._ended.discard(name)
-        self.processors[name].start(environment)
-        self._wait_joined(name, before)
-
-    def _wait_joined(self, name: str, before: frozenset[str] = frozenset()) -> None:
-        """Until there is an execution that was not there `before`."""
-        self.wait(lambda: self._executions_of(name) - before, _APPEARS_WITHIN_S, f"{name} to have joined")
-        self.comings.joins += 1
+    def _join(self, *names: str, environment: Mapping[str, str] | None = None) -> None:
+        """All of them at once; returns when each has an execution that was not there before."""
+        before = {name: self._executions_of(name) for name in names}
+        for name in names:
+            self._ended.discard(name)
+            self.processors[name].start(environment)
+        for name in names:
+            self.wait(
+                lambda name=name: self._executions_of(name) - before[name],  # type: ignore[misc]
+                _APPEARS_WITHIN_S,
+                f"{name} to have joined",
+            )
+            self.comings.joins += 1
 
     def _leave(self, name: str, codes: Collection[int] = (0,)) -> int:
         self._ended.add(name)

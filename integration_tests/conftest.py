@@ -29,6 +29,7 @@ LONGEST_FIRST = (
     "test_a_task_is_rewound_while_it_runs.py",
     "test_a_topic_of_a_pattern_is_deleted_and_made_again.py",
     "test_one_leader_any_number_of_candidates.py",
+    "test_spark_standalone_runs_containers.py",
     "test_a_delayed_end_of_transaction_tears_nothing.py",
     "test_kafka_log_keeps_the_contract.py",
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from integration_tests.comings_and_goings import ComingsAndGoings
+from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings
 from integration_tests.ledger_run import INPUT, Subject, stopped_worker
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import ExitCode
@@ -41,7 +41,6 @@ CRASH_POINTS = {
 _HITS_MAX = 8
 _EXPANDING = {"job.coordinator.monitor-partition-change.frequency.ms": "1000", "job.expansion.settle.ms": "5000"}
 _DISTURBANCES = ("leader", "driver", "jvm", "worker", "leave", "nothing")
-_DONE_WITHIN_S = 240.0
 _DISTURBED_AFTER_S = (0.0, 3.0)
 
 
@@ -104,14 +103,6 @@ class FactorWalk(ComingsAndGoings):
         # What a processor was started with.
         self._armed: dict[str, ArmedPoint] = {}
 
-    def start_all(self) -> None:
-        """All processors at once."""
-        for processor in self.processors.values():
-            processor.start()
-        for name in self.processors:
-            self._wait_joined(name)
-        self._wait_at_work()
-
     def walk(self, count: int, *, expansions: int) -> None:
         """`count` changes of the factor, each with something that goes wrong meanwhile, and doublings of the partitions
         spread over them; then everybody is there."""
@@ -137,7 +128,7 @@ class FactorWalk(ComingsAndGoings):
         self.changes.longest_s = max(self.changes.longest_s, round(time.monotonic() - begun_s, 1))
 
     def _wait_done(self, request: uuids.UUID, what: str) -> None:
-        while self.wait(lambda: self._status(request) or not self._running(), _DONE_WITHIN_S, what) is True:
+        while self.wait(lambda: self._status(request) or not self._running(), DONE_WITHIN_S, what) is True:
             self._join(self._chance.choice(sorted(self.processors)))
 
     def end(self) -> None:
@@ -145,9 +136,8 @@ class FactorWalk(ComingsAndGoings):
         for armed in self._points:
             armed.disarm()
         self.changes.crash_points = [armed.point.name for armed in self._points if armed.has_fired()]
-        for name, processor in self.processors.items():
-            if not processor.is_running() or name in self._ended:
-                self._join(name)
+        running = self._running()
+        self._join(*(name for name in self.processors if name not in running or name in self._ended))
 
     def keep_running(self) -> None:
         """A processor that has died at its crash point is absent from now on."""
@@ -169,11 +159,12 @@ class FactorWalk(ComingsAndGoings):
         self.changes.late_leaves += code != 0
         return code
 
-    def _join(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        self.processors[name].wait_gone()
-        if environment is None:
-            self._armed.pop(name, None)
-        super()._join(name, environment)
+    def _join(self, *names: str, environment: Mapping[str, str] | None = None) -> None:
+        for name in names:
+            self.processors[name].wait_gone()
+            if environment is None:
+                self._armed.pop(name, None)
+        super()._join(*names, environment=environment)
 
     def _arm(self, name: str) -> Mapping[str, str]:
         """A crash point for its next start."""
@@ -189,7 +180,7 @@ class FactorWalk(ComingsAndGoings):
 
     def _ask(self, factor: int) -> uuids.UUID:
         with self._store() as store:
-            return store.write_scale_request(self._run_id(), factor, request_expiry=timedelta(seconds=_DONE_WITHIN_S))
+            return store.write_scale_request(self._run_id(), factor, request_expiry=timedelta(seconds=DONE_WITHIN_S))
 
     def _disturb(self, kind: str) -> None:
         """At a moment of chance: somebody comes back, dies or leaves, or nothing happens."""
@@ -200,7 +191,7 @@ class FactorWalk(ComingsAndGoings):
         if absent:
             kind = "join"
             name = self._chance.choice(absent)
-            self._join(name, self._arm(name))
+            self._join(name, environment=self._arm(name))
         elif kind == "leader":
             self._kill(self._leader(), "driver")
         elif kind in ("driver", "jvm"):
@@ -218,7 +209,7 @@ class FactorWalk(ComingsAndGoings):
         def stopped() -> tuple[ProcessIdentity, bool] | bool:
             return stopped_worker(processor) or not processor.is_running()
 
-        found = self.wait(stopped, _DONE_WITHIN_S, "a worker in its slot")
+        found = self.wait(stopped, DONE_WITHIN_S, "a worker in its slot")
         # The processor may have died without us, of a crash point.
         if isinstance(found, tuple):
             worker, is_open = found

@@ -342,6 +342,7 @@ class LedgerRun:
         *,
         overrides: Mapping[str, str] | None = None,
         spark_options: Sequence[str] = ("--master", "local[2]"),
+        command: Sequence[str] = ("run",),
     ) -> JobProcess:
         """The same job in another set of processes, not started yet."""
         return JobProcess(
@@ -355,6 +356,7 @@ class LedgerRun:
             },
             spark_options=spark_options,
             environment={"SAMZAPY_TEST": "1", **self._environment},
+            command=command,
         )
 
     def feed(self, records_per_s: float, lag_max: int = 12_000) -> None:

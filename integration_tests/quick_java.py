@@ -1,4 +1,7 @@
-"""How tests start Java: its processes live for seconds, and loading and compiling is most of what a start costs."""
+"""How tests start Java: its processes live for seconds, and loading and compiling is most of what a start costs.
+
+Run as a module it makes what the tests would make at their start, so that something else can be done meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -78,3 +81,7 @@ def _spark_archive() -> Path | None:
                 shutil.move(made, path.with_suffix(".new"))
                 path.with_suffix(".new").replace(path)
     return path if path.exists() else None
+
+
+if __name__ == "__main__":
+    environment()

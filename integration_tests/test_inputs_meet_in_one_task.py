@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.testing.broker import DevBroker
+from integration_tests.ledger_run import stopped_in_a_transaction
+from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
@@ -32,9 +31,9 @@ _WITHIN_S = 300.0
 
 @pytest.mark.timeout(900)
 def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_rule(
-    own_broker: DevBroker, tmp_path: Path
+    broker: DevBroker | ContainerBroker, tmp_path: Path
 ) -> None:
-    servers = own_broker.bootstrap_servers
+    servers = broker.bootstrap_servers
     make_topics(servers, PARTITIONS)
     rules, places = _feed(servers)
     job = JobProcess(
@@ -50,16 +49,18 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
     )
     with job, Reader(servers) as reader:
         job.start()
-        _wait(job, lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, "the first rules")
-        _kill_a_worker_in_a_transaction(job)
+        job.wait_until(
+            lambda: reader.read() and len(reader.values("seen")) > RULES_EACH, _WITHIN_S, "the first rules"
+        )
+        kill(wait_until(lambda: stopped_in_a_transaction(job), 60.0, "a worker with an open transaction"))
         rules_heard = len(TASKS) * 2 * RULES_EACH
-        _wait(
-            job,
+        job.wait_until(
             lambda: (
                 reader.read()
                 and len(reader.values("seen")) >= rules_heard
                 and len(reader.values("joined")) >= len(KEYS)
             ),
+            _WITHIN_S,
             "every rule and every pair to come out",
         )
         joined, seen = reader.values("joined"), reader.values("seen")
@@ -67,7 +68,9 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
         # A producer that has not noticed goes on writing to the old partitions.
         _order(servers, "again", places)
         _order(servers, "once more")
-        _wait(job, lambda: reader.read() and len(reader.values("joined")) >= 3 * len(KEYS), "the later orders")
+        job.wait_until(
+            lambda: reader.read() and len(reader.values("joined")) >= 3 * len(KEYS), _WITHIN_S, "the later orders"
+        )
         assert job.terminate() == 0, job.log_text()[-4000:]
         reader.read()
         later = [pair for pair in reader.values("joined") if pair not in joined]
@@ -98,31 +101,6 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
     for word, count in (("again", PARTITIONS["orders"]), ("once more", 2 * PARTITIONS["orders"])):
         sources = {pair["order"]["source"] for pair in later if pair["order"]["value"].endswith(word)}
         assert len(sources) == count, word
-
-
-def _wait(job: JobProcess, condition: Callable[[], bool], what: str) -> None:
-    try:
-        wait_until(condition, _WITHIN_S, what)
-    except Exception as error:
-        error.add_note(f"the job's last words:\n{job.log_text()[-4000:]}")
-        raise
-
-
-def _kill_a_worker_in_a_transaction(job: JobProcess) -> None:
-    """kill -9; that its transaction was open is read off its slot while it stands still."""
-
-    def stopped() -> ProcessIdentity | None:
-        for slot in job.slots():
-            worker = next((worker for worker in job.workers() if worker.pid == slot.holder), None)
-            if worker is None or not slot.is_open or not worker.send(signal.SIGSTOP):
-                continue
-            wait_until(lambda w=worker: w.is_stopped() or not w.is_alive(), 10.0, "the worker to stand still")  # type: ignore[misc]
-            if any(seen.is_open and seen.holder == worker.pid for seen in job.slots()):
-                return worker
-            worker.send(signal.SIGCONT)
-        return None
-
-    kill(wait_until(stopped, 60.0, "a worker with an open transaction"))
 
 
 def _producer(servers: str) -> Producer:

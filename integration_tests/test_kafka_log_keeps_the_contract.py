@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -36,7 +37,7 @@ from samzapy.stream.log import CompactedLog, Write
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.topics import make_topics
 from unit_tests.conformance.log_contract import LogContract, LogWorld, OpenTransaction, pairs, put
-from unit_tests.conformance.log_scripts import a_script, play
+from unit_tests.conformance.log_scripts import Step, a_script, play
 from unit_tests.testing.test_memory_log import MemoryWorld
 
 # Compacts within a second or two of the roll of a segment, which the next append after 100 ms causes.
@@ -49,6 +50,9 @@ EAGER = {
 # What is appended after a compaction stays as it is.
 LAZY = {"segment.ms": "604800000", "min.compaction.lag.ms": "604800000"}
 COMPACTED_WITHIN_S = 60.0
+SCRIPTS = int(os.environ.get("SAMZAPY_LOG_SCRIPTS", "12"))
+SCRIPTS_PER_TEST = 60
+SCRIPTS_AT_ONCE = 12
 
 
 class KafkaWorld:
@@ -138,15 +142,27 @@ class TestKafkaLogKeepsTheContract(LogContract):
         world.close()
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SAMZAPY_LOG_SCRIPTS", "12"))))
-def test_the_log_in_memory_answers_like_the_broker(connection: KafkaConnection, topic: str, seed: int) -> None:
-    """Random scripts on both: what is fenced, what is aborted, what a reader sees, and every offset of it."""
-    world = KafkaWorld(connection, topic)
+@pytest.mark.parametrize("first", range(0, SCRIPTS, SCRIPTS_PER_TEST))
+def test_the_log_in_memory_answers_like_the_broker(connection: KafkaConnection, first: int) -> None:
+    """Random scripts on both: what is fenced, what is aborted, what a reader sees, and every offset of it.
 
-    found = play(world, a_script(seed))
+    A script waits most of the time: for the broker, and for its cleaner. Each has a topic and transactional ids of its
+    own, so several are played at once.
+    """
+    scripts = {seed: a_script(seed) for seed in range(first, min(first + SCRIPTS_PER_TEST, SCRIPTS))}
 
-    world.close()
-    assert found == play(MemoryWorld(), a_script(seed))
+    with ThreadPoolExecutor(SCRIPTS_AT_ONCE) as pool:
+        found = dict(zip(scripts, pool.map(lambda script: played(connection, script), scripts.values()), strict=True))
+
+    assert {seed: play(MemoryWorld(), script) for seed, script in scripts.items()} == found
+
+
+def played(connection: KafkaConnection, script: Sequence[Step]) -> list[str]:
+    world = KafkaWorld(connection, create_topic(connection, **{"cleanup.policy": "compact"}))
+    try:
+        return play(world, script)
+    finally:
+        world.close()
 
 
 @pytest.fixture

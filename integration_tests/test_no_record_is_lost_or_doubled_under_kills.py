@@ -20,19 +20,27 @@ import pytest
 
 from integration_tests.ledger_run import LedgerRun, stopped_in_a_transaction, stopped_worker
 from integration_tests.seeds import told_seed
+from integration_tests.sizes import sized
 from samzapy.errors import ExitCode
 from samzapy.testing.job_process import kill
 from samzapy.testing.ledger import told
 
-RECORDS_MIN = 100_000
-CHAOS_MIN_S = 90.0
+RECORDS_MIN = sized(100_000, short=40_000)
+CHAOS_MIN_S = sized(90.0, short=45.0)
 RECORDS_PER_S = 900
 SAMZAPY = Path(sys.executable).with_name("samzapy")
-FAULTS = {"worker": 4, "worker in a transaction": 6, "driver": 2, "jvm": 1, "jvm and disk": 1, "broker": 3}
-HIT_OPEN_MIN = 6
+FAULTS = sized(
+    {"worker": 4, "worker in a transaction": 6, "driver": 2, "jvm": 1, "jvm and disk": 1, "broker": 3},
+    # Each start of the job is as long as ten thousand records.
+    short={"worker": 2, "worker in a transaction": 3, "driver": 1, "jvm and disk": 1, "broker": 1},
+)
+HIT_OPEN_MIN = sized(6, short=3)
 # The shorter run, of a job whose tasks read several partitions each.
-RECORDS_MIN_COGROUP = 20_000
-FAULTS_COGROUP = {"worker in a transaction": 4, "driver": 1, "jvm and disk": 1, "restart by request": 2}
+RECORDS_MIN_COGROUP = sized(20_000, short=10_000)
+FAULTS_COGROUP = sized(
+    {"worker in a transaction": 4, "driver": 1, "jvm and disk": 1, "restart by request": 2},
+    short={"worker in a transaction": 2, "jvm and disk": 1, "restart by request": 1},
+)
 # Per message. It keeps the workers, not the processor, busy, so that most of a batch is an open transaction.
 WORK_S = 0.0005
 _APPEARS_WITHIN_S = 300.0

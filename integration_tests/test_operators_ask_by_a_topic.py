@@ -181,10 +181,11 @@ def test_the_examples_of_the_page_do_what_it_says(job: OperatedJob) -> None:
     commands = [line.split() for line in examples_of_the_page("bash", job)]
     told = [CliRunner().invoke(container_command, words[2:]) for words in commands]
 
-    assert ["status", "restart", "place", "gc"] == [words[2] for words in commands]
-    # The job has one container, and not on that host.
-    assert [0, 0, 1, 0] == [result.exit_code for result in told], [result.output for result in told]
+    assert ["status", "restart", "place", "standby", "gc"] == [words[2] for words in commands]
+    # The job has one container, not on that host, and people started it.
+    assert [0, 0, 1, 1, 0] == [result.exit_code for result in told], [result.output for result in told]
     assert "found worker-7; start one there first" in str(told[2].exception)
+    assert "samzapy job submit" in str(told[3].exception)
 
 
 def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:

@@ -15,7 +15,7 @@ from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.topic_watch import TopicWatch
-from samzapy.cli.wiring import _submission
+from samzapy.cli.submitting import submission_of
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.topic_watch import topics_of
 from samzapy.errors import (
@@ -25,7 +25,6 @@ from samzapy.errors import (
     TopicIdentityError,
     TopicPolicyError,
 )
-from samzapy.model.job import ProcessorId
 from samzapy.model.topic_checks import Cluster, check_topic
 from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.plan.groupers import NO_GROUPERS
@@ -273,7 +272,7 @@ def test_the_topic_of_an_intermediate_stream_is_made_at_once_and_grows_for_who_l
             task_inputs=f"kafka.in-{job}",
             task_intermediate_again_partitions=str(partitions),
         )
-        found = _submission(config, admin, ProcessorId("0"), NO_GROUPERS, grows=grows)
+        found = submission_of(config, admin, "processor 0", NO_GROUPERS, grows=grows)
         (of_input,) = [one for one in found.inputs if one.system_stream.stream == topic]
         (own,) = [one for one in found.own_topics if one.name == topic]
         assert (of_input.topic_id, of_input.partition_count) == (own.topic_id, own.partition_count)

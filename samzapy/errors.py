@@ -21,7 +21,8 @@ SamzapyError                          exit 1
 │   └── CorruptRecordError            topic, partition, offset, key, and what did not decode
 │       └── UnknownSchemaError        written by a release that this one cannot read
 ├── TemporaryError                    time: the only branch that is ever retried  exit 5
-│   └── BrokerUnavailableError
+│   ├── BrokerUnavailableError
+│   └── LaunchError                   a container cannot be started now: no slot, no answer
 ├── FencedError                       nobody: a newer owner has the transactional id   exit 4
 ├── ProducerError                     the producer is of no use any more: make a new one, read, decide again
 └── StaleQueryError                   nobody: a worker of a query that has ended (`adapters.spark.slots`)
@@ -146,6 +147,11 @@ class TemporaryError(SamzapyError):
 
 class BrokerUnavailableError(TemporaryError):
     """No broker answered; the message says which addresses were tried and for how long."""
+
+
+class LaunchError(TemporaryError):
+    """A container cannot be started now: no slot is free, or the cluster manager does not answer. What can never be
+    started is no error of a launcher but an execution that has ended (`model.launch.Launched`)."""
 
 
 class FencedError(SamzapyError):

@@ -178,6 +178,21 @@ class ContainerPlacementMetadataStore:
             deployment_id, "", request_expiry=request_expiry, action=Action.SCALE, arguments=arguments
         )
 
+    def write_resize_request(
+        self, deployment_id: str, containers: int, *, request_expiry: timedelta | None = None
+    ) -> uuids.UUID:
+        """Ask for another number of containers, of a job whose coordinator starts them; returns the request's uuid.
+
+        Raises: as `write_container_placement_request_message`.
+        """
+        return self.write_container_placement_request_message(
+            deployment_id,
+            "",
+            request_expiry=request_expiry,
+            action=Action.SCALE,
+            arguments={"containers": str(containers)},
+        )
+
     def write_rewind_request(
         self,
         deployment_id: str,

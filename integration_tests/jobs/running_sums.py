@@ -20,6 +20,8 @@ if os.environ.get("SAMZAPY_TEST") == "1":
 
 # Spread over the batch, so that a kill at random hits a transaction that is open more often than not.
 _WORK_S = float(os.environ.get("RUNNING_SUMS_WORK_S", "0"))
+# Behind the names of the outputs, where others use the broker too.
+_WORD = os.environ.get("RUNNING_SUMS_WORD", "")
 
 
 @samzapy.task
@@ -30,12 +32,12 @@ def running_sums(envelope, collector, context):
     ssp = envelope.ssp
     headers = {"src": f"{ssp.stream}-{ssp.partition}-{envelope.offset}".encode(), "task": context.task_name.encode()}
     if envelope.key is None:
-        collector.send("without-key", fed, headers=headers)
+        collector.send(f"without-key{_WORD}", fed, headers=headers)
         return
     store = context.store("sums")
     total = (store.get() or 0) + fed["x"]
     store.put(total)
-    collector.send("sums", {**fed, "sum": total}, key=envelope.key, headers=headers)
+    collector.send(f"sums{_WORD}", {**fed, "sum": total}, key=envelope.key, headers=headers)
 
 
 if __name__ == "__main__":

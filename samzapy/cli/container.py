@@ -1,23 +1,35 @@
-"""`samzapy container`: move a processor, restart its query, ask about it, clear the topic of requests."""
+"""`samzapy container`: list them, move a processor, restart its query, ask about it, clear the topic of requests."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Mapping
+from uuid import UUID
 
 import click
 
+from samzapy.cli.container_list import list_containers
 from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, with_request
+from samzapy.cli.requests import (
+    Asking,
+    destination_host_option,
+    placement_store,
+    recorded_state,
+    run_id_of,
+    show_answer,
+    with_request,
+)
 from samzapy.cli.terminal import printable
-from samzapy.model.placement import ANY_HOST, LAST_SEEN, Action, ContainerPlacementResponseMessage
+from samzapy.errors import RejectedError
+from samzapy.model.placement import Action, ContainerPlacementResponseMessage
 
 
 @click.group()
 def container() -> None:
-    """Move a processor, restart its query, ask about it."""
+    """List containers, move a processor, restart its query, ask about it."""
 
+
+container.add_command(list_containers)
 
 _PROCESSOR = click.option(
     "--processor-id",
@@ -28,48 +40,61 @@ _PROCESSOR = click.option(
 )
 
 
-def _request(action: Action) -> Callable[[Callable[[ContainerPlacementResponseMessage], None]], Callable[..., None]]:
-    """Make a command of what shows the answer: the request is written, and the answer waited for, before that."""
-
-    def command_of(show: Callable[[ContainerPlacementResponseMessage], None]) -> Callable[..., None]:
-        @of_a_job
-        @_PROCESSOR
-        @with_request
-        @wraps(show)
-        def ask(address: JobAddress, processor_id: str, asking: Asking) -> None:
-            with placement_store(address) as store:
-                uuid = store.write_container_placement_request_message(
-                    deployment_id=asking.deployment_id or run_id_of(address, recorded_state(address)),
-                    processor_id=processor_id,
-                    request_expiry=asking.expiry,
-                    action=action,
-                )
-                found = asking.answer(store, uuid)
-            if found is not None:
-                show(found)
-
-        return ask
-
-    return command_of
+def _ask(
+    address: JobAddress,
+    processor_id: str,
+    asking: Asking,
+    action: Action,
+    destination_host: str = "",
+    arguments: Mapping[str, str] | None = None,
+) -> ContainerPlacementResponseMessage | None:
+    """Write a request and wait for its answer; None where nobody waits."""
+    with placement_store(address) as store:
+        uuid = store.write_container_placement_request_message(
+            deployment_id=asking.deployment_id or run_id_of(address, recorded_state(address)),
+            processor_id=processor_id,
+            destination_host=destination_host,
+            request_expiry=asking.expiry,
+            action=action,
+            arguments=arguments,
+        )
+        return asking.answer(store, uuid)
 
 
 @container.command()
-@_request(Action.CONTAINER_STATUS)
-def status(found: ContainerPlacementResponseMessage) -> None:
-    """Show what the coordinator knows of a processor, as JSON.
+@of_a_job
+@click.argument("uuid", required=False, type=click.UUID)
+@click.option("--processor-id", "--processor", metavar="ID", help="The processor, or a standby (`4-0`).")
+@with_request
+def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, asking: Asking) -> None:
+    """Show what the coordinator knows of a processor, as JSON; or the newest answer to the request UUID.
 
-    Ends with 3 when the request is refused, with 5 when no answer comes in time.
+    Ends with 3 when the request is refused or not known, with 5 when no answer comes in time.
 
     \b
     Example:
       samzapy container status --job flight-delays-1 --bootstrap-servers localhost:9092 --processor-id 0
     """
-    click.echo(json.dumps(json.loads(found.response_message), indent=2))
+    if (uuid is None) == (processor_id is None):
+        raise click.UsageError("wanted a uuid or --processor-id, found both or neither")
+    if uuid is not None:
+        with placement_store(address) as store:
+            told = store.read_container_placement_response_message(uuid)
+        if told is None:
+            raise RejectedError(f"wanted an answer to request {uuid}, found none on the placement topic")
+        shown = " ".join(part for part in (told.status_code, told.phase) if part)
+        click.echo(f"{shown}: {printable(told.response_message)}")
+        return
+    found = _ask(address, processor_id or "", asking, Action.CONTAINER_STATUS)
+    if found is not None:
+        click.echo(json.dumps(json.loads(found.response_message), indent=2))
 
 
 @container.command()
-@_request(Action.RESTART_QUERY)
-def restart(found: ContainerPlacementResponseMessage) -> None:
+@of_a_job
+@_PROCESSOR
+@with_request
+def restart(address: JobAddress, processor_id: str, asking: Asking) -> None:
     """Restart the query of a processor: the running micro-batch ends, and a new query goes on where it stopped.
 
     The process stays. Ends with 3 when the request is refused, with 1 when it fails, with 5 when no answer comes in
@@ -79,40 +104,48 @@ def restart(found: ContainerPlacementResponseMessage) -> None:
     Example:
       samzapy container restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor-id 0
     """
-    click.echo(f"{found.status_code}: {printable(found.response_message)}")
+    show_answer(_ask(address, processor_id, asking, Action.RESTART_QUERY))
 
 
 @container.command()
 @of_a_job
 @_PROCESSOR
-@click.option(
-    "--destination-host",
-    "--host",
-    required=True,
-    metavar="HOST",
-    help=f"Where it is to run; or {ANY_HOST}, another host; or {LAST_SEEN}, where it runs or ran.",
-)
+@destination_host_option("--host")
 @with_request
 def place(address: JobAddress, processor_id: str, destination_host: str, asking: Asking) -> None:
-    """Move the tasks of a processor to a container of the job that runs on another host.
+    """Move a processor to another host, while the others go on.
 
-    The others go on meanwhile. To where they are, it restarts their query. Ends with 3 when the request is refused,
+    Of a job that was submitted with `samzapy job submit`: a container is started there and brings the state of the
+    tasks level; only then the one that runs them stops. `4-0` is the first standby of processor 4 and moves alike.
+    Where people start the containers, the tasks go to one that stands there; to where they are, their query restarts.
+
+    Ends with 3 when the request is refused,
     with 1 when it fails, with 5 when no answer comes in time; it may still be done then.
 
     \b
     Example:
       samzapy container place --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 4 --host worker-7
     """
-    with placement_store(address) as store:
-        uuid = store.write_container_placement_request_message(
-            deployment_id=asking.deployment_id or run_id_of(address, recorded_state(address)),
-            processor_id=processor_id,
-            destination_host=destination_host,
-            request_expiry=asking.expiry,
-        )
-        found = asking.answer(store, uuid)
-    if found is not None:
-        click.echo(f"{found.status_code}: {printable(found.response_message)}")
+    show_answer(_ask(address, processor_id, asking, Action.PLACE_CONTAINER, destination_host))
+
+
+@container.command()
+@of_a_job
+@_PROCESSOR
+@click.option("--start/--stop", "is_more", required=True, help="Have one standby more, or one less.")
+@with_request
+def standby(address: JobAddress, processor_id: str, is_more: bool, asking: Asking) -> None:
+    """Start a standby for a processor of a running job, or stop one: it has the state at hand on another host.
+
+    Of jobs that were submitted with `samzapy job submit`. A start is done when the state is level. Ends with 3 when the
+    request is refused, with 1 when it fails, with 5 when no answer comes in time; it may still be done then.
+
+    \b
+    Example:
+      samzapy container standby --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 4 --start
+    """
+    arguments = {"command": "start" if is_more else "stop"}
+    show_answer(_ask(address, processor_id, asking, Action.CONTROL_STANDBY, arguments=arguments))
 
 
 @container.command()

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -27,7 +28,9 @@ from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.candidate import Candidate
 from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
+from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.topic_watch import topics_of, unread_topics
 from samzapy.errors import DeadlineError, ProducerError, SamzapyError, TemporaryError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
@@ -96,6 +99,7 @@ class Coordination:
         submission: see `coordinator.candidate.Candidate`.
         on_end: called with a reason when it ended by an error.
         leader: the URL of the leader as far as this process knows it; told to whoever asks the wrong one.
+        launcher: starts the job's containers; None where people do.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Coordination:
         submission: Callable[[], SubmitJob],
         on_end: Callable[[str], None],
         leader: Callable[[], str | None],
+        launcher: Launcher | None = None,
     ) -> None:
         self._config = config
         self._here = here
@@ -149,6 +154,7 @@ class Coordination:
             placement_transactional_id(config.job),
             transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
         )
+        self._launches = None if launcher is None else self._launch_watch(launcher)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-coordinator", daemon=True)
         self.fatal: SamzapyError | None = None
@@ -165,12 +171,21 @@ class Coordination:
         self._thread.start()
         self._topics.start()
         self._inbox.start()
+        if self._launches is not None:
+            self._launches.start()
         return url
+
+    def state(self) -> CoordinatorState | None:
+        """What the log says, while this process leads; any thread may ask."""
+        service = self._service
+        return service.status().state if service is not None and service.leads else None
 
     def close(self, timeout_s: float) -> None:
         """Handle what has arrived, then end; the seat is given up, so that another one leads within a second."""
         self._topics.close()
         self._inbox.close()
+        if self._launches is not None:
+            self._launches.close(timeout_s)
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -203,6 +218,19 @@ class Coordination:
             processes=HostProcesses(here.boot_id),
             placement=self._answers,
         )
+
+    def _launch_watch(self, launcher: Launcher) -> LaunchWatch:
+        return LaunchWatch(
+            launcher,
+            state=self.state,
+            put=self._commands.put,
+            retry_window_ms=self._config.container_retry_window_ms,
+            on_failure=self._launches_failed,
+        )
+
+    def _launches_failed(self, error: Exception) -> None:
+        self.fatal = SamzapyError(f"containers can no longer be looked after: {type(error).__name__}: {error}")
+        self._on_end("containers can no longer be looked after")
 
     def _topics_to_watch(self) -> Sequence[str]:
         """The job's topics, while this process leads."""

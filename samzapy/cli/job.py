@@ -1,4 +1,8 @@
-"""`samzapy job`: `status` tells how a job is. `plan`, `rewind`, `scale` and `top` are in modules of their names."""
+"""`samzapy job`: `status` tells how a job is.
+
+`plan`, `rewind`, `scale` and `top` are in modules of their names; `submit` in `cluster`; `stop`, `restart` and `list`
+in `whole_job`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from samzapy.cli.cluster import submit
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.job_status import read_status
 from samzapy.cli.plan import plan
@@ -17,17 +22,22 @@ from samzapy.cli.rewind import rewind
 from samzapy.cli.scale import scale
 from samzapy.cli.terminal import printable
 from samzapy.cli.top import top
+from samzapy.cli.whole_job import list_jobs, restart, stop
 from samzapy.errors import ExitCode
 
 
 @click.group()
 def job() -> None:
-    """How a job is, what it would do, into how many parts it divides its inputs, and from where it reads them."""
+    """Start, stop and scale a job; how it is, what it would do, and from where it reads its inputs."""
 
 
+job.add_command(list_jobs)
 job.add_command(plan)
+job.add_command(restart)
 job.add_command(rewind)
 job.add_command(scale)
+job.add_command(stop)
+job.add_command(submit)
 job.add_command(top)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
 from samzapy.config import JobConfig
 from samzapy.errors import ConfigError, SamzapyError
+from samzapy.model.launch import HOST_VARIABLE
 from samzapy.model.location import LocationId
 from samzapy.task import load_from_directory
 
@@ -20,7 +22,8 @@ def location_of_this_processor(config: JobConfig, directory: Path) -> LocationId
     """
     name = config.location_provider_factory
     if name is None:
-        return LocationId(socket.gethostname())
+        # A logical host, where several of them are one machine.
+        return LocationId(os.environ.get(HOST_VARIABLE) or socket.gethostname())
     setting = f"locationid.provider.factory={name}"
     factory = load_from_directory(directory, name, setting)
     try:

@@ -28,10 +28,10 @@ class LazyCommand(NamedTuple):
 COMMANDS: Mapping[str, LazyCommand] = {
     "checkpoint": LazyCommand("samzapy.cli.checkpoint:checkpoint", "Positions of record."),
     "config": LazyCommand("samzapy.cli.config:config", "What counts for a key, and where it comes from."),
-    "container": LazyCommand("samzapy.cli.container:container", "Move a processor, restart its query, ask about it."),
+    "container": LazyCommand("samzapy.cli.container:container", "List containers, move or restart a processor."),
     "dev": LazyCommand("samzapy.cli.dev:dev", "A Kafka broker on this machine, for development."),
     "doctor": LazyCommand("samzapy.cli.doctor:doctor", "What is wrong with a job, and what to do about it."),
-    "job": LazyCommand("samzapy.cli.job:job", "How a job is, and what it would do."),
+    "job": LazyCommand("samzapy.cli.job:job", "Start, stop and scale a job; how it is."),
     "run": LazyCommand("samzapy.cli.run_job:run", "Run a job file through spark-submit."),
     "task": LazyCommand("samzapy.cli.task:task", "Why a task is where it is."),
     "stream": LazyCommand("samzapy.cli.stream:stream", "What the coordinator decided, when and why."),
@@ -68,11 +68,16 @@ samzapy = LazyGroup(
 )
 
 
-def main(args: Sequence[str] | None = None) -> None:
+def run_command(command: click.Command, name: str, args: Sequence[str] | None) -> None:
     """Runs one command and ends the process with its exit code (`errors.ExitCode`)."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="samzapy: %(message)s")
     try:
-        samzapy.main(args=args, prog_name="samzapy")  # Ends the process itself: 0, or 2 for wrong usage.
+        command.main(args=args, prog_name=name)  # Ends the process itself: 0, or 2 for wrong usage.
     except SamzapyError as error:
-        click.echo(f"samzapy: {error}", err=True)
+        click.echo(f"{name}: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs one `samzapy` command and ends the process with its exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="samzapy: %(message)s")
+    run_command(samzapy, "samzapy", args)

@@ -10,9 +10,8 @@ from pathlib import Path
 import click
 
 from samzapy.cli.job_address import address_of
-from samzapy.cli.requests import placement_store
-from samzapy.errors import SamzapyError
-from samzapy.model.placement import ANY_HOST, LAST_SEEN
+from samzapy.cli.main import run_command
+from samzapy.cli.requests import destination_host_option, placement_store, request_expiry_option
 
 BOOTSTRAP_SERVERS = "SAMZAPY_SET_SYSTEMS_KAFKA_BOOTSTRAP_SERVERS"
 """The variable that stands for the key of the cluster's address in a job's configuration."""
@@ -23,18 +22,8 @@ BOOTSTRAP_SERVERS = "SAMZAPY_SET_SYSTEMS_KAFKA_BOOTSTRAP_SERVERS"
 @click.option("--app-name", required=True, metavar="NAME", help="job.name")
 @click.option("--app.id", "app_id", default="1", show_default=True, metavar="ID", help="job.id")
 @click.option("--processor-id", required=True, metavar="ID", help="The processor that is to move, or to restart.")
-@click.option(
-    "--destination-host",
-    required=True,
-    metavar="HOST",
-    help=f"Where it is to run; or {ANY_HOST}, another host; or {LAST_SEEN}, where it runs or ran.",
-)
-@click.option(
-    "--request-expiry",
-    type=click.FloatRange(min=0.001),
-    metavar="SECONDS",
-    help="The request fails when it is not done by then; default: the job's.",
-)
+@destination_host_option()
+@request_expiry_option()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="The job's properties file.")
 @click.option(
     "--bootstrap-servers",
@@ -86,9 +75,4 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command and ends the process with its exit code (`errors.ExitCode`)."""
-    given = joined(sys.argv[1:] if arguments is None else arguments)
-    try:
-        place_container.main(args=given, prog_name="place-container")  # Ends the process: 0, or 2 for wrong usage.
-    except SamzapyError as error:
-        click.echo(f"place-container: {error}", err=True)
-        sys.exit(error.exit_code)
+    run_command(place_container, "place-container", joined(sys.argv[1:] if arguments is None else arguments))

@@ -158,17 +158,17 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
-    topics = {SystemStream.parse(name): SystemStream.parse(name).stream for name in config.streams_read}
-    own = {stream.topic for stream in config.intermediates}
-    described = admin.describe(topic for topic in topics.values() if topic not in own)
-    counts = {stream: described[topic].partition_count for stream, topic in topics.items() if topic not in own}
+    # Not those that samzapy makes itself: they need not be there yet.
+    inputs = [SystemStream.parse(name) for name in config.streams_read if config.intermediate_of(name) is None]
+    described = admin.describe(stream.stream for stream in inputs)
+    found = {stream: described[stream.stream] for stream in inputs}
     changes = _intermediate_topics(config, admin)
     state = _recorded(config, connection, admin)
     refuse_fewer_partitions(config.intermediates, state.config)
-    topic_ids = {stream: described[topic].topic_id for stream, topic in topics.items() if topic not in own}
-    config = inputs_to_read(config, topic_ids, state)
+    config = inputs_to_read(config, {stream: topic.topic_id for stream, topic in found.items()}, state)
+    counts = {stream: topic.partition_count for stream, topic in found.items()}
     recorded = {stream: state.inputs[stream].partition_count for stream in state.inputs}
-    to_be = {SystemStream.parse(text): found.partition_count for text, found in changes.items()}
+    to_be = {SystemStream.parse(text): change.partition_count for text, change in changes.items()}
     return config, _Known(
         partition_counts={**recorded, **counts, **to_be},
         topics=tuple(changes[text] for text in sorted(changes)),

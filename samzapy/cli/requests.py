@@ -7,7 +7,7 @@ import uuid as uuids
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import click
@@ -17,12 +17,29 @@ from samzapy.cli.terminal import printable
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DeadlineError, RejectedError, SamzapyError
-from samzapy.model.placement import ContainerPlacementResponseMessage, StatusCode
+from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlacementResponseMessage, StatusCode
 from samzapy.model.topics import coordinator_topic
 from samzapy.placement import ContainerPlacementMetadataStore
 
 _WAIT_S = 60.0
 _ASK_EVERY_S = 0.2
+
+# Options that `samzapy container` and `place-container` have under names of their own.
+destination_host_option = partial(
+    click.option,
+    "--destination-host",
+    required=True,
+    metavar="HOST",
+    help=f"Where it is to run; or {ANY_HOST}, another host; or {LAST_SEEN}, where it runs or ran; or {STANDBY}, where "
+    "its state is at hand.",
+)
+request_expiry_option = partial(
+    click.option,
+    "--request-expiry",
+    type=click.FloatRange(min=0.001),
+    metavar="SECONDS",
+    help="The request fails when it is not done by then; default: the job's.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +86,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--wait/--no-wait", default=True, show_default=True, help="Wait for the answer, or only show the uuid."
         ),
-        click.option(
-            "--request-expiry",
-            "--expiry",
-            type=click.FloatRange(min=0.001),
-            metavar="SECONDS",
-            help="The request fails when it is not done by then; default: the job's.",
-        ),
+        request_expiry_option("--expiry"),
         click.option(
             "--deployment-id",
             "--deployment",
@@ -85,6 +96,12 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
     ):
         found = option(found)
     return found
+
+
+def show_answer(found: ContainerPlacementResponseMessage | None) -> None:
+    """Print the answer to a request, if one was waited for."""
+    if found is not None:
+        click.echo(f"{found.status_code}: {printable(found.response_message)}")
 
 
 def placement_store(address: JobAddress) -> ContainerPlacementMetadataStore:
@@ -126,10 +143,14 @@ def _answer(
     """
     give_up_at_s = time.monotonic() + timeout_s
     found: ContainerPlacementResponseMessage | None = None
+    shown = ""
     while time.monotonic() < give_up_at_s:
         found = store.read_container_placement_response_message(uuid)
         if found is not None and found.status_code.is_terminal:
             break
+        if found is not None and found.phase and found.response_message != shown:
+            shown = found.response_message
+            click.echo(f"{found.phase}: {printable(shown)}", err=True)
         time.sleep(_ASK_EVERY_S)
     if found is None or not found.status_code.is_terminal:
         raise DeadlineError(

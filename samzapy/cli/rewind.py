@@ -12,7 +12,7 @@ from rich.text import Text
 
 from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, with_request
+from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.cli.terminal import printable
 from samzapy.config import parse_recorded
 from samzapy.coordinator.rewinding import Move, meant, moves, refused_rewind
@@ -81,12 +81,10 @@ def rewind(
             request_expiry=asking.expiry,
         )
         found = asking.answer(store, uuid)
-    if found is None:
-        return
-    if output == "json":
+    if output == "json" and found is not None:
         click.echo(json.dumps({"response": found.response_message}, indent=2))
     else:
-        click.echo(f"{found.status_code}: {printable(found.response_message)}")
+        show_answer(found)
 
 
 def _wanted(arguments: Mapping[str, str]) -> Rewind:

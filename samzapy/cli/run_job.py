@@ -34,7 +34,7 @@ from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, Samza
 from samzapy.task import is_loading_job_file, load_task_factory
 
 _INTERRUPTED = 128 + signal.SIGINT
-_QUIET_SPARK = ("spark.log.level=ERROR", "spark.ui.showConsoleProgress=false")
+QUIET_SPARK = ("spark.log.level=ERROR", "spark.ui.showConsoleProgress=false")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -63,7 +63,7 @@ def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spar
         [*map(argument_without_secret, spark_options)],
     )
     click.echo(shlex.join(shown), err=True)
-    os.execve(command[0], command, _environment())  # noqa: S606  # becomes spark-submit, on purpose without a shell
+    os.execve(command[0], command, environment_of_spark())  # noqa: S606  # becomes spark-submit, on purpose without a shell
 
 
 def submit_command(
@@ -77,13 +77,13 @@ def submit_command(
     program = Path(sys.executable).with_name("spark-submit")
     if not program.exists():
         raise EnvironmentMissingError(f"wanted spark-submit at {program}, found nothing; pip install pyspark there")
-    quiet = [part for setting in _QUIET_SPARK for part in ("--conf", setting)]
+    quiet = [part for setting in QUIET_SPARK for part in ("--conf", setting)]
     config = [] if config_file is None else ["--config", str(config_file)]
     settings = [part for override in overrides for part in ("--set", override)]
     return [str(program), *quiet, *spark_options, str(job_file), *config, *settings]
 
 
-def _environment() -> dict[str, str]:
+def environment_of_spark() -> dict[str, str]:
     """spark-submit starts the first `python3` of PATH, so ours must be that one."""
     own = str(Path(sys.executable).parent)
     return {**os.environ, "PATH": f"{own}{os.pathsep}{os.environ.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable}

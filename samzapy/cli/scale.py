@@ -13,8 +13,7 @@ from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.cli.job_address import READ_WAIT_S, JobAddress, of_a_job
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.plan import change_with_sizes, print_change
-from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, with_request
-from samzapy.cli.terminal import printable
+from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.config import FACTORS, parse_recorded
 from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.pauses import Pauses
@@ -33,7 +32,13 @@ _LOOK_EVERY_S = 0.5
 
 @click.command()
 @of_a_job
-@click.option("--factor", type=click.Choice(FACTORS), required=True, help="Key buckets per input partition.")
+@click.option("--factor", type=click.Choice(FACTORS), help="Key buckets per input partition.")
+@click.option(
+    "--containers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Containers, of a job that was started with `samzapy job submit`.",
+)
 @click.option("--plan", "only_plan", is_flag=True, help="Only show what would split, merge and move.")
 @click.option(
     "--job-file",
@@ -50,14 +55,15 @@ _LOOK_EVERY_S = 0.5
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def scale(
     address: JobAddress,
-    factor: str,
+    factor: str | None,
+    containers: int | None,
     only_plan: bool,
     job_file: Path | None,
     expected_generation: int | None,
     asking: Asking,
     output: str,
 ) -> None:
-    """Change the number of key buckets per input partition of a running job; 1 turns elasticity off.
+    """Change the number of key buckets per input partition of a running job (1 turns elasticity off), or of containers.
 
     With --wait it ends when every task is at work again, and tells how long key buckets stood still, as the broker's
     clock saw it. Ends with 3 when the request is refused, with 1 when it fails, with 5 when no answer comes in time.
@@ -67,8 +73,16 @@ def scale(
     Examples:
       samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --factor 4 --plan
       samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --factor 4
+      samzapy job scale --job flight-delays-1 --bootstrap-servers localhost:9092 --containers 6
     """
     state = recorded_state(address)
+    if containers is not None:
+        if factor is not None or only_plan or expected_generation is not None:
+            raise ConfigError("wanted --containers alone, found other changes beside it; ask for one after the other")
+        _resize(address, state, containers, asking)
+        return
+    if factor is None:
+        raise ConfigError("wanted --factor or --containers, found neither")
     if only_plan:
         change = _planned(address, state, int(factor), job_file)
         if output == "json":
@@ -91,8 +105,17 @@ def scale(
     if output == "json":
         click.echo(json.dumps(_answer_json(found.response_message, pauses), indent=2))
     else:
-        click.echo(f"{found.status_code}: {printable(found.response_message)}")
+        show_answer(found)
         click.echo(_pauses_text(pauses))
+
+
+def _resize(address: JobAddress, state: CoordinatorState, containers: int, asking: Asking) -> None:
+    with placement_store(address) as store:
+        uuid = store.write_resize_request(
+            asking.deployment_id or run_id_of(address, state), containers, request_expiry=asking.expiry
+        )
+        found = asking.answer(store, uuid)
+    show_answer(found)
 
 
 def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:

@@ -1,9 +1,9 @@
 """The composition root of a container: the only place where ports meet adapters.
 
-Standalone: this process is one processor of the job, and a candidate to lead it (`cli.coordination`). Order of a start,
-so that a mistake is told before the JVM's ten seconds go by: configuration, directories, this processor's id, cluster,
-topics, whether that processor runs already; then Spark, then the coordinator in its thread, then the container in this
-one.
+Started by a person, this process is one processor of the job, and a candidate to lead it (`cli.coordination`). Started
+by the job's coordinator (`cli.cluster`), it is a container only. Order of a start, so that a mistake is told before the
+JVM's ten seconds go by: configuration, directories, this processor's id, cluster, topics, whether that processor runs
+already; then Spark, then the coordinator in its thread, then the container in this one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from samzapy.adapters.host.processor_ids import kept_processor_id
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
-from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
+from samzapy.adapters.kafka.tail import KafkaTail
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory, tasks_with_state
 from samzapy.adapters.maven.fetch import jar_paths
@@ -37,35 +37,26 @@ from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemCl
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.job_location import location_of_this_processor
 from samzapy.cli.signals import DrainRequest, install_handlers
-from samzapy.config import IntermediateStream, JobConfig
+from samzapy.cli.submitting import (
+    read_state,
+    refuse_second,
+    refuse_what_the_stream_does_not_allow,
+    running_containers,
+    submission_of,
+)
+from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
-from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
-from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.submission import check_joinable, check_readable, submit_job
+from samzapy.coordinator.commands import SubmitJob
 from samzapy.errors import (
     EnvironmentMissingError,
     ExitCode,
-    RejectedError,
     SamzapyError,
 )
-from samzapy.model.container import Container, coordinator_transactional_id, driver_transactional_id
+from samzapy.model.container import driver_transactional_id
 from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.model.location import LocationId
-from samzapy.model.ssp import SystemStream
-from samzapy.model.topic_checks import TopicFound
-from samzapy.model.topics import (
-    changelog_spec,
-    checkpoint_spec,
-    coordinator_spec,
-    coordinator_topic,
-    intermediate_spec,
-    placement_spec,
-)
-from samzapy.plan.groupers import Groupers
-from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
-from samzapy.plan.intermediates import partition_count_to_be
+from samzapy.model.topics import coordinator_topic
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.crash_points import crash_points
 
@@ -103,14 +94,22 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     with _processor_id(config) as processor_id:
 
         def submission(*, grows: bool = True) -> SubmitJob:
-            return _submission(config, admin, processor_id, groupers, grows=grows)
+            return submission_of(config, admin, f"processor {processor_id}", groupers, grows=grows)
 
-        # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
-        _refuse_what_the_stream_does_not_allow(config, connection, here, submission(grows=False), processor_id)
-        jars = jar_paths("spark-kafka")
         execution_id = ExecutionId(
-            os.environ.get("EXECUTION_ENV_CONTAINER_ID") or f"container-{processor_id}-{uuid.uuid4().hex}"
+            os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
         )
+        # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
+        wanted = submission(grows=False)
+        state = read_state(config, connection)
+        running = running_containers(config, state, here)
+        is_launched = execution_id in state.launches
+        if is_launched:
+            wanted = replace(wanted, container_count=config.container_count)
+        else:
+            refuse_second(config, running, here, processor_id)
+        refuse_what_the_stream_does_not_allow(state, wanted, running)
+        jars = jar_paths("spark-kafka")
         with _scratch_directory(here, execution_id) as scratch_dir:
             _Run(
                 config=config,
@@ -122,6 +121,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
                 processor_id=processor_id,
                 execution_id=execution_id,
                 scratch_dir=scratch_dir,
+                is_launched=is_launched,
             ).run(jars)
 
 
@@ -143,7 +143,10 @@ def _processor_id(config: JobConfig) -> Iterator[ProcessorId]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One execution: what its parts are made of."""
+    """One execution: what its parts are made of.
+
+    `is_launched`: the job's coordinator started it, and leads elsewhere.
+    """
 
     config: JobConfig
     job_file: Path
@@ -154,6 +157,7 @@ class _Run:
     processor_id: ProcessorId
     execution_id: ExecutionId
     scratch_dir: Path
+    is_launched: bool
 
     def run(self, jars: Sequence[Path]) -> None:
         # Imported here: what is refused before needs no Spark, and is told in a second.
@@ -170,7 +174,25 @@ class _Run:
         search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
         heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
         _bound_the_end(drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders)
-        coordination = Coordination(
+        coordination = None if self.is_launched else self._coordination(drain, heartbeats)
+        try:
+            if coordination is not None:
+                coordination.start()
+            self._run_container(session, slots, cores, heartbeats, drain)
+        except SamzapyError as error:
+            # The container may only have seen the consequence.
+            raise (None if coordination is None else coordination.fatal) or error from error
+        finally:
+            heartbeats.close()
+            search.close()
+            if coordination is not None:
+                coordination.close(_CLOSE_WAIT_S)
+            session.stop()
+        if coordination is not None and coordination.fatal is not None:
+            raise coordination.fatal
+
+    def _coordination(self, drain: DrainRequest, heartbeats: HeartbeatThread) -> Coordination:
+        return Coordination(
             self.config,
             self.here,
             self.connection,
@@ -178,19 +200,6 @@ class _Run:
             on_end=drain.ask,
             leader=heartbeats.leader_url,
         )
-        try:
-            coordination.start()
-            self._run_container(session, slots, cores, heartbeats, drain)
-        except SamzapyError as error:
-            # The container may only have seen the consequence.
-            raise coordination.fatal or error from error
-        finally:
-            heartbeats.close()
-            search.close()
-            coordination.close(_CLOSE_WAIT_S)
-            session.stop()
-        if coordination.fatal is not None:
-            raise coordination.fatal
 
     def _heartbeats(self, cores: int, lease: LeaseFile, search: KafkaLeaderSearch) -> HeartbeatThread:
         config = self.config
@@ -226,11 +235,13 @@ class _Run:
             config.transaction_timeout_ms,
         )
         follower = KafkaFollower(self.connection, coordinator_topic(config.job))
+        tail = KafkaTail(self.connection, config.job)
         store_dir = Path(config.local_store_dir) if config.local_store_dir else self.scratch_dir / "state"
         ports = ContainerPorts(
             clock=SystemClock(),
             stream=follower,
             topics=KafkaTopics(self.connection, config.job),
+            tail=tail,
             slots=slots,
             fence=KafkaFence(self.connection),
             progress=progress,
@@ -261,6 +272,7 @@ class _Run:
         finally:
             progress.close()
             follower.close()
+            tail.close()
 
     def _heartbeat_identity(self, cores: int) -> Mapping[str, object]:
         return {
@@ -309,127 +321,6 @@ def _bound_the_end(
         end(ExitCode.TIMED_OUT)
 
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
-
-
-def _submission(
-    config: JobConfig, admin: KafkaAdmin, processor_id: ProcessorId, groupers: Groupers, *, grows: bool
-) -> SubmitJob:
-    """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator.
-
-    Args:
-        grows: whether intermediate streams get the partitions that the configuration asks for beyond those they have.
-    """
-    admin.check_reachable()
-    if config.input_patterns:
-        config = resolve_inputs(config, admin.topic_names())
-        if not admin.find([coordinator_topic(config.job)]):
-            refuse_unmatched(config)  # Before anything is made for a job that cannot run.
-    streams = [SystemStream.parse(name) for name in config.streams_read]
-    outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
-    own = {stream.topic: stream for stream in config.intermediates}
-    described = admin.describe(stream.stream for stream in (*streams, *outputs) if stream.stream not in own)
-    replicas = config.replication_factor
-    intermediate = {name: _intermediate_topic(own[name], admin, replicas, grows=grows) for name in sorted(own)}
-    described |= intermediate
-    inputs = tuple(
-        InputFound(
-            system_stream=stream,
-            partition_count=described[stream.stream].partition_count,
-            topic_id=described[stream.stream].topic_id,
-        )
-        for stream in streams
-    )
-    # Of what is divided, which comes first; broadcast inputs make no tasks.
-    changelog_partitions = max(1, sum(found.partition_count for found in inputs[: len(config.streams_divided)]))
-    specs = [
-        coordinator_spec(config.job, replicas),
-        checkpoint_spec(config.job, replicas),
-        placement_spec(config.job, replicas),
-        *(
-            changelog_spec(config.job, store.name, changelog_partitions, store.replication_factor or replicas)
-            for store in config.stores
-        ),
-    ]
-    made = [admin.ensure_topic(spec) for spec in specs]
-    return SubmitJob(
-        config=config,
-        inputs=inputs,
-        own_topics=tuple(
-            OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
-            for found in (*made, *intermediate.values())
-        ),
-        cause=f"submit-{uuid.uuid4().hex}",
-        actor=f"processor {processor_id}",
-        groupers=groupers,
-    )
-
-
-def _intermediate_topic(
-    stream: IntermediateStream, admin: KafkaAdmin, replicas: int | None, *, grows: bool
-) -> TopicFound:
-    there = admin.find([stream.topic]).get(stream.topic)
-    count = partition_count_to_be(stream, None if there is None else there.partition_count)
-    if there is not None and not grows:
-        count = there.partition_count
-    return admin.ensure_topic(replace(intermediate_spec(stream, replicas), partition_count=count))
-
-
-def _refuse_what_the_stream_does_not_allow(
-    config: JobConfig, connection: KafkaConnection, here: Here, submission: SubmitJob, processor_id: ProcessorId
-) -> None:
-    """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
-
-    Raises:
-        RejectedError: the processor runs already, or the job runs under another configuration; says where.
-        ConfigError, DataError: the stream cannot be read, is another job's, or does not allow what is submitted.
-    """
-    log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
-    try:
-        state = replay(log.read(), topic=coordinator_topic(config.job)).state
-    finally:
-        log.close()
-    check_readable(state, config.job_name, config.job_id)
-    running = _running(config, state, here)
-    _refuse_second(config, running, here, processor_id)
-    check_joinable(state, submission.config, running=[found.execution_id for found in running])
-    submit_job(submission, state, Sightings())
-
-
-def _refuse_second(config: JobConfig, running: Sequence[Container], here: Here, processor_id: ProcessorId) -> None:
-    """Raise RejectedError while another process runs as this processor.
-
-    Two that start at the same moment may both pass. That is safe: the coordinator gives the tasks to one of them, and
-    the other one waits without any until that one is gone.
-    """
-    for container in running:
-        if container.processor_id == processor_id:
-            raise RejectedError(
-                f"processor {processor_id} of job {config.job} runs already on "
-                f"{'this host' if container.boot_id == here.boot_id else container.host}, as process {container.pid}; "
-                "stop that one first, or give this one a processor.id of its own"
-            )
-
-
-def _running(config: JobConfig, state: CoordinatorState, here: Here) -> Sequence[Container]:
-    """The containers that are seen to run on this host, or that the leader heard of within a lease."""
-    processes = HostProcesses(here.boot_id)
-    living = [container for container in state.containers_sorted if container.phase in LIVING]
-    alive = {
-        found.execution_id: processes.is_alive(found.boot_id, found.pid, found.process_started_ms) for found in living
-    }
-    elsewhere = {execution_id for execution_id, is_alive in alive.items() if is_alive is None}
-    heard = _heard_of(config, state) if elsewhere else frozenset()
-    return [found for found in living if alive[found.execution_id] or found.execution_id in elsewhere & heard]
-
-
-def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
-    """The executions that the leader heard of within a lease; if nobody leads, nobody did."""
-    told = None if state.term is None else HttpCoordinatorClient().status(state.term.url, config.job, _LEADER_WAIT_MS)
-    containers = None if told is None else told.get("containers")
-    if not isinstance(containers, list):
-        return frozenset()
-    ages = {row.get("executionId"): row.get("heartbeatAgeMs") for row in containers}
-    return frozenset(found for found, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)
 
 
 def _check_store_directory(config: JobConfig) -> None:

@@ -22,6 +22,8 @@ from samzapy.config.job_config import BATCH_BYTES, FRAME_BYTES, MESSAGE_BYTES_MA
 from samzapy.config.keys import (
     ALL_SSPS_TO_SINGLE_TASK,
     CLIENT_PROPERTIES_REFUSED,
+    CLUSTER_MANAGERS,
+    COUNT_KEY,
     FACTOR_KEY,
     FACTORS,
     KEYS,
@@ -48,6 +50,7 @@ from samzapy.config.sources import Setting, Source, in_force, merge, read_proper
 from samzapy.config.values import (
     AcceptedLoss,
     BroadcastInput,
+    HostSlots,
     IntermediateStream,
     StoreConfig,
     accepted_loss,
@@ -58,6 +61,8 @@ __all__ = [
     "ALL_SSPS_TO_SINGLE_TASK",
     "BATCH_BYTES",
     "CLIENT_PROPERTIES_REFUSED",
+    "CLUSTER_MANAGERS",
+    "COUNT_KEY",
     "FACTORS",
     "FACTOR_KEY",
     "FRAME_BYTES",
@@ -74,6 +79,7 @@ __all__ = [
     "ConfigKey",
     "Difference",
     "Explanation",
+    "HostSlots",
     "IntermediateStream",
     "JobConfig",
     "Secret",

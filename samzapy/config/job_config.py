@@ -8,7 +8,7 @@ from typing import Final
 
 from samzapy.config.lookup import PATTERN_SIGN, stream_setting_keys
 from samzapy.config.secrets import Secret, Text
-from samzapy.config.values import AcceptedLoss, BroadcastInput, IntermediateStream, StoreConfig
+from samzapy.config.values import AcceptedLoss, BroadcastInput, HostSlots, IntermediateStream, StoreConfig
 from samzapy.errors import ConfigError
 
 MESSAGE_BYTES_MAX: Final = 1_048_588
@@ -77,7 +77,21 @@ class JobConfig:
     placement_expiry_ms: int
     placement_retention_ms: int
     placement_uuids_max: int
+    placement_tries_max: int
+    container_count: int
+    has_host_affinity: bool
+    container_request_timeout_ms: int
+    container_retry_count: int
+    container_retry_window_ms: int
+    fails_job_after_retries: bool
+    cluster_manager: str | None
+    process_hosts: tuple[HostSlots, ...]
+    process_dir: str | None
     drain_ms: int
+    container_memory_mib: int
+    container_cores: int
+    standalone_rest_url: str | None
+    standalone_page_url: str | None
     stores: tuple[StoreConfig, ...] = field(default=())
     intermediates: tuple[IntermediateStream, ...] = field(default=())
 

@@ -14,6 +14,8 @@ STORE_SCOPES: Final = ("key", "broadcast", "task")
 ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 FACTOR_KEY: Final = "job.elasticity.factor"
+COUNT_KEY: Final = "job.container.count"
+CLUSTER_MANAGERS: Final = ("process", "standalone")
 FACTORS: Final = tuple(str(2**power) for power in range(9))
 REQUIRED: Final = object()
 KINDS: Final = {
@@ -355,10 +357,124 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "than those that were forgotten is refused.",
     ),
     ConfigKey(
+        name=COUNT_KEY,
+        default="1",
+        kind="count",
+        least=1,
+        most=10_000,
+        meaning="How many containers `samzapy job submit` starts; of no use to a job whose processors are started by "
+        "people. A job keeps the number that it was scaled to until another one is submitted.",
+    ),
+    ConfigKey(
+        name="job.host-affinity.enabled",
+        default="true",
+        choices=("true", "false"),
+        meaning="Whether a container that is started anew is wanted on the host where its processor ran last; false: "
+        "on any.",
+    ),
+    ConfigKey(
+        name="job.standbytasks.replication.factor",
+        default="1",
+        kind="count",
+        least=1,
+        most=11,
+        meaning="How often the state of each task is at hand: 2 gives every container that the coordinator starts one "
+        "standby on another host, which takes over when it is lost (docs/standby.md). A job without stores has none.",
+    ),
+    ConfigKey(
+        name="cluster-manager.fault-domain-aware.standby.enabled",
+        default="false",
+        choices=("true", "false"),
+        meaning="Whether a standby is kept out of the fault domain, and not only off the host, of what it stands by "
+        "(locationid.provider.factory).",
+    ),
+    ConfigKey(
+        name="job.placement.tries.max",
+        default="3",
+        kind="count",
+        least=1,
+        meaning="So many containers are started for a move, one after the other, before it fails.",
+    ),
+    ConfigKey(
+        name="cluster-manager.container.request.timeout.ms",
+        default="120000",
+        kind="ms",
+        least=1,
+        meaning="A container that was not heard of so long after it was wanted is given up, the start of Spark "
+        "included; the next one is wanted on any host.",
+    ),
+    ConfigKey(
+        name="cluster-manager.container.retry.count",
+        default="8",
+        kind="count",
+        meaning="So many failures in a row of a processor's containers are made good by another one; 0: none is.",
+    ),
+    ConfigKey(
+        name="cluster-manager.container.retry.window.ms",
+        default="300000",
+        kind="ms",
+        meaning="Failures are counted within this time from the first of them; a later one is the first again.",
+    ),
+    ConfigKey(
+        name="cluster-manager.container.fail.job.after.retries",
+        default="true",
+        choices=("true", "false"),
+        meaning="Whether the job ends when the containers of a processor have failed too often; false: it goes on "
+        "without that processor, and tries again when cluster-manager.container.retry.window.ms has gone by.",
+    ),
+    ConfigKey(
+        name="cluster.manager",
+        of_process=True,
+        choices=CLUSTER_MANAGERS,
+        meaning="What `samzapy job submit` starts containers with, its --cluster (docs/cluster.md). `process`: "
+        "spark-submit on this machine; `standalone`: drivers of a Spark standalone cluster.",
+    ),
+    ConfigKey(
+        name="cluster.process.hosts",
+        of_process=True,
+        kind="list",
+        default="localhost:8",
+        meaning="For `process`: logical hosts of this machine, each with its own directory, and how many containers "
+        "each may have: `h1:2, h2:2`.",
+    ),
+    ConfigKey(
+        name="cluster.process.dir",
+        of_process=True,
+        meaning="For `process`: where each logical host has its directory, with local state and logs of containers.",
+    ),
+    ConfigKey(
         name="job.shutdown.drain.ms",
         default="6000",
         kind="ms",
         meaning="Time a running micro-batch has to finish when the job is stopped.",
+    ),
+    ConfigKey(
+        name="cluster-manager.container.memory.mb",
+        default="1024",
+        kind="count",
+        least=256,
+        of_process=True,
+        meaning="Memory in MiB of a container's JVM, where a cluster manager is asked for it; its Python workers need "
+        "memory beside.",
+    ),
+    ConfigKey(
+        name="cluster-manager.container.cpu.cores",
+        default="1",
+        kind="count",
+        least=1,
+        most=512,
+        of_process=True,
+        meaning="Cores of a container, where a cluster manager is asked for them: its worker slots.",
+    ),
+    ConfigKey(
+        name="cluster.standalone.rest.url",
+        of_process=True,
+        meaning="Where a Spark standalone master takes drivers by REST, `http://host:6066` (docs/spark-standalone.md).",
+    ),
+    ConfigKey(
+        name="cluster.standalone.page.url",
+        of_process=True,
+        meaning="The page of that master, `http://host:8080`: who works where, and what is free.",
     ),
     ConfigKey(
         name="systems.<system>.bootstrap.servers",

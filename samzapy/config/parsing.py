@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from samzapy.config.checks import check_together
 from samzapy.config.job_config import JobConfig, is_pattern
-from samzapy.config.keys import KEYS
+from samzapy.config.keys import COUNT_KEY, KEYS
 from samzapy.config.lookup import check_known, check_value, spec_of, value_of
 from samzapy.config.secrets import SECRET, Secret, Text, hidden
 from samzapy.config.sources import check_filled
 from samzapy.config.values import (
     accepted_loss,
     broadcast_inputs_of,
+    host_slots_of,
     input_items,
     intermediates_of,
     items_of,
@@ -120,7 +121,21 @@ def _typed(
         placement_expiry_ms=number("job.placement.expiry.ms"),
         placement_retention_ms=number("job.placement.retention.ms"),
         placement_uuids_max=number("job.placement.uuids.max"),
+        placement_tries_max=number("job.placement.tries.max"),
+        container_count=number(COUNT_KEY),
+        has_host_affinity=text("job.host-affinity.enabled") == "true",
+        container_request_timeout_ms=number("cluster-manager.container.request.timeout.ms"),
+        container_retry_count=number("cluster-manager.container.retry.count"),
+        container_retry_window_ms=number("cluster-manager.container.retry.window.ms"),
+        fails_job_after_retries=text("cluster-manager.container.fail.job.after.retries") == "true",
+        cluster_manager=values["cluster.manager"],
+        process_hosts=host_slots_of(items_of(text("cluster.process.hosts"))),
+        process_dir=values["cluster.process.dir"],
         drain_ms=number("job.shutdown.drain.ms"),
+        container_memory_mib=number("cluster-manager.container.memory.mb"),
+        container_cores=number("cluster-manager.container.cpu.cores"),
+        standalone_rest_url=values["cluster.standalone.rest.url"],
+        standalone_page_url=values["cluster.standalone.page.url"],
         stores=stores_of(properties),
     )
     inputs = tuple(config.qualified(item) for item in input_items(text("task.inputs")))

@@ -14,6 +14,7 @@ _INTERMEDIATE = "task.intermediate."
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 # A comma in `orders-[a-z]{2,3}` is the pattern's.
 _BETWEEN_INPUTS = re.compile(r",(?![^{}]*\})")
+_HOST_SLOTS = re.compile(r"(?P<host>[a-z0-9][a-z0-9.-]{0,62}):(?P<count>[1-9][0-9]{0,3})")
 # Six digits: more partitions than any topic has, and few enough to list.
 _PARTITION = r"(?:0|[1-9][0-9]{0,5})"
 _BROADCAST = re.compile(
@@ -31,6 +32,30 @@ class StoreConfig:
     replication_factor: int | None
     size_max_bytes: int
     scope: str = "key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSlots:
+    """A logical host of the process launcher, and how many containers it may have."""
+
+    host: str
+    slot_count: int
+
+
+def host_slots_of(items: Iterable[str]) -> tuple[HostSlots, ...]:
+    """The hosts of cluster.process.hosts, each once. Raises ConfigError."""
+    found = []
+    for item in items:
+        match = _HOST_SLOTS.fullmatch(item)
+        if match is None:
+            raise ConfigError(
+                f"cluster.process.hosts: wanted hosts with their slots (h1:2, h2:2; names of lower case letters, "
+                f"digits, dots and dashes), found {item!r}"
+            )
+        found.append(HostSlots(host=match["host"], slot_count=int(match["count"])))
+    if len({slots.host for slots in found}) != len(found) or not found:
+        raise ConfigError(f"cluster.process.hosts: wanted each host once, found {', '.join(items) or 'none'}")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from samzapy.container.ports import BatchDone, TopicBounds
+from samzapy.container.restore_progress import Restoring
 from samzapy.container.work import Report, Route
 from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.job import TaskName
@@ -24,11 +25,13 @@ class ContainerFigures:
     Attributes:
         positions: next offset of each SSPKb that is worked on.
         ends: where the inputs end, as they were looked at last; empty before the first look.
+        restoring: how far a start is that takes long; None at other times.
     """
 
     def __init__(self) -> None:
         self.positions: dict[SspKeyBucket, int] = {}
         self.ends: Mapping[SystemStreamPartition, TopicBounds] = {}
+        self.restoring: Restoring | None = None
         self.recoveries = 0
         self.batches = 0
         self._sums = Counter[str]()
@@ -87,6 +90,8 @@ class ContainerFigures:
         """As heartbeats carry it (`coordinator.heartbeats`). `now_ms` is monotonic."""
         sums = {name: self._sums[name] for name in _SUMS}
         found: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
+        if self.restoring is not None:
+            found |= self.restoring.as_json()
         positions = {str(ssp_kb): self._position(ssp_kb) for ssp_kb in sorted(self.positions)}
         found["positions"] = positions if self.ends else {}
         told = self._told()

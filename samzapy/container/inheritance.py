@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import LocalPosition, StateDirectory, StateEnvironment, TopicBounds
-from samzapy.container.restore import doubt, plan_restore
+from samzapy.container.restore import doubt, local_position, plan_restore
 from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName
@@ -141,7 +141,7 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
             newest[name] = max(grant.epoch, newest.get(name, 0))
     granted = {grant.task_name for grant in grants}
     for name in sorted(newest):
-        position = _position(host.state_of(name))
+        position = local_position(host.state_of(name))
         if position is not None and position.epoch > newest[name]:
             continue  # Its grant is newer than ours: we are late, and it is at work.
         others = granted | {other for other in host.tasks_here if position and _is_newer(other, position, host)}
@@ -153,7 +153,7 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
 def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket, int], host: Host) -> _Heir | None:
     if not names or not host.config.stores:
         return None
-    position = _position(host.state_of(grant.task_name))
+    position = local_position(host.state_of(grant.task_name))
     plan = plan_restore(
         position,
         grant=grant,
@@ -169,7 +169,7 @@ def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket,
         return None
     candidates = []
     for name in names:
-        found = _position(host.state_of(name))
+        found = local_position(host.state_of(name))
         reason = "there is none" if found is None else _doubt(found, grant, host)
         if found is None or reason is not None:
             _LOG.info("task %s takes nothing of the local state of %s: %s", grant.task_name, name, reason)
@@ -215,21 +215,6 @@ def _ahead(position: LocalPosition, grant: Grant) -> str | None:
             if offset > done:
                 return f"it is ahead of the start: {held} at {offset}, start {done}"
     return None
-
-
-def _position(directory: StateDirectory) -> LocalPosition | None:
-    environment = directory.existing()
-    if environment is None:
-        return None
-    try:
-        transaction = environment.begin()
-        position = transaction.position()
-        transaction.abort()
-        return position
-    except DeadlineError:
-        return None
-    finally:
-        environment.close()
 
 
 def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
@@ -323,7 +308,7 @@ def _is_taken_over(name: TaskName, others: Iterable[TaskName]) -> bool:
 
 
 def _is_newer(name: TaskName, than: LocalPosition, host: Host) -> bool:
-    position = _position(host.state_of(name))
+    position = local_position(host.state_of(name))
     return position is not None and position.epoch > than.epoch
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from samzapy.model.container import ContainerPhase
+from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint, StartpointIndex
-from samzapy.stream.keys import Namespace, container_key, key_of, parse_key
+from samzapy.stream.keys import Namespace, container_key, key_of, launch_key, parse_key
 from samzapy.stream.records import (
     ConfigPut,
     ContainerPut,
@@ -25,6 +26,7 @@ from samzapy.stream.records import (
     GrantPut,
     InputEndPut,
     InputPut,
+    LaunchPut,
     PlacedPut,
     PlannedTaskPut,
     Record,
@@ -37,17 +39,36 @@ from samzapy.stream.records import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmTasks:
+    """The tasks whose state a standby or a reserve is to have at hand.
+
+    Attributes:
+        grants: the newest of each task that anybody was granted as the plan in force has it, by task name.
+        task_count: of the processor in that plan.
+        with_runner: those that are run by a container on this host.
+        living: the executions that live on this host, without this one.
+    """
+
+    grants: tuple[Grant, ...]
+    task_count: int
+    with_runner: frozenset[TaskName]
+    living: frozenset[ExecutionId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
     """The stream up to `offset_next`, as far as it concerns `execution_id`.
 
     Attributes:
         processor_id: whose execution this is, once it is registered.
+        containers: the executions that are not gone, by their ids.
         grants: by their key on the stream.
         planned: the tasks of every plan on the stream, by their key.
         generation: the plan in force; None before the first.
         startpoints: what operators had set to another place, until everybody has taken that up.
         input_ends: up to where the run reads bounded inputs; of others what an earlier run read.
         restarts: the number of the newest order to restart, of each processor.
+        launch: what the coordinator started this execution for; None where a person did, or before that is read.
         placed: the execution that runs a processor's tasks, where that is not the processor's own.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
         config: the configuration that the job runs under, as recorded.
@@ -59,6 +80,7 @@ class Orders:
     phase: ContainerPhase | None = None
     reason: str = ""
     processor_id: ProcessorId | None = None
+    containers: Mapping[ExecutionId, Container] = field(default_factory=dict)
     grants: Mapping[str, Grant] = field(default_factory=dict)
     planned: Mapping[str, PlannedTaskPut] = field(default_factory=dict)
     generation: int | None = None
@@ -67,6 +89,7 @@ class Orders:
     input_ends: Mapping[SystemStreamPartition, int] = field(default_factory=dict)
     restarts: Mapping[ProcessorId, int] = field(default_factory=dict)
     placed: Mapping[ProcessorId, ExecutionId] = field(default_factory=dict)
+    launch: Launch | None = None
     run: RunPut | None = None
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,6 +109,11 @@ class Orders:
         return self.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
 
     @property
+    def is_stopping(self) -> bool:
+        """The coordinator wants this execution to drain and end."""
+        return self.launch is not None and self.launch.phase in (LaunchPhase.STOPPING, LaunchPhase.ENDED)
+
+    @property
     def restart(self) -> int:
         """The newest order to restart the query of this execution's processor; 0: there was none."""
         return 0 if self.processor_id is None else self.restarts.get(self.processor_id, 0)
@@ -95,21 +123,64 @@ class Orders:
 
         One that was recorded as released stays so: a plan that gives the task back brings a new grant.
         """
-        newest: dict[str, Grant] = {}
-        for grant in sorted(self.grants.values(), key=lambda grant: grant.epoch):
-            newest[grant.task_name] = grant
+        newest = self._newest()
         own = (
             newest[name]
             for name in sorted(newest)
             if newest[name].execution_id == self.execution_id and not newest[name].released
         )
-        plan = {found.task_name: found for found in self.planned.values() if found.generation == self.generation}
+        plan = self._plan()
         startpoints = StartpointIndex(self.startpoints.values())
         return tuple(
             grant
             for grant in own
             if not self._is_taken_away(grant, plan.get(grant.task_name)) and not startpoints.newer_than(grant)
         )
+
+    def to_keep_warm(self) -> WarmTasks | None:
+        """What is to be kept at hand; None where this is no standby and no reserve."""
+        own = self.containers.get(self.execution_id)
+        if self.launch is None or self.launch.role is LaunchRole.ACTIVE or own is None:
+            return None
+        here = {
+            execution_id
+            for execution_id, found in self.containers.items()
+            if (found.host, found.boot_id) == (own.host, own.boot_id)
+            and execution_id != self.execution_id
+            and found.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING)
+        }
+        newest = self._newest()
+        planned = [found for found in self._plan().values() if found.processor_id == own.processor_id]
+        # Letting go changes nothing of what they say about the state, and comes when there is no time to look again.
+        grants = tuple(
+            replace(newest[found.task_name], released=False)
+            for found in sorted(planned, key=lambda found: found.task_name)
+            if found.task_name in newest
+            and {start.ssp_kb for start in newest[found.task_name].starts} == set(found.positions)
+        )
+        return WarmTasks(
+            grants=grants,
+            task_count=len(planned),
+            with_runner=frozenset(grant.task_name for grant in grants if grant.execution_id in here),
+            living=frozenset(here),
+        )
+
+    def tasks_in_use(self) -> frozenset[TaskName] | None:
+        """The tasks of the plan in force, and those that somebody may still work for; None before the first plan."""
+        if self.generation is None:
+            return None
+        granted = {
+            grant.task_name
+            for grant in self.grants.values()
+            if not grant.released and grant.execution_id in self.containers
+        }
+        return frozenset(granted | {planned.task_name for planned in self._plan().values()})
+
+    def _newest(self) -> Mapping[str, Grant]:
+        return {grant.task_name: grant for grant in sorted(self.grants.values(), key=lambda grant: grant.epoch)}
+
+    def _plan(self) -> Mapping[str, PlannedTaskPut]:
+        return {found.task_name: found for found in self.planned.values() if found.generation == self.generation}
 
     def _is_taken_away(self, grant: Grant, planned: PlannedTaskPut | None) -> bool:
         """Whether the plan in force gives the task, with these buckets, to another processor, or to none; or the
@@ -124,7 +195,9 @@ class Orders:
 
     def _works_for(self, processor_id: ProcessorId) -> bool:
         placed = self.placed.get(processor_id)
-        return self.processor_id == processor_id if placed is None else self.execution_id == placed
+        if placed is not None:
+            return self.execution_id == placed
+        return self.processor_id == processor_id and (self.launch is None or self.launch.role is LaunchRole.ACTIVE)
 
 
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:
@@ -132,6 +205,7 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
     grants, planned, topic_ids = dict(orders.grants), dict(orders.planned), dict(orders.input_topic_ids)
     input_ends, config = dict(orders.input_ends), dict(orders.config)
     restarts, startpoints, placed = dict(orders.restarts), dict(orders.startpoints), dict(orders.placed)
+    containers = dict(orders.containers)
     for record in records:
         match record:
             case GrantPut():
@@ -142,12 +216,17 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                 grants.pop(record.key, None)
                 planned.pop(record.key, None)
                 parsed = parse_key(record.key)
+                if parsed.namespace is Namespace.CONTAINER:
+                    containers.pop(ExecutionId(parsed.parts[0]), None)
                 if parsed.namespace is Namespace.CONFIG:
                     config.pop(parsed.parts[0], None)
                 if parsed.namespace is Namespace.STARTPOINT:
                     startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
                 if parsed.namespace is Namespace.PLACED:
                     placed.pop(ProcessorId(parsed.parts[0]), None)
+                if record.key == launch_key(orders.execution_id) and orders.launch is not None:
+                    # Forgotten is what has ended, and it keeps the role that it had.
+                    orders = replace(orders, launch=replace(orders.launch, phase=LaunchPhase.ENDED))
                 if record.key == container_key(orders.execution_id):
                     # Compaction may have taken what stood before it: that it was lost, or stopped, and is fenced.
                     orders = replace(orders, phase=ContainerPhase.FENCED, reason="it is forgotten")
@@ -169,8 +248,15 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                 orders = replace(orders, run=record)
             case TermPut():
                 orders = replace(orders, term=record)
-            case ContainerPut() if record.container.execution_id == orders.execution_id:
-                container = record.container
+            case LaunchPut() if record.launch.execution_id == orders.execution_id:
+                orders = replace(orders, launch=record.launch)
+            case ContainerPut(container=container):
+                if container.is_gone:
+                    containers.pop(container.execution_id, None)
+                else:
+                    containers[container.execution_id] = container
+                if container.execution_id != orders.execution_id:
+                    continue
                 orders = replace(
                     orders, phase=container.phase, reason=container.reason, processor_id=container.processor_id
                 )
@@ -186,5 +272,6 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
         config=config,
         restarts=restarts,
         placed=placed,
+        containers=containers,
         offset_next=offset_next,
     )

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 from samzapy.container.work import Report, WorkPlan
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.warmth import Warmth
 from samzapy.stream.log import LogRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -169,6 +170,41 @@ class Topics(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRead:
+    """What was read on of a partition.
+
+    Attributes:
+        offset_next: where to read on.
+        offset_end: where the partition ended, with what is not committed.
+        is_at_end: nothing more was committed, as far as is known.
+    """
+
+    records: Sequence[LogRecord]
+    offset_next: int
+    offset_end: int
+    is_at_end: bool
+
+
+class Tail(Protocol):
+    """Follows partitions of the stores' changelogs as far as they are committed. It never waits for a transaction."""
+
+    def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Follow these partitions from these offsets on, and no others; none: let go of the connection."""
+        ...
+
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+        """At most so many records, and how far each of the partitions was read. Never waits for long.
+
+        A broker that is away, and for a while a topic that was deleted, look like one to which nothing comes.
+
+        Raises:
+            LostRangeError: a changelog does not hold an offset any more that is to be read.
+            DataError: there is no such changelog, or it may not be read.
+        """
+        ...
+
+
 class CoordinatorStream(Protocol):
     """The coordinator stream, followed from its beginning."""
 
@@ -278,6 +314,13 @@ class StateDirectory(Protocol):
         """Remove everything."""
         ...
 
+    def unused_since_ms(self) -> int | None:
+        """Wall clock of the last write to it; None while another process has it open, or when that is not known.
+
+        Not to be asked of one that this process has open.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDone:
@@ -323,7 +366,8 @@ class Query(Protocol):
 class HeartbeatContent:
     """What the next heartbeat says; offset and list are of one moment (design section 5).
 
-    `reason`: why it stopped. `restart`: the newest order to restart that the query which runs knows.
+    `reason`: why it stopped. `restart`: the newest order to restart that the query which runs knows. `warm`: how ready
+    an execution is that is to have its processor's state at hand; None where it is not.
     """
 
     coordinator_url: str | None
@@ -335,6 +379,7 @@ class HeartbeatContent:
     reason: str = ""
     finished: bool = False
     restart: int = 0
+    warm: Warmth | None = None
 
 
 class Heartbeats(Protocol):

@@ -38,7 +38,7 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
-from samzapy.errors import CorruptRecordError, LostRangeError
+from samzapy.errors import CorruptRecordError, DeadlineError, LostRangeError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -128,6 +128,11 @@ def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBu
     )
 
 
+def offsets_to_read(plan: RestorePlan, bounds: Mapping[str, TopicBounds]) -> int:
+    """How many offsets of the changelogs stand between a task's local state and their ends."""
+    return sum(max(0, bounds[store].offset_end - offset) for store, offset in plan.changelog_from.items())
+
+
 def comparable(
     starts: Mapping[SspKeyBucket, int], position: LocalPosition | None, grant: Grant
 ) -> Mapping[SspKeyBucket, int]:
@@ -207,6 +212,7 @@ def bring_level(
     boot_id: str,
     now_ms: int,
     write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
+    reads: Callable[[int, int], None] = lambda read, to_read: None,
 ) -> StateEnvironment:
     """Bring a task's local state level with `starts` and make it this grant's; returns it open.
 
@@ -216,6 +222,7 @@ def bring_level(
         topic_ids: per store, the cluster's id of its changelog.
         write: writes to the task's partition of a store's changelog, in a transaction, and is sure of it when it
             returns.
+        reads: is told how many offsets of the changelogs were read, and how many there are to read.
 
     Raises:
         CorruptRecordError: the changelog holds a record that is none of ours; named by offset.
@@ -224,9 +231,7 @@ def bring_level(
     begins = {start.store: start.offset for start in grant.changelog_starts}
     _check_begins(begins, bounds, grant, config)
     environment = directory.open()
-    found = environment.begin()
-    position = found.position()
-    found.abort()
+    position = position_in(environment)
     plan = plan_restore(
         position,
         grant=grant,
@@ -257,15 +262,22 @@ def bring_level(
         }
         if copied:
             bounds = {**bounds, **_bounds_now(topics, copied, grant)}
-        changelog_next = {
-            store: _apply(
-                environment, topics, store, scopes[store], grant, offset_from, bounds[store].offset_end, config
+        to_read = offsets_to_read(plan, bounds)
+        reads(0, to_read)
+        changelog_next, read_before = {}, 0
+        for store, offset_from in plan.changelog_from.items():
+            offset_end = bounds[store].offset_end
+
+            def read_to(offset: int, before: int = read_before - offset_from, end: int = offset_end) -> None:
+                reads(before + min(offset, end), to_read)
+
+            changelog_next[store] = _apply(
+                environment, topics, store, scopes[store], grant, offset_from, offset_end, config, read_to
             )
-            for store, offset_from in plan.changelog_from.items()
-        }
+            read_before += max(0, offset_end - offset_from)
         if plan.rebuild_reason is not None:
             for store in sorted(begins.keys() & bounds.keys()):
-                is_own = _is_own(grant, scopes[store])
+                is_own = is_own_entry(grant, scopes[store])
                 _clean(environment, topics, store, grant, is_own, bounds[store].offset_first, begins[store], write)
         transaction = environment.begin()
         transaction.set_position(
@@ -295,6 +307,7 @@ def _apply(
     offset_from: int,
     offset_end: int,
     config: JobConfig,
+    read_to: Callable[[int], None],
 ) -> int:
     """Apply the task's entries of a store's changelog from `offset_from` on; returns up to where all of them are in.
 
@@ -307,25 +320,25 @@ def _apply(
         return offset_from
     offset_next = offset_end
     place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
-    is_own = _is_own(grant, scope)
+    is_own = is_own_entry(grant, scope)
     records = iter(topics.changelog_records(store, grant.changelog_partition, offset_from))
     while chunk := list(islice(records, _RECORDS_PER_COMMIT)):
         offset_next = max(offset_next, chunk[-1].offset + 1)
         # Of several records with one key the last stands, as on the topic.
-        entries = {key: record.value for record in chunk if is_own(key := _key(record, place))}
-        if not entries:
-            continue
-        transaction = environment.begin()
-        try:
-            transaction.write(store, entries)
-        except BaseException:
-            transaction.abort()
-            raise
-        transaction.commit()
+        entries = {key: record.value for record in chunk if is_own(key := checked_key(record, place))}
+        if entries:
+            transaction = environment.begin()
+            try:
+                transaction.write(store, entries)
+            except BaseException:
+                transaction.abort()
+                raise
+            transaction.commit()
+        read_to(chunk[-1].offset + 1)
     return offset_next
 
 
-def _is_own(grant: Grant, scope: str) -> Callable[[bytes], bool]:
+def is_own_entry(grant: Grant, scope: str) -> Callable[[bytes], bool]:
     """Whether an entry is the task's, by its changelog key."""
     if scope != "key":
         name = grant.task_name.encode()
@@ -384,7 +397,7 @@ def _copy(
     own, parent = grant.task_name.encode(), grant.broadcast_parent.encode()
     found: dict[bytes, dict[bytes, bytes | None]] = {own: {}, parent: {}}
     for record in topics.changelog_records(store, grant.changelog_partition, offset_first):
-        owner, sub_key = split_changelog_key(_key(record, place))
+        owner, sub_key = split_changelog_key(checked_key(record, place))
         if owner in found:
             found[owner][sub_key] = record.value
     if found[own].get(split_changelog_key(mark[0])[1]) == mark[1]:
@@ -416,8 +429,8 @@ def _check_begins(
             )
 
 
-def _key(record: LogRecord, place: str) -> bytes:
-    """The key of a changelog record, if it is one of ours."""
+def checked_key(record: LogRecord, place: str) -> bytes:
+    """The key of a changelog record, if it is one of ours. Raises CorruptRecordError."""
     key = record.key or b""
     try:
         split_changelog_key(key)
@@ -427,6 +440,28 @@ def _key(record: LogRecord, place: str) -> bytes:
             f"found another ({error}); somebody else wrote to this topic"
         ) from error
     return key
+
+
+def local_position(directory: StateDirectory) -> LocalPosition | None:
+    """What a task's local state says of itself; None when there is none, or somebody else keeps its lock."""
+    environment = directory.existing()
+    if environment is None:
+        return None
+    try:
+        return position_in(environment)
+    except DeadlineError:
+        return None
+    finally:
+        environment.close()
+
+
+def position_in(environment: StateEnvironment) -> LocalPosition | None:
+    """What an open environment says of itself; None of a fresh one. Raises DeadlineError: somebody keeps its lock."""
+    transaction = environment.begin()
+    try:
+        return transaction.position()
+    finally:
+        transaction.abort()
 
 
 def close_cleanly(directory: StateDirectory) -> None:

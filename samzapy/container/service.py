@@ -3,7 +3,8 @@
 Theory. There is one way to start and it is also the one way to recover (design section 6): take all worker slots,
 shut older workers out, initialise the id of every slot that may have a transaction open, read checkpoints and
 changelogs *to the end*, bring the local state level, let the workers in, start a new query. A batch that fails in
-any way ends the query and leads here again; nothing is patched up while a query runs.
+any way ends the query and leads here again; nothing is patched up while a query runs. A standby or a reserve waits for
+its grants like anybody else, and meanwhile keeps the state at hand that it may be granted (`container.warming`).
 
 The loop is driven by one thread. Heartbeats go out by themselves with the content published last, and a stop request
 is a flag; both are looked at between two events.
@@ -33,10 +34,12 @@ from samzapy.container.ports import (
     Slots,
     StateDirectory,
     StopRequest,
+    Tail,
     TopicBounds,
     Topics,
 )
-from samzapy.container.restore import bring_level, close_cleanly
+from samzapy.container.restore import bring_level, close_cleanly, local_position, offsets_to_read, plan_restore
+from samzapy.container.restore_progress import RestoreProgress, Restoring
 from samzapy.container.start import (
     check_bounds,
     check_config,
@@ -48,6 +51,8 @@ from samzapy.container.start import (
     starts_of,
     superseded_keys,
 )
+from samzapy.container.unused import remove_unused
+from samzapy.container.warming import Warming, WarmPorts
 from samzapy.container.work import ReportKind, Route, WorkPlan
 from samzapy.errors import (
     DeadlineError,
@@ -64,7 +69,8 @@ from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.text import some
-from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
+from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic, checkpoint_topic, coordinator_topic
+from samzapy.model.warmth import Warmth
 from samzapy.stream.codec import decode, encode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ProgressPut
@@ -80,7 +86,7 @@ _START_WAIT_MS = 30_000
 _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
 STARTS_WITHOUT_COMMIT_MAX = 3
-_TELL_EVERY_MS = 5000
+_UNUSED_EVERY_MS = 3_600_000
 _BACK_OFF_MS = (200, 1000, 3000)
 
 
@@ -91,6 +97,7 @@ class ContainerPorts:
     clock: Clock
     stream: CoordinatorStream
     topics: Topics
+    tail: Tail
     slots: Slots
     fence: Fence
     progress: ProgressLog
@@ -122,6 +129,21 @@ class ContainerService:
         self._identity = identity
         self._ports = ports
         self._orders = Orders(execution_id=identity.execution_id)
+        self._warming = Warming(
+            config,
+            identity.execution_id,
+            identity.boot_id,
+            WarmPorts(
+                clock=ports.clock,
+                topics=ports.topics,
+                tail=ports.tail,
+                state_of=ports.state_of,
+                tasks_here=ports.tasks_here,
+            ),
+        )
+        # What a standby or a reserve is to have at hand, and when that was told last.
+        self._to_keep_warm = self._orders.to_keep_warm()
+        self._warmth: Warmth | None = None
         # What the stream leaves us.
         self._own: tuple[Grant, ...] = ()
         # What heartbeats list: all of that, and what a worker may still commit for.
@@ -144,6 +166,8 @@ class ContainerService:
         self._figures = ContainerFigures()
         self._figures_at_ms = 0
         self._progress_at_ms = 0
+        # When local state that nobody uses is looked for again.
+        self._unused_at_ms = 0
         self._committed_at_ms = ports.clock.monotonic_ms()
         # What the next progress record may say: read to its end by batches that really ran, and not committed since.
         self._idle: dict[SspKeyBucket, int] = {}
@@ -171,11 +195,13 @@ class ContainerService:
             if isinstance(error, SamzapyError) and not isinstance(error, LostContainerError):
                 self._shut_workers_out()
             raise
+        if self._orders.launch is not None and self._orders.is_stopping:
+            _LOG.info("the coordinator wants this container to stop: %s", self._orders.launch.reason)
         self._stop_cleanly()
 
     def _is_over(self) -> bool:
-        """Whether to stop: somebody asked for it, or the job has read all its inputs to their ends."""
-        return self._ports.stop.is_set() or self._orders.is_finished
+        """Whether to stop: somebody asked for it, or the coordinator does, or the run of the job is finished."""
+        return self._ports.stop.is_set() or self._orders.is_stopping or self._orders.is_finished
 
     # --- what is granted ---
 
@@ -188,12 +214,27 @@ class ContainerService:
             grants, now_ms = self._own, self._ports.clock.monotonic_ms()
             if self._taken_away():
                 self._let_go()
+            is_busy = self._keep_warm()
             if grants != seen or settled_at_ms is None:
                 seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
             if seen and now_ms >= settled_at_ms and self._ports.heartbeats.lease_ran_out_at_ms() is None:
                 return seen
-            self._ports.pause(_PAUSE_MS)
+            if not is_busy:
+                self._ports.pause(_PAUSE_MS)
         return ()
+
+    def _keep_warm(self) -> bool:
+        """While nothing runs here: a piece of what keeps the state of a processor at hand; whether there may be more.
+
+        Whoever was granted something starts, and a start wants the directories to itself.
+        """
+        if self._to_keep_warm is None or self._own or self._running:
+            self._warming.close()
+            return False
+        is_busy = self._warming.look(self._to_keep_warm)
+        if self._warming.told(self._to_keep_warm) != self._warmth:
+            self._publish()
+        return is_busy
 
     def _look_around(self) -> None:
         """Read the coordinator stream on, tell the heartbeats, and stop here if this execution was given up."""
@@ -223,6 +264,7 @@ class ContainerService:
         topic = coordinator_topic(self._config.job)
         self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
         self._own = self._orders.own_grants()
+        self._to_keep_warm = self._orders.to_keep_warm()
         self._hold(self._running)
 
     def _hold(self, running: tuple[Grant, ...]) -> None:
@@ -262,7 +304,8 @@ class ContainerService:
         _LOG.info("let go of %s", ", ".join(grant.task_name for grant in freed))
 
     def _publish(self) -> None:
-        term = self._orders.term
+        term, warm = self._orders.term, self._to_keep_warm
+        self._warmth = None if warm is None or self._own else self._warming.told(warm)
         self._ports.heartbeats.publish(
             HeartbeatContent(
                 coordinator_url=None if term is None else term.url,
@@ -274,6 +317,7 @@ class ContainerService:
                 reason="" if self._state != "STOPPED" else "finished" if self._orders.is_finished else "drained",
                 finished=self._has_finished(),
                 restart=self._restart,
+                warm=self._warmth,
             )
         )
 
@@ -391,15 +435,20 @@ class ContainerService:
         inherit(grants, starts, host)
         inherited_ns = (self._ports.clock.monotonic_ns() - begun_ns) // max(1, len(grants))
         self._ports.crash_points.hit("after-inheritance")
-        told_ms = self._ports.clock.monotonic_ms()
-        for number, grant in enumerate(grants):
-            now_ms = self._ports.clock.monotonic_ms()
-            if now_ms - told_ms >= _TELL_EVERY_MS:
-                told_ms = now_ms
-                _LOG.info("restoring local state: %d of %d tasks are level", number, len(grants))
-            begun_ns = self._ports.clock.monotonic_ns()
-            routes.extend(self._restored(grant, starts, committed, host))
-            took_ns[grant.task_name] = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
+        progress = RestoreProgress(
+            len(grants),
+            ahead_of=lambda first: [self._to_read(grant, starts, committed, host) for grant in grants[first:]],
+            now_ms=self._ports.clock.monotonic_ms,
+            tell=self._tell_restoring,
+        )
+        try:
+            for grant in grants:
+                begun_ns = self._ports.clock.monotonic_ns()
+                routes.extend(self._restored(grant, starts, committed, host, progress))
+                took_ns[grant.task_name] = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
+                progress.task_is_level()
+        finally:
+            self._figures.restoring = None
         taken = copies_taken(grants, starts, committed, self._identity.execution_id)
         self._write(checkpoint_topic(self._config.job), 0, [encode(record) for record in taken])
         clear_out(grants, host)
@@ -411,6 +460,7 @@ class ContainerService:
         starts: Mapping[SspKeyBucket, int],
         committed: Mapping[SspKeyBucket, int],
         host: Host,
+        progress: RestoreProgress,
     ) -> Sequence[Route]:
         """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
         environment = bring_level(
@@ -427,6 +477,7 @@ class ContainerService:
             write=lambda store, writes: self._write(
                 changelog_topic(self._config.job, store), grant.changelog_partition, writes
             ),
+            reads=progress.task_reads,
         )
         environment.close()
         return [
@@ -442,6 +493,33 @@ class ContainerService:
             )
             for start in sorted(grant.starts, key=_in_a_batch)
         ]
+
+    def _to_read(
+        self,
+        grant: Grant,
+        starts: Mapping[SspKeyBucket, int],
+        committed: Mapping[SspKeyBucket, int],
+        host: Host,
+    ) -> int:
+        """How many offsets of its changelogs a task that is not at hand yet has to read."""
+        bounds = host.own_bounds(grant)
+        plan = plan_restore(
+            local_position(self._ports.state_of(grant.task_name)),
+            grant=grant,
+            starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
+            committed={start.ssp_kb: committed[start.ssp_kb] for start in grant.starts if start.ssp_kb in committed},
+            changelogs=bounds,
+            topic_ids=host.topic_ids,
+            boot_id=self._identity.boot_id,
+            now_ms=host.now_ms,
+            retention_ms=CHANGELOG_DELETE_RETENTION_MS,
+        )
+        return offsets_to_read(plan, bounds)
+
+    def _tell_restoring(self, restoring: Restoring) -> None:
+        _LOG.info("restoring local state: %s", restoring)
+        self._figures.restoring = restoring
+        self._publish()
 
     def _remove(self, topic: str, partition: int, keys: Sequence[bytes]) -> None:
         """Write tombstones of what counts for nothing, with or without them. Raises as `_write`."""
@@ -539,6 +617,7 @@ class ContainerService:
             self._look_around()
             self._refresh_figures()
             self._write_progress(grants)
+            self._remove_unused()
             self._check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
                 _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
@@ -677,6 +756,23 @@ class ContainerService:
             return
         self._superseded = ()
 
+    def _remove_unused(self) -> None:
+        """Remove the local state of tasks long gone, once after the first start and from time to time.
+
+        Here, where no key waits for it and the stream was read to its end.
+        """
+        now_ms = self._ports.clock.monotonic_ms()
+        if now_ms < self._unused_at_ms:
+            return  # Looked at many times a second, and who uses what is asked of every task of the job.
+        in_use = self._orders.tasks_in_use()
+        if in_use is None:
+            return
+        self._unused_at_ms = now_ms + _UNUSED_EVERY_MS
+        ports = self._ports
+        removed = remove_unused(in_use, ports.tasks_here(), ports.state_of, ports.clock.wall_ms())
+        if removed:
+            _LOG.info("removed local state of tasks that are no more: %s", some(removed))
+
     def _check_hang(self) -> None:
         behind = any(
             ssp_kb.ssp in self._figures.ends and self._figures.ends[ssp_kb.ssp].offset_end > offset
@@ -694,6 +790,8 @@ class ContainerService:
     def _stop_cleanly(self) -> None:
         """Drain; then, if nothing can commit any more, let go of everything and say so."""
         ports = self._ports
+        self._warming.end()
+        self._to_keep_warm = None
         if not self._drain():
             _LOG.warning("the micro-batch did not finish within %d ms and is cancelled", self._config.drain_ms)
             ports.slots.kill_holders()

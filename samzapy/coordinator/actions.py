@@ -13,7 +13,7 @@ from samzapy.coordinator.expansion import ends_wanted
 from samzapy.coordinator.grants import wanted_grants
 from samzapy.coordinator.requests import in_order
 from samzapy.coordinator.rewinding import landmarks_wanted
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import ContainerPhase, transactional_ids
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.placement import StatusCode
@@ -87,6 +87,7 @@ def actions(state: CoordinatorState) -> tuple[Action, ...]:
     return (*hand_overs(state), *answers(state))
 
 
+@remembered
 def hand_overs(state: CoordinatorState) -> tuple[HandOver, ...]:
     """What tasks wait for."""
     if state.term is None or state.job is None:
@@ -126,6 +127,7 @@ def hand_overs(state: CoordinatorState) -> tuple[HandOver, ...]:
     return (*fences, *resolves, *ends, *landmarks)
 
 
+@remembered
 def answers(state: CoordinatorState) -> tuple[Answer, ...]:
     """What operators wait for."""
     if state.term is None or state.job is None:

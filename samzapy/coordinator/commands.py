@@ -14,9 +14,11 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launched
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topic_checks import Cluster, TopicFound
+from samzapy.model.warmth import Warmth
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.stream.placement import Requested, Unreadable
 from samzapy.stream.records import SchemaPut
@@ -71,6 +73,9 @@ class SubmitJob:
         own_topics: coordinator, checkpoint and changelog topics.
         cause, actor: id of the submission and who made it, for the audit.
         groupers: the job's own, made from the code beside the job file of whoever submits (law L10).
+        container_count: how many containers the coordinator is to keep running; None: people start them.
+        run_over: the run that was over when whoever submits was started, so that the next one is to begin; empty where
+            none was. Of use where no processor comes by itself.
     """
 
     config: JobConfig
@@ -79,6 +84,8 @@ class SubmitJob:
     cause: str
     actor: str
     groupers: Groupers = NO_GROUPERS
+    container_count: int | None = None
+    run_over: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,6 +121,8 @@ class Figures:
         keyhash_ns: what the key buckets of the records it read took to compute, as far as that was measured.
         offsets_read: how far it went on in the partitions that it reads.
         skipped: what it read there and did not handle: mostly the records of other containers' key buckets.
+        restored, restore_total: how many offsets of the changelogs a start has read, of how many; like
+        restore_left_ms, its estimate of the time left, 0 but while a start takes long.
         tasks: of the tasks that are told one by one; `other_tasks` is the sum of the `other_task_count` others.
     """
 
@@ -129,6 +138,9 @@ class Figures:
     keyhash_ns: int = 0
     offsets_read: int = 0
     skipped: int = 0
+    restored: int = 0
+    restore_total: int = 0
+    restore_left_ms: int = 0
     positions: Mapping[SspKeyBucket, Position] = field(default_factory=dict)
     tasks: Mapping[TaskName, TaskFigures] = field(default_factory=dict)
     other_tasks: TaskFigures = NOTHING_MEASURED
@@ -148,6 +160,7 @@ class Heartbeat:
         accepted_losses: ranges of inputs that an operator gave up when this execution was started.
         comes_back: as of `model.container.Container`.
         restart: the number of the newest order to restart that it had read when it started the query that runs.
+        warm: how ready it is, where it is a standby or a reserve that runs nothing.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -170,6 +183,7 @@ class Heartbeat:
     accepted_losses: tuple[AcceptedLoss, ...] = ()
     comes_back: bool = True
     restart: int = 0
+    warm: Warmth | None = None
     received_ms: int
 
 
@@ -263,6 +277,7 @@ class ReviewMembers:
         debounce_ms: processors that join while others run are planned for so long after the first of them.
         grace_ms: a processor without a living container keeps its tasks so long.
         run_id_next: the id of the run that begins now, should one begin.
+        run_over: as of `SubmitJob`; where the coordinator starts the containers, the next run begins behind that one.
         groupers: those of the last submission.
     """
 
@@ -270,6 +285,7 @@ class ReviewMembers:
     debounce_ms: int
     grace_ms: int
     run_id_next: str
+    run_over: str = ""
     groupers: Groupers = NO_GROUPERS
 
 
@@ -289,17 +305,60 @@ class RequestsRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewLaunches:
+    """Look which containers are to be started, which are to stop, and of which nothing need be known any more.
+
+    Attributes:
+        now_ms: wall clock; what it bounds must outlive a coordinator.
+        seed: like no other; ids of new executions are made of it.
+        request_timeout_ms: within it a container must have sent a heartbeat after it was wanted.
+        stop_timeout_ms: within it one that was told to stop must have ended.
+        retry_count, retry_window_ms: so many failures of a processor's containers within that time are made good by
+            another one.
+        fails_job: whether one more ends the job; else that processor gets no other container within the window.
+        has_affinity: whether a processor comes back to the host where it was.
+        hosts: all that there are, where the cluster manager knows them; else those are found out as containers come.
+    """
+
+    now_ms: int
+    seed: str
+    request_timeout_ms: int
+    stop_timeout_ms: int
+    retry_count: int
+    retry_window_ms: int
+    fails_job: bool = True
+    has_affinity: bool = True
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchesLooked:
+    """What the launcher sees of the executions that were started; of one that is left out nothing is known.
+
+    `now_ms`: wall clock, by which failures are counted; `retry_window_ms` as of `ReviewLaunches`.
+    """
+
+    found: Mapping[ExecutionId, Launched]
+    now_ms: int
+    retry_window_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequests:
     """Look which requests are over, and which are next.
 
     Attributes:
         expiry_ms: for requests that brought none; counted from when they were read.
         groupers: those of the last submission.
+        launching: how containers are started and stopped, where the coordinator does that.
+        tries_max: so many containers are started for a move, one after the other, before it fails.
     """
 
     now_ms: int
     expiry_ms: int
     groupers: Groupers = NO_GROUPERS
+    launching: ReviewLaunches | None = None
+    tries_max: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,6 +464,8 @@ Command = (
     | CollectRequests
     | ResponsesWritten
     | MessagesRemoved
+    | ReviewLaunches
+    | LaunchesLooked
     | ContainerGone
     | ExecutionFenced
     | StartsResolved

@@ -16,10 +16,12 @@ from samzapy.coordinator.commands import (
     ExecutionFenced,
     Heartbeat,
     LandmarksRead,
+    LaunchesLooked,
     MessagesRemoved,
     RequestsRead,
     ResponsesWritten,
     ReviewInputs,
+    ReviewLaunches,
     ReviewMembers,
     ReviewRequests,
     StartsResolved,
@@ -31,10 +33,20 @@ from samzapy.coordinator.commands import (
 from samzapy.coordinator.departure import inputs_looked, noticed_missing, review_departures
 from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
 from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
-from samzapy.coordinator.liveness import Sightings, expire, give_up, hear, mark_fenced, sighted
+from samzapy.coordinator.launching import launches_looked, review_launches
+from samzapy.coordinator.liveness import (
+    Sightings,
+    expire,
+    give_up,
+    hear,
+    mark_fenced,
+    sighted,
+    without_the_dead,
+)
 from samzapy.coordinator.membership import noticed, review_members
 from samzapy.coordinator.requests import answered, collect, collected, read_requests, review_requests
 from samzapy.coordinator.rewinding import landmarks_read
+from samzapy.coordinator.standby import promotions, review_standbys
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.coordinator.topic_watch import refuse_made_again
@@ -106,6 +118,16 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=answered(command, state), cause="responses written", actor=COORDINATOR)
         case MessagesRemoved():
             return Decision(records=collected(command, state), cause="messages removed", actor=COORDINATOR)
+        case ReviewLaunches():
+            promoted = promotions(state, seen)
+            launched, cause = review_launches(command, evolve(state, uncommitted(promoted)))
+            records = (*promoted, *launched)
+            standing = review_standbys(command, evolve(state, uncommitted(records)), seen)
+            causes = ("a standby takes over" if promoted else "", cause, "standbys" if standing else "")
+            said = "; ".join(found for found in causes if found)
+            return Decision(records=(*records, *standing), cause=said, actor=COORDINATOR)
+        case LaunchesLooked():
+            return Decision(records=launches_looked(command, state), cause="launcher", actor=COORDINATOR)
         case ContainerGone():
             return Decision(records=give_up(command, state), cause=command.reason, actor=COORDINATOR)
         case ExecutionFenced():
@@ -130,7 +152,7 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
         case Heartbeat():
             return sighted(seen, command, state)
         case Tick():
-            return noticed_taken_away(command, state, seen)
+            return noticed_taken_away(command, state, without_the_dead(seen, state))
         case ReviewMembers():
             return noticed(command, state, seen)
         case TopicsLooked():

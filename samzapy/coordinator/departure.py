@@ -30,11 +30,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from samzapy.config import JobConfig, parse_recorded
+from samzapy.config import JobConfig
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.expansion import is_running
 from samzapy.coordinator.liveness import Missed, Sightings
-from samzapy.coordinator.planning import keeps_state, plan_of, recorded_config, replan, streams_planned
+from samzapy.coordinator.planning import config_of, keeps_state, plan_of, recorded_config, replan, streams_planned
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
@@ -171,13 +171,13 @@ def _to_leave_out(state: CoordinatorState) -> tuple[InputPut, ...]:
     """The inputs that are gone and that the configuration still names, so also those that a torn decision left."""
     if not any(found.gone_at_ms for found in state.inputs.values()):
         return ()
-    named = [SystemStream.parse(text) for text in parse_recorded(state.config).inputs]
+    named = [SystemStream.parse(text) for text in config_of(state).inputs]
     found = [state.inputs[stream] for stream in sorted(named) if stream in state.inputs]
     return tuple(put for put in found if put.gone_at_ms and not put.gone_refused)
 
 
 def _without(known: InputPut, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    inputs = [text for text in parse_recorded(state.config).inputs if text != str(known.system_stream)]
+    inputs = [text for text in config_of(state).inputs if text != str(known.system_stream)]
     return (ConfigPut(config_key="task.inputs", value=",".join(inputs)),)
 
 
@@ -200,7 +200,7 @@ def _refusal(
     without = evolve(state, uncommitted(facts))
     if not without.config["task.inputs"]:
         return "it is the last input of the job"
-    if parse_recorded(without.config).is_bounded_job:
+    if config_of(without).is_bounded_job:
         return "all that is left has an end, and the job has none"
     assert state.generation is not None, "a job that runs is planned"
     try:

@@ -37,12 +37,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import EndsRead, ReviewInputs, TopicsLooked
 from samzapy.coordinator.grants import input_end, is_free
 from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import plan_of, replan, streams_planned
-from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
+from samzapy.coordinator.planning import config_of, plan_of, replan, streams_planned
+from samzapy.coordinator.state import CoordinatorState, evolve, remembered, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -215,12 +214,13 @@ def _with_expansions(state: CoordinatorState) -> tuple[InputPut, ...]:
     return tuple(state.inputs[stream] for stream in sorted(state.inputs) if state.inputs[stream].expansions)
 
 
+@remembered
 def _growing(state: CoordinatorState) -> tuple[InputPut, ...]:
     """The inputs with more partitions than are read, as far as the job reads them, or is to."""
     found = _with_expansions(state)
     if not found:
         return ()
-    planned, patterns = streams_planned(state), parse_recorded(state.config)
+    planned, patterns = streams_planned(state), config_of(state)
     wanted = {
         SystemStream.parse(text)
         for text in unread_matches(patterns, [put.system_stream.stream for put in found if not put.partition_count])
@@ -269,7 +269,7 @@ def _counts_up_to(count: int, before: int) -> Sequence[int]:
 def _unread(command: TopicsLooked, state: CoordinatorState) -> Sequence[SystemStream]:
     if not state.config.get("task.inputs.patterns"):
         return ()
-    return [SystemStream.parse(text) for text in unread_matches(parse_recorded(state.config), command.topics)]
+    return [SystemStream.parse(text) for text in unread_matches(config_of(state), command.topics)]
 
 
 def _appeared(command: TopicsLooked, state: CoordinatorState, stream: SystemStream) -> Iterable[InputPut]:
@@ -284,7 +284,7 @@ def _appeared(command: TopicsLooked, state: CoordinatorState, stream: SystemStre
     if known is None:
         known = InputPut(system_stream=stream, partition_count=0, partition_count_first=0, topic_id=topic.topic_id)
     elif known.topic_id != topic.topic_id:
-        if not may_depart(parse_recorded(state.config), stream) or not _is_let_go(stream, state):
+        if not may_depart(config_of(state), stream) or not _is_let_go(stream, state):
             return
         known = made_anew(known, topic.topic_id, state)
     elif known.gone_at_ms:
@@ -321,7 +321,7 @@ def _is_let_go(stream: SystemStream, state: CoordinatorState) -> bool:
 
 def _names_its_partitions(stream: SystemStream, state: CoordinatorState) -> bool:
     """Whether it is a broadcast input of which the configuration names the partitions: others are nobody's."""
-    broadcast = parse_recorded(state.config).broadcast_inputs
+    broadcast = config_of(state).broadcast_inputs
     return any(item.system_stream == str(stream) and item.partitions is not None for item in broadcast)
 
 
@@ -343,7 +343,7 @@ def _grown_changelogs(command: TopicsLooked, state: CoordinatorState) -> Iterabl
 
 def _refused_at_once(step: Expansion, known: InputPut, state: CoordinatorState) -> Expansion:
     """What cannot be planned is told when it is seen; a grouper of the job's own is asked later, by who has it."""
-    config = parse_recorded(state.config)
+    config = config_of(state)
     if config.ssp_grouper_factory is not None or config.task_name_grouper_factory is not None:
         return step
     return replace(step, refused=_refusal(known, step, state, NO_GROUPERS))
@@ -364,10 +364,10 @@ def _advanced(known: InputPut, step: Expansion, state: CoordinatorState) -> tupl
     """The facts after `step`; expansions before it that were refused are part of it."""
     later = tuple(found for found in known.expansions if found.partition_count > step.partition_count)
     put = replace(known, partition_count=step.partition_count, expansions=later)
-    streams = parse_recorded(state.config).streams_read
+    streams = config_of(state).streams_read
     if str(known.system_stream) in streams:
         return (put,)
-    named = ",".join((*parse_recorded(state.config).inputs, str(known.system_stream)))
+    named = ",".join((*config_of(state).inputs, str(known.system_stream)))
     return ConfigPut(config_key="task.inputs", value=named), put
 
 
@@ -431,7 +431,7 @@ def _ends_to_pass(found: InputPut, step: Expansion, state: CoordinatorState) -> 
     """
     if not step.ends:
         return
-    is_bounded = parse_recorded(state.config).is_bounded(str(found.system_stream))
+    is_bounded = config_of(state).is_bounded(str(found.system_stream))
     for planned in state.plan:
         for ssp_kb in planned.positions:
             # A plan that was torn off the facts behind it has the new partitions already.

@@ -40,7 +40,7 @@ from samzapy.coordinator.commands import (
 )
 from samzapy.coordinator.liveness import LIVING, Sightings, give_up, is_alive, is_expected
 from samzapy.coordinator.starts import GrantIndex
-from samzapy.coordinator.state import CoordinatorState, tombstone, works_for
+from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, runs_its_own, tombstone, works_for
 from samzapy.model.grant import ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
@@ -64,6 +64,7 @@ class WantedGrant:
     execution_id: ExecutionId
 
 
+@remembered
 def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
     """The tasks of the plan in force that have no owner, or the wrong one, and may have the right one now.
 
@@ -81,11 +82,14 @@ def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
         if _is_in_force(newest_of_task, planned, state, startpoints) or planned.changelog_partition in to_begin:
             continue
         execution_id = owners.get(planned.processor_id)
-        if execution_id is not None and is_alive(state, execution_id) and not blocking.clashes_with(planned):
+        if execution_id is None or not is_alive(state, execution_id) or is_leaving(execution_id, state):
+            continue
+        if not blocking.clashes_with(planned):
             found.append(WantedGrant(planned, execution_id))
     return tuple(found)
 
 
+@remembered
 def grants_in_force(state: CoordinatorState) -> Mapping[TaskName, Grant]:
     """Of the tasks that somebody runs as the plan in force has them, the grants; without those that nobody does."""
     newest, startpoints = newest_grants(state), StartpointIndex(state.startpoints.values())
@@ -109,11 +113,13 @@ def not_at_work(state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...
     return tuple(planned.task_name for planned in state.plan if not is_at_work(planned.task_name))
 
 
+@remembered
 def newest_grants(state: CoordinatorState) -> Mapping[TaskName, Grant]:
     """The grant with the highest epoch of each task."""
     return {grant.task_name: grant for grant in state.grants_sorted}
 
 
+@remembered
 def owners(state: CoordinatorState) -> Mapping[TaskName, Grant]:
     """Per task the grant under which a living execution runs it; without those that nobody runs."""
     return {task_name: grant for task_name, grant in newest_grants(state).items() if is_run(grant, state)}
@@ -134,6 +140,16 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
     """The grants that `heartbeat` shows to be let go: taken away by what it has read, and not in its list."""
     if not is_expected(state, heartbeat) or heartbeat.stream_offset <= state.generation_offset:
         return ()
+    # Most hold all that is theirs. That is seen at once; the rest looks at every startpoint.
+    missing = [
+        grant
+        for grant in state.grants.values()
+        if grant.execution_id == heartbeat.execution_id
+        and not grant.released
+        and HeldGrant(grant.task_name, grant.epoch) not in heartbeat.held
+    ]
+    if not missing:
+        return ()
     startpoints = StartpointIndex(state.startpoints.values())
 
     def has_read(grant: Grant) -> bool:
@@ -144,10 +160,8 @@ def release(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorR
 
     return tuple(
         GrantPut(grant=replace(grant, released=True))
-        for grant in taken_away(state)
-        if grant.execution_id == heartbeat.execution_id
-        and HeldGrant(grant.task_name, grant.epoch) not in heartbeat.held
-        and has_read(grant)
+        for grant in sorted(missing, key=lambda grant: grant.epoch)
+        if _is_to_let_go(grant, state, startpoints) and has_read(grant)
     )
 
 
@@ -158,15 +172,18 @@ def _placed_at(grant: Grant, state: CoordinatorState) -> int:
     return -1 if planned is None else state.placed_offsets.get(planned.processor_id, -1)
 
 
+@remembered
 def taken_away(state: CoordinatorState) -> tuple[Grant, ...]:
     """The grants that living executions are to let go and have not, as far as is recorded."""
     startpoints = StartpointIndex(state.startpoints.values())
-    return tuple(
-        grant
-        for grant in state.grants_sorted
-        if not grant.released
+    return tuple(grant for grant in state.grants_sorted if _is_to_let_go(grant, state, startpoints))
+
+
+def _is_to_let_go(grant: Grant, state: CoordinatorState, startpoints: StartpointIndex) -> bool:
+    return (
+        not grant.released
         and _lives(grant, state)
-        and (_is_taken_away(grant, state) or startpoints.newer_than(grant))
+        and (_is_taken_away(grant, state) or bool(startpoints.newer_than(grant)))
     )
 
 
@@ -288,13 +305,20 @@ def input_end(state: CoordinatorState, ssp: SystemStreamPartition) -> int | None
     )
 
 
+@remembered
 def executions_to_grant(state: CoordinatorState) -> Mapping[ProcessorId, ExecutionId]:
     """The execution that gets a processor's tasks: that which they were placed on, if they were; of several of its own
-    that live, the one that has most of them."""
+    that live and may run them, the one that has most of them. One that is told to stop gets none."""
     counts: dict[ExecutionId, int] = {}
     for grant in newest_grants(state).values():
         counts[grant.execution_id] = counts.get(grant.execution_id, 0) + 1
-    living = [container for container in state.containers_sorted if container.phase in LIVING]
+    living = [
+        container
+        for container in state.containers_sorted
+        if container.phase in LIVING
+        and runs_its_own(container, state)
+        and not is_leaving(container.execution_id, state)
+    ]
     # The last one set stays: the largest count and, among equals, the smallest id.
     ordered = sorted(living, key=lambda found: (-counts.get(found.execution_id, 0), found.execution_id))
     found = {container.processor_id: container.execution_id for container in reversed(ordered)}
@@ -310,7 +334,7 @@ def _is_in_force(
         and not grant.released
         and _lives(grant, state)
         and works_for(state.containers[grant.execution_id], planned.processor_id, state)
-        and _buckets(grant) == frozenset(planned.positions)
+        and _gives(grant, planned)
         and not startpoints.newer_than(grant)
     )
 
@@ -326,7 +350,7 @@ def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
         planned is None
         or container is None
         or not works_for(container, planned.processor_id, state)
-        or _buckets(grant) != frozenset(planned.positions)
+        or not _gives(grant, planned)
     )
 
 
@@ -381,8 +405,10 @@ def _reads(grant: Grant, broadcast: SystemStreamPartition) -> bool:
     return any(start.ssp_kb.ssp == broadcast and start.ssp_kb.reader for start in grant.starts)
 
 
-def _buckets(grant: Grant) -> frozenset[SspKeyBucket]:
-    return frozenset(start.ssp_kb for start in grant.starts)
+def _gives(grant: Grant, planned: PlannedTaskPut) -> bool:
+    """Whether it gives what is planned, in whatever order; most of the time that is the same one."""
+    given, wanted = tuple(start.ssp_kb for start in grant.starts), planned.positions
+    return given == wanted or frozenset(given) == frozenset(wanted)
 
 
 def _loss_accepted(loss: LossUsed) -> LossAcceptedPut:

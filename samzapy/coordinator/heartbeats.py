@@ -8,19 +8,20 @@ say more than this release understands):
  "bootId": "…", "pid": 4711,
  "processStartedMs": 123456, "slotCount": 2, "formatLevel": 1, "state": "RUNNING", "streamOffset": 42,
  "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}], "reason": "",
- "restart": 2,
+ "restart": 2, "warm": {"tasks": 4, "level": 3, "lag": 120, "restored": 900, "total": 1020, "atHand": 0},
  "figures": {"atMs": 1234, "recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
              "recoveries": 0, "batchNs": 1, "inputNs": 1, "keyhashNs": 0, "offsetsRead": 1, "skipped": 0,
+             "restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000,
              "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 1}},
              "tasks": {"SystemStreamPartition_kafka.orders.3": {"recordsIn": 1, "busyNs": 1}},
              "otherTasks": {"count": 0}}}
 ```
 
 `state` is STARTED, RUNNING or STOPPED; `faultDomain`, `reason`, `restart` (the newest order to restart that the query
-which runs knows) and `figures`, and everything in `figures`, may be left out (what is told of a task is in
-`model.figures`). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this
-execution was started; `finished` (default false); and `comesBack` (default true: the processor's id is configured, or
-kept).
+which runs knows), `warm` (of standbys and reserves: `model.warmth`) and `figures`, and everything in the latter two,
+may be left out (what is told of a task is in `model.figures`). So may `acceptedLosses`, texts as in
+task.lost.range.accept: what the operator gave up when this execution was started; `finished` (default false); and
+`comesBack` (default true: the processor's id is configured, or kept).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.strict_json import parse_json
+from samzapy.model.warmth import Warmth
 
 # Part of transactional ids and keys, so no slash and nothing that needs escaping.
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -75,6 +77,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         accepted_losses=_accepted_losses(found),
         comes_back=found.get("comesBack") is not False,
         restart=_count(found, "restart"),
+        warm=None if found.get("warm") is None else Warmth.from_json(_object(found["warm"], "warm")),
         received_ms=received_ms,
     )
 
@@ -166,6 +169,9 @@ def _figures(found: Mapping[str, object]) -> Figures:
         keyhash_ns=_count(found, "keyhashNs"),
         offsets_read=_count(found, "offsetsRead"),
         skipped=_count(found, "skipped"),
+        restored=_count(found, "restored"),
+        restore_total=_count(found, "restoreTotal"),
+        restore_left_ms=_count(found, "restoreLeftMs"),
         positions={_ssp_kb(name): _position(value) for name, value in positions.items()},
         tasks={
             TaskName(_text({"each of figures.tasks": name}, "each of figures.tasks", _NAME)): TaskFigures.from_json(

@@ -23,6 +23,7 @@ from samzapy.coordinator.state import Committed, CoordinatorState, Folding, work
 from samzapy.model.container import Container
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SspKeyBucket, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
@@ -38,6 +39,7 @@ from samzapy.stream.records import (
     InboxPut,
     InputEndPut,
     InputPut,
+    LaunchPut,
     MemoryPhase,
     PlacedPut,
     PlannedTaskPut,
@@ -51,11 +53,12 @@ from samzapy.stream.records import (
 
 S = StatusCode
 _NEXT_STATUS: Final[Mapping[StatusCode | None, frozenset[StatusCode]]] = {
-    # A request for what can be told at once is answered when it is read (`_request`).
+    # A request for what can be told, or done, at once is answered when it is read (`_request`).
     None: frozenset({S.ACCEPTED, S.BAD_REQUEST}),
     S.ACCEPTED: frozenset({S.IN_PROGRESS, S.FAILED}),
     S.IN_PROGRESS: frozenset({S.SUCCEEDED, S.FAILED}),
 }
+_AT_ONCE: Final = frozenset({Action.CONTAINER_STATUS, Action.STOP})
 _ARE_REMOVED: Final = frozenset(
     {
         Namespace.CONFIG,
@@ -66,6 +69,9 @@ _ARE_REMOVED: Final = frozenset(
         Namespace.GRANT,
         Namespace.STARTPOINT,
         Namespace.PLACED,
+        Namespace.LAUNCH,
+        Namespace.STANDBY,
+        Namespace.CONTAINER_COUNT,
         Namespace.REQUEST,
         Namespace.REQUEST_MEMORY,
     }
@@ -127,6 +133,8 @@ class Laws:
                 return _restart(record, state)
             case PlacedPut():
                 return _placed(record, state)
+            case LaunchPut():
+                return _launch(record.launch, state.launches.get(record.launch.execution_id))
             case InboxPut():
                 return _inbox(record, state.inbox)
             case RunPut():
@@ -296,6 +304,10 @@ class Laws:
                     return f"wanted {key} to stay while it is {container.phase.value}, found it removed"
                 if self._grant_count[ExecutionId(parsed.parts[0])]:
                     return f"wanted {key} to stay while a grant names it, found it removed"
+            case Namespace.LAUNCH:
+                container = state.containers.get(ExecutionId(parsed.parts[0]))
+                if container is not None and not container.is_gone:
+                    return f"wanted {key} to stay while its execution is {container.phase.value}, found it removed"
             case Namespace.GRANT:
                 grant = self._standing_grant(parsed.parts)
                 if grant is not None and not self._is_covered(grant):
@@ -377,17 +389,36 @@ def _request(request: RequestPut, state: CoordinatorState) -> str:
         return f"wanted nothing more about a request that was {remembered.status_code}, found {request.status_code}"
     before = state.requests.get(request.uuid)
     if before is not None and before.status_code is request.status_code:
+        if before.phase and request.phase and request.status_code is S.IN_PROGRESS:
+            return _moved_on(request, before)
         if request != replace(before, answered=True):
             return f"wanted a request that is {before.status_code} to be answered, and nothing else, found a change"
         return ""
     known = None if before is None else before.status_code
-    if known is None and request.status_code is S.SUCCEEDED and request.action == Action.CONTAINER_STATUS:
+    if known is None and request.status_code is S.SUCCEEDED and request.action in _AT_ONCE:
         return ""
     if request.status_code not in _NEXT_STATUS.get(known, frozenset()):
         return f"wanted what may follow {known or 'nothing'}, found {request.status_code}"
     is_restarted = request.status_code is S.SUCCEEDED and request.action == Action.RESTART_QUERY
     if is_restarted and not _is_ordered(request, state):
         return f"wanted restart {request.restart} of processor {request.processor_id} to be ordered, found SUCCEEDED"
+    return ""
+
+
+def _moved_on(request: RequestPut, before: RequestPut) -> str:
+    """One that is under way says how far it is; what it was asked for stays, and so does what was chosen for it."""
+    expected = replace(
+        before,
+        phase=request.phase,
+        response_message=request.response_message,
+        decided_at_ms=request.decided_at_ms,
+        answered=request.answered,
+        execution_id=before.execution_id or request.execution_id,
+        source_id=before.source_id or request.source_id,
+        paused_at_ms=before.paused_at_ms or request.paused_at_ms,
+    )
+    if request != expected:
+        return f"wanted a request that is {before.status_code} to say how far it is, and nothing else, found a change"
     return ""
 
 
@@ -430,9 +461,39 @@ def _placed(placed: PlacedPut, state: CoordinatorState) -> str:
     if container is None or container.phase not in LIVING:
         phase = "unknown" if container is None else container.phase.value
         return f"wanted a processor to be placed on an execution that lives, found {placed.execution_id} ({phase})"
+    if not placed.uuid:
+        return _promoted(placed, state)
     asked = (S.IN_PROGRESS, placed.processor_id, placed.execution_id)
     if request is None or (request.status_code, request.processor_id, request.execution_id) != asked:
         return f"wanted a placement that was asked for, found one of {placed.uuid}, which is no request for it"
+    return ""
+
+
+def _launch(launch: Launch, before: Launch | None) -> str:
+    if before is None:
+        return "" if launch.phase is LaunchPhase.WANTED else f"wanted a new launch to be WANTED, found {launch.phase}"
+    phases = list(LaunchPhase)
+    if phases.index(launch.phase) < phases.index(before.phase):
+        return f"wanted what may follow {before.phase}, found {launch.phase}"
+    if _launch_identity(launch) != _launch_identity(before):
+        return f"wanted {launch.execution_id} to stay what it was started for, found it changed"
+    return ""
+
+
+def _launch_identity(launch: Launch) -> tuple[object, ...]:
+    return launch.processor_id, launch.role, launch.standby, launch.host, launch.wanted_at_ms, launch.uuid
+
+
+def _promoted(placed: PlacedPut, state: CoordinatorState) -> str:
+    launch = state.launches.get(placed.execution_id)
+    if launch is None or (launch.processor_id, launch.role) != (placed.processor_id, LaunchRole.STANDBY):
+        return (
+            f"wanted one of the standbys of processor {placed.processor_id} to take over, found {placed.execution_id}"
+        )
+    before = state.placed.get(placed.processor_id)
+    runner = None if before is None else state.containers.get(before.execution_id)
+    if runner is not None and runner.phase in LIVING:
+        return f"wanted {runner.execution_id}, which lives, to be succeeded by nobody, found {placed.execution_id}"
     return ""
 
 

@@ -22,10 +22,12 @@ from typing import Final
 
 from samzapy.config import AcceptedLoss
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Figures, Heartbeat, HeldGrant, Tick
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import CoordinatorState, is_leaving
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream
+from samzapy.model.warmth import Warmth
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
 
 
@@ -62,6 +64,8 @@ class Sighting:
     finished: bool = False
     accepted_losses: tuple[AcceptedLoss, ...] = ()
     restart: int = 0
+    warm: Warmth | None = None
+    fault_domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,16 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         finished=heartbeat.finished,
         accepted_losses=heartbeat.accepted_losses,
         restart=heartbeat.restart,
+        warm=heartbeat.warm,
+        fault_domain=heartbeat.fault_domain,
     )
-    living = {found: seen.last[found] for found in seen.last if is_alive(state, found)}
-    return replace(seen, last=living | {heartbeat.execution_id: sighting})
+    return replace(seen, last={**seen.last, heartbeat.execution_id: sighting})
+
+
+def without_the_dead(seen: Sightings, state: CoordinatorState) -> Sightings:
+    """`seen` without those that live no more. Looked at as time goes by, not with each of a thousand heartbeats."""
+    living = {found: sighting for found, sighting in seen.last.items() if is_alive(state, found)}
+    return seen if len(living) == len(seen.last) else replace(seen, last=living)
 
 
 def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
@@ -133,7 +144,9 @@ def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
     """Whether `heartbeat` introduces an execution that may be given work.
 
     One that already holds grants was given them by another log (ours was deleted and made again), and one
-    that cannot read what this stream is written in would misunderstand its grants.
+    that cannot read what this stream is written in would misunderstand its grants. Where the coordinator starts the
+    containers, one that it did not start, or does not want any more, is none of the job: it may be a copy, or one that
+    a cluster manager started again.
     """
     return (
         state.job is not None
@@ -142,7 +155,16 @@ def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
         and heartbeat.state in LIVING
         and not heartbeat.held
         and heartbeat.format_level >= (state.format_level or 0)
+        and _is_launched(state, heartbeat)
     )
+
+
+def _is_launched(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
+    """Whether the execution was started by whom the job's containers are started by."""
+    launch = state.launches.get(heartbeat.execution_id)
+    if launch is None:
+        return state.container_count is None
+    return launch.processor_id == heartbeat.processor_id and not is_leaving(heartbeat.execution_id, state)
 
 
 def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -198,9 +220,12 @@ def _after(news: News, container: Container, reason: str) -> tuple[CoordinatorRe
 
 
 def _end_of_run(leaving: Container, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The last one that leaves ends the run (`coordinator.membership`)."""
+    """The last one that leaves ends the run (`coordinator.membership`). Where the coordinator starts the containers it
+    leaves to be started anew, unless the run is finished."""
     others = [found for found in state.containers.values() if found.phase in LIVING and found != leaving]
-    return (replace(state.run, ended=True),) if state.run is not None and not others else ()
+    if state.run is None or others or (state.container_count is not None and not state.run.finished):
+        return ()
+    return (replace(state.run, ended=True),)
 
 
 def _locality(container: Container, heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -222,11 +247,17 @@ def _task_localities(
     restore, and then a move finds less there than it hoped for. It may not be late: a grant that is not the
     execution's own, or no longer the newest of its task, says nothing.
     """
-    newest = {grant.task_name: grant for grant in state.grants_sorted}
+    names = {held.task_name for held in heartbeat.held}
+    newest: dict[TaskName, Grant] = {}
+    for grant in state.grants.values():
+        if grant.task_name in names and (
+            grant.task_name not in newest or grant.epoch > newest[grant.task_name].epoch
+        ):
+            newest[grant.task_name] = grant
     found = []
     for held in sorted(heartbeat.held):
-        grant = newest.get(held.task_name)
-        if grant is None or (grant.epoch, grant.execution_id) != (held.epoch, heartbeat.execution_id):
+        granted = newest.get(held.task_name)
+        if granted is None or (granted.epoch, granted.execution_id) != (held.epoch, heartbeat.execution_id):
             continue
         wanted = TaskLocality(task_name=held.task_name, processor_id=container.processor_id, host=container.host)
         if state.task_localities.get(held.task_name) != wanted:

@@ -12,6 +12,12 @@ differ, somebody joined or left:
 - While no member is there, a plan is made at once for those who are: nobody works whom it could disturb, and who
   is the only one should not wait for others that may never come.
 
+Where the coordinator starts the containers (`coordinator.launching`), the members are those that are wanted, whether
+they live or not: a lost one is started anew, and its tasks wait for it. A wanted one that was never planned for is
+taken in when it has come, so that nobody lets go of tasks for whom has yet to start; together with the others that are
+to come, or after `job.debounce.time.ms`. One that is no longer wanted goes at once. The next run begins when it is
+submitted.
+
 How long somebody was at odds with the plan is counted within a term (`Sightings.at_odds`): a coordinator that takes
 over waits again, which delays a plan and never makes a wrong one.
 
@@ -33,13 +39,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import HeldGrant, ReviewMembers
 from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.launching import launches_forgotten, wanted_processors
 from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
 from samzapy.coordinator.moving import placements_over
-from samzapy.coordinator.planning import replan
-from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
+from samzapy.coordinator.planning import config_of, replan
+from samzapy.coordinator.state import (
+    CoordinatorState,
+    evolve,
+    remembered,
+    runs_its_own,
+    sorted_processors,
+    tombstone,
+    uncommitted,
+)
 from samzapy.model.job import ProcessorId
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, Removed, RunPut, TaskLocalityPut
 
@@ -56,8 +70,9 @@ def review_members(
     if state.run is not None and state.run.finished and not state.run.ended and not living_processors(state):
         # The last one was killed before it could say that it leaves. Who comes next would leave for nothing.
         return (*over, replace(state.run, ended=True)), "nobody is left of a run that is finished"
-    begins_afresh = _begins_run(state) and parse_recorded(state.config).is_bounded_job
-    run = _run_begun(command, state, is_fresh=begins_afresh) if _begins_run(state) else ()
+    begins = _begins_run(command, state)
+    begins_afresh = begins and config_of(state).is_bounded_job
+    run = _run_begun(command, state, is_fresh=begins_afresh) if begins else ()
     state = evolve(state, uncommitted(run))
     members = _members_due(command, state, seen, is_anybody_missed=not begins_afresh)
     if members is None:
@@ -77,9 +92,14 @@ def noticed(command: ReviewMembers, state: CoordinatorState, seen: Sightings) ->
     return seen if at_odds == seen.at_odds else replace(seen, at_odds=at_odds)
 
 
+@remembered
 def living_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
     """Those that have an execution which may work: one of their own, or that which they were placed on."""
-    own = (container.processor_id for container in state.containers.values() if container.phase in LIVING)
+    own = (
+        container.processor_id
+        for container in state.containers.values()
+        if container.phase in LIVING and runs_its_own(container, state)
+    )
     placed = (found.processor_id for found in state.placed.values() if is_alive(state, found.execution_id))
     return frozenset((*own, *placed))
 
@@ -105,8 +125,12 @@ def _is_finished(state: CoordinatorState, seen: Sightings) -> bool:
     return True
 
 
-def _begins_run(state: CoordinatorState) -> bool:
-    return bool(state.config) if state.run is None else state.run.ended and bool(living_processors(state))
+def _begins_run(command: ReviewMembers, state: CoordinatorState) -> bool:
+    if state.run is None:
+        return bool(state.config)
+    if state.container_count is not None:
+        return state.run.ended and state.run.run_id == command.run_over
+    return state.run.ended and bool(living_processors(state))
 
 
 def _run_begun(command: ReviewMembers, state: CoordinatorState, *, is_fresh: bool) -> tuple[RunPut | Removed, ...]:
@@ -118,7 +142,7 @@ def _run_begun(command: ReviewMembers, state: CoordinatorState, *, is_fresh: boo
         counts_after=state.epoch if is_fresh else inherited,
     )
     # The places go first: torn behind them it is all done again, but a run that has begun does not begin once more.
-    return (*_places(state), run) if is_fresh else (run,)
+    return (*launches_forgotten(state), *(_places(state) if is_fresh else ()), run)
 
 
 def _places(state: CoordinatorState) -> tuple[Removed, ...]:
@@ -136,10 +160,11 @@ def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
     """Tombstones of executions, and of the places of tasks, that nothing is known for any more, so that their number
     does not grow for ever.
 
-    An execution is kept while it lives or is to be fenced, while a grant names it (starts are computed from that), and
-    while it is the last word on a member of the plan, or on the job. Should a forgotten one be heard of after all, it
-    is refused for what it holds, or is a new execution like any other. A task that was divided, or became part of
-    another one, is remembered by its grant until those that have its keys are granted.
+    An execution is kept while it lives or is to be fenced, while a grant names it (starts are computed from that),
+    while it is the last word on a member of the plan, or on the job, and while its launch is remembered. Should a
+    forgotten one be heard of after all, it is refused for what it holds, or is a new execution like any other. A task
+    that was divided, or became part of another one, is remembered by its grant until those that have its keys are
+    granted.
     """
     living = living_processors(state)
     if not living:
@@ -153,7 +178,10 @@ def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
         *(
             tombstone(ContainerPut(container=found))
             for found in state.containers_sorted
-            if found.is_gone and found.execution_id not in granted and found.processor_id not in needed
+            if found.is_gone
+            and found.execution_id not in granted
+            and found.execution_id not in state.launches
+            and found.processor_id not in needed
         ),
         *(
             tombstone(TaskLocalityPut(locality=state.task_localities[name]))
@@ -172,6 +200,9 @@ def _members_due(
         is_anybody_missed: whether the members of the plan have something to come back for.
     """
     living = living_processors(state)
+    wanted = wanted_processors(state)
+    if wanted is not None:
+        return _launched_due(command, frozenset(wanted), living, state, seen)
     # In a run that is finished there is nothing left to do for who joins; it stops, as the others do.
     if state.run is None or state.run.finished or not living:
         return None
@@ -187,6 +218,27 @@ def _members_due(
     if not left and not are_due(living - planned, command.debounce_ms):
         return None
     return sorted_processors((planned - left) | living)
+
+
+def _launched_due(
+    command: ReviewMembers,
+    wanted: frozenset[ProcessorId],
+    living: frozenset[ProcessorId],
+    state: CoordinatorState,
+    seen: Sightings,
+) -> tuple[ProcessorId, ...] | None:
+    """For whom to plan where the coordinator starts the containers; None while the plan in force stays."""
+    if state.run is None or state.run.finished or state.run.ended:
+        return None
+    planned = frozenset(() if state.generation is None else state.generation.processor_ids)
+    due = wanted
+    if planned & wanted & living:
+        # Those who have come wait for each other, those who work for nobody who has yet to start.
+        came = living & wanted - planned
+        since = min((seen.at_odds.get(found, command.now_ms) for found in came), default=command.now_ms)
+        are_due = wanted <= planned | living or command.now_ms - since >= command.debounce_ms
+        due = planned & wanted | (came if are_due else frozenset())
+    return None if due == planned else sorted_processors(due)
 
 
 def _who_may_come_back(state: CoordinatorState) -> frozenset[ProcessorId]:

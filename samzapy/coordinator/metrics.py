@@ -24,6 +24,7 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ProcessorId
+from samzapy.model.launch import LaunchRole, standby_name
 from samzapy.model.ssp import SspKeyBucket
 
 TASKS_TOLD_MAX: Final = 1000
@@ -64,6 +65,7 @@ class Sample:
 _OfTask = Callable[[TaskFigures], tuple[int, int]]
 _OfContainer = Callable[[Figures], int]
 JOB, PROCESSOR = ("job",), ("job", "processor")
+STANDBY = ("job", "processor", "standby")
 TASK, SSP = ("job", "processor", "task"), ("job", "task", "ssp")
 
 
@@ -100,6 +102,12 @@ CHECKPOINT_COMPUTE = _metric(
 HEARTBEAT_AGE = _metric("container_heartbeat_age_seconds", G, PROCESSOR, "Time since its last heartbeat")
 CORES = _metric("container_cores", G, PROCESSOR, "Worker slots: how many tasks it can run at once")
 HELD = _metric("container_tasks", G, PROCESSOR, "Tasks it holds")
+STANDBY_LAG = _metric(
+    "standby_lag_records", G, STANDBY, "What the changelogs hold beyond the state that a standby has at hand"
+)
+STANDBY_BEHIND = _metric(
+    "standby_tasks_behind", G, STANDBY, "Tasks of its processor of which a standby does not have the state yet"
+)
 OF_CONTAINER: Final[tuple[tuple[Metric, _OfContainer], ...]] = (
     (_metric("container_records_in_total", C, PROCESSOR, "Records handled"), lambda told: told.records_in),
     (_metric("container_records_out_total", C, PROCESSOR, "Records sent"), lambda told: told.records_out),
@@ -220,6 +228,7 @@ LAG = _metric("ssp_lag_records", G, SSP, "Offsets from its position to the end o
 METRICS: Final[tuple[Metric, ...]] = (
     *(LEADS, TERM, INVALID, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
     *(HEARTBEAT_AGE, CORES, HELD),
+    *(STANDBY_LAG, STANDBY_BEHIND),
     *(metric for metric, _ in OF_CONTAINER),
     *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS),
     *(metric for metric, _ in _TASK_COUNTERS),
@@ -240,6 +249,7 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbea
     return [
         *_of_job(job, state, snapshot.timings, len(snapshot.findings), invalid_heartbeats),
         *(sample for container, found in heard for sample in _of_container(job, container, found, now_ms)),
+        *_of_standbys(job, state, seen),
         *_of_tasks(job, len(state.plan) <= TASKS_TOLD_MAX, heard),
         *_of_ssps(job, state, seen),
     ]
@@ -289,6 +299,15 @@ def _of_container(job: str, container: Container, found: Sighting, now_ms: int) 
         (KEYHASH_SECONDS, figures.keyhash_ns / 1e9),
     ]
     return [Sample(metric=metric, labels=(job, container.processor_id), value=value) for metric, value in numbers]
+
+
+def _of_standbys(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sample]:
+    for execution_id in sorted(seen.last.keys() & state.launches.keys()):
+        launch, warm = state.launches[execution_id], seen.last[execution_id].warm
+        if launch.role is LaunchRole.STANDBY and warm is not None:
+            labels = (job, launch.processor_id, standby_name(launch))
+            yield Sample(metric=STANDBY_LAG, labels=labels, value=warm.lag)
+            yield Sample(metric=STANDBY_BEHIND, labels=labels, value=warm.tasks - warm.level)
 
 
 def _of_tasks(job: str, one_by_one: bool, heard: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:

@@ -11,6 +11,8 @@ for its own processor and for the one that was placed on it. The processor's own
 the processor can be moved back, and it has them again when the other one is gone, because a placement ends with the
 execution that it names.
 
+Where the coordinator starts the containers, one is started for the move, which has phases (`coordinator.reserving`).
+
 A move to where the tasks are is a restart of their query. One that begins has been told where to: who dies then makes
 it fail, and the tasks go on where they can.
 """
@@ -22,8 +24,16 @@ from collections.abc import Iterable
 
 from samzapy.coordinator import restarting
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.grants import executions_to_grant, not_at_work
+from samzapy.coordinator.grants import executions_to_grant
 from samzapy.coordinator.liveness import Sightings, is_alive
+from samzapy.coordinator.reserving import (
+    begin_reserve,
+    done_reserve,
+    go_on_reserve,
+    late_reserve,
+    refused_reserve,
+    tasks_awaited,
+)
 from samzapy.coordinator.serving import Kind, begun, ended
 from samzapy.coordinator.state import CoordinatorState, locality_of, sorted_processors, tombstone
 from samzapy.model.container import Container, ContainerPhase
@@ -35,6 +45,8 @@ from samzapy.stream.records import CoordinatorRecord, PlacedPut, Removed, Reques
 
 def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
     """Why a move cannot be, as the job stands now; empty where it can."""
+    if state.container_count is not None:
+        return refused_reserve(message, state)
     found = destination(message.processor_id, message.destination_host, state)
     return found if isinstance(found, str) else ""
 
@@ -78,6 +90,8 @@ def destination(processor_id: str, host: str, state: CoordinatorState) -> Contai
 
 def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """Place the processor on another execution. See `Kind`."""
+    if state.container_count is not None:
+        return begin_reserve(request, command, state)
     found = destination(request.processor_id, request.destination_host, state)
     if isinstance(found, str):
         return (ended(request, StatusCode.FAILED, f"{found}; nothing was done", command.now_ms),)
@@ -91,6 +105,8 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
 
 def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """The placement, where it does not stand yet; the end of a move whose destination is gone. See `Kind`."""
+    if request.phase:
+        return  # `follow_up` knows what was heard, too.
     if not request.execution_id:
         yield from restarting.go_on(request, command, state)
         return
@@ -110,6 +126,8 @@ def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
 
 def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
     """Where the tasks are at work now. See `Kind`."""
+    if request.phase:
+        return done_reserve(request, now_ms, state, seen)
     if not request.execution_id:
         return restarting.done(request, now_ms, state, seen)
     if not _is_placed(request, state) or awaited(request, state, seen):
@@ -124,20 +142,24 @@ def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sighti
 
 def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
     """Which tasks are not there yet. See `Kind`."""
+    if request.phase:
+        return late_reserve(request, state, seen)
     if not request.execution_id:
         return restarting.late(request, state, seen)
     waiting = awaited(request, state, seen)
     return f"{len(waiting)} tasks are not at work on {request.execution_id} yet ({some(waiting)}); the move goes on"
 
 
+def follow_up(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> Iterable[CoordinatorRecord]:
+    """What a move with a reserve does next; those without one have no phases. See `Kind`."""
+    return go_on_reserve(request, command, state, seen) if request.phase else ()
+
+
 def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
     """The tasks of the processor that are not at work where they are to be."""
-    idle = frozenset(not_at_work(state, seen))
-    return tuple(
-        planned.task_name
-        for planned in state.plan
-        if planned.processor_id == request.processor_id and planned.task_name in idle
-    )
+    return tasks_awaited(request.processor_id, state, seen)
 
 
 def placements_over(state: CoordinatorState) -> tuple[Removed, ...]:
@@ -154,4 +176,4 @@ def _is_placed(request: RequestPut, state: CoordinatorState) -> bool:
     return placed is not None and placed.execution_id == request.execution_id
 
 
-MOVING = Kind(begin=begin, go_on=go_on, done=done, late=late)
+MOVING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig, parse_recorded
-from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, tombstone
+from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, remembered, tombstone
 from samzapy.errors import TopicPolicyError
 from samzapy.model.job import JobModel, ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
@@ -52,7 +52,7 @@ def plan_of(
         ConfigError: a grouper of the job's own, or a broadcast input, is not as it must be.
         TopicPolicyError: a changelog has no partition for a task.
     """
-    config = parse_recorded(state.config)
+    config = config_of(state)
     plan = plan_job(
         config,
         {stream: _partition_count(found, state) for stream, found in state.inputs.items()},
@@ -113,6 +113,7 @@ def _refuse_small_changelogs(plan: JobModel, config: JobConfig, state: Coordinat
             )
 
 
+@remembered
 def streams_planned(state: CoordinatorState) -> frozenset[SystemStream]:
     """The inputs that the plan in force reads, broadcast ones too."""
     planned = {ssp_kb.ssp.system_stream for task in state.plan for ssp_kb in task.positions}
@@ -142,9 +143,15 @@ def tasks_of_before(state: CoordinatorState) -> Mapping[SystemStreamPartition, T
     }
 
 
+@remembered
+def config_of(state: CoordinatorState) -> JobConfig:
+    """The configuration that stands there. Raises ConfigError where it is none, as one that was torn may be."""
+    return parse_recorded(state.config)
+
+
 def recorded_config(state: CoordinatorState) -> JobConfig | None:
     """The configuration that the job runs under; None before its first plan: what stands there may be torn."""
-    return None if state.generation is None else parse_recorded(state.config)
+    return None if state.generation is None else config_of(state)
 
 
 def factor_of(state: CoordinatorState) -> int:
@@ -164,7 +171,7 @@ def keeps_state(state: CoordinatorState) -> bool:
 def _records(
     plan: JobModel, processor_ids: tuple[ProcessorId, ...], state: CoordinatorState
 ) -> Iterable[CoordinatorRecord]:
-    in_force, scheme = state.generation, parse_recorded(state.config).grouping
+    in_force, scheme = state.generation, config_of(state).grouping
     wanted, factor = planned_tasks(plan), factor_of(state)
     if (
         in_force is not None

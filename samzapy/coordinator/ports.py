@@ -7,6 +7,8 @@ from typing import Protocol
 
 from samzapy.coordinator.commands import Command, Landmarks
 from samzapy.coordinator.starts import ChangelogPlace, PositionsRead
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch, Launched
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.stream.log import Write
 
@@ -102,6 +104,35 @@ class Processes(Protocol):
 
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
         """Whether that very process runs; None when `boot_id` is not of this host as it is up now."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts containers for the coordinator. Each action is idempotent by execution id, whoever performs it: another
+    coordinator may have asked for the same before (law L3)."""
+
+    def launch(self, launch: Launch) -> None:
+        """Start the execution, unless it runs already. One that cannot ever be started is seen as ENDED from then on.
+
+        Raises:
+            LaunchError: not now; it is asked for again.
+        """
+        ...
+
+    def kill(self, launch: Launch) -> None:
+        """End the execution at once, and whatever it has started; nothing where it is gone.
+
+        Raises:
+            LaunchError: not now; it is asked for again.
+        """
+        ...
+
+    def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+        """How the executions are; of one that is left out nothing is known.
+
+        Raises:
+            LaunchError: the cluster manager does not answer; it is asked again.
+        """
         ...
 
 

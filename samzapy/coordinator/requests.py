@@ -15,8 +15,9 @@ request. A message with a known uuid is the same request once more, whatever els
 *Order.* Of the requests for one processor one is under way; next is the one with the smallest (timestamp, uuid) of
 those that were read. Processors do not wait for each other.
 
-*Serving.* Each action is a `Kind`: `coordinator.moving`, `restarting`, `scaling`, `rewinding`. A request for the whole
-job names no processor, and of those one is under way too.
+*Serving.* Each action is a `Kind`: `coordinator.moving`, `restarting`, `replacing`, `scaling`, `resizing`,
+`rewinding`. A request for the whole job names no processor, and of those one is under way too. To stop the job is one
+record, written when the request is read.
 
 *Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
 stands there. After the terminal one only a memory is left, small, because there may be 20,000.
@@ -40,7 +41,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from samzapy.coordinator import rewinding
+from samzapy.coordinator import resizing, rewinding
 from samzapy.coordinator.commands import (
     CollectRequests,
     MessagesRemoved,
@@ -48,15 +49,21 @@ from samzapy.coordinator.commands import (
     ResponsesWritten,
     ReviewRequests,
 )
+from samzapy.coordinator.launching import wanted_processors
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.moving import MOVING, refused_move
+from samzapy.coordinator.replacing import REPLACING
+from samzapy.coordinator.resizing import RESIZING
 from samzapy.coordinator.restarting import RESTARTING
 from samzapy.coordinator.rewinding import REWINDING, taken_up
-from samzapy.coordinator.scaling import SCALING
+from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
+from samzapy.coordinator.standby import named
+from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control
 from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
 from samzapy.model.container import ContainerPhase
-from samzapy.model.job import ProcessorId
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import LaunchRole, standby_name
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
     Action,
@@ -64,6 +71,7 @@ from samzapy.model.placement import (
     ContainerPlacementResponseMessage,
     StatusCode,
     expiry_ms,
+    scale_of,
 )
 from samzapy.model.text import some
 from samzapy.stream.log import Write
@@ -74,6 +82,7 @@ from samzapy.stream.records import (
     MemoryPhase,
     RequestMemoryPut,
     RequestPut,
+    RunPut,
 )
 
 FUTURE_MS_MAX: Final = 24 * 60 * 60 * 1000
@@ -85,12 +94,15 @@ WAITING_MAX: Final = 100
 
 _SHOWN_MAX: Final = 5
 _NAMES_LENGTH_MAX: Final = 2000
+_TEXT_LENGTH_MAX: Final = 200
 S = StatusCode
 R = TypeVar("R", RequestPut, RequestMemoryPut)
 
 _KINDS: Final = {
     Action.PLACE_CONTAINER: MOVING,
     Action.RESTART_QUERY: RESTARTING,
+    Action.RESTART_CONTAINER: REPLACING,
+    Action.CONTROL_STANDBY: CONTROLLING_STANDBYS,
     Action.SCALE: SCALING,
     Action.REWIND: REWINDING,
 }
@@ -119,11 +131,20 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
             # It stands there again, so it is to be removed again before its uuid may be forgotten.
             standing[memory.uuid] = replace(memory, phase=MemoryPhase.COLLECTING, offset=requested.offset)
     read = in_order(_read(requested, command.now_ms, state) for requested in new.values())
+    decided = tuple(_decided(read, command.now_ms, state))
     return (
-        *_decided(read, command.now_ms, state),
+        *_run_stopped(decided, state),
+        *decided,
         *(standing[uuid] for uuid in sorted(standing)),
         replace(state.inbox, offset_next=command.offset_next),
     )
+
+
+def _run_stopped(decided: Iterable[RequestPut], state: CoordinatorState) -> Iterable[RunPut]:
+    """The run as finished, if somebody asked for that. It comes first: torn behind it, the request is read again."""
+    is_asked = any(found.action == Action.STOP and found.status_code is S.SUCCEEDED for found in decided)
+    if is_asked and state.run is not None and not state.run.finished and not state.run.ended:
+        yield replace(state.run, finished=True)
 
 
 def review_requests(
@@ -154,16 +175,24 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
         over = _over(request, command, state, seen) or _without_query(request, command.now_ms, state)
         if over is not None:
             found.append(over)
+            if over.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
+                found.extend(_kind(request).abandoned(request, state))
         elif request.status_code is S.IN_PROGRESS:
-            busy.add(request.processor_id)
+            busy.add(_turn_of(request, state))
             found.extend(_kind(request).go_on(request, command, state))
+            found.extend(_kind(request).follow_up(request, command, state, seen))
         else:
             waiting.append(request)
     for request in waiting:
-        if request.processor_id not in busy:
-            busy.add(request.processor_id)
+        if _turn_of(request, state) not in busy:
+            busy.add(_turn_of(request, state))
             found.extend(_kind(request).begin(request, command, state))
     return found
+
+
+def _turn_of(request: RequestPut, state: CoordinatorState) -> str:
+    """Whose turn a request waits for: a processor and its standbys have one together."""
+    return named(request.processor_id, state)[0]
 
 
 def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -240,6 +269,7 @@ def response_of(request: RequestPut) -> Write:
         timestamp_ms=request.decided_at_ms,
         action=Action(request.action) if request.action else Action.PLACE_CONTAINER,
         response_message=request.response_message,
+        phase=request.phase,
     )
     return encode_message(response, Place.parse(request.place))
 
@@ -316,71 +346,99 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState)
             f"deploymentId: wanted the run of the job, {run_id or '(none has begun)'}, found {message.deployment_id}; "
             "`samzapy job status` shows it"
         )
+    if message.action is Action.SCALE:
+        return resizing.refused_resize(scale_of(message.arguments), state)
     if message.action.is_of_job:
         return ""
     known = _known_processors(state)
-    if message.processor_id not in known:
+    if named(message.processor_id, state)[0] not in known:
         return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
     if message.action is Action.CONTROL_STANDBY:
-        return (
-            f"{message.action} is not in this release; it serves {some(sorted({*_KINDS, Action.CONTAINER_STATUS}))}"
-        )
+        return refused_control(message, state)
     return refused_move(message, state) if message.action is Action.PLACE_CONTAINER else ""
 
 
 def _decided(read: Iterable[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:
     """What can be answered at once is; of the others only so many wait."""
     waiting = Counter(
-        request.processor_id for request in state.requests.values() if request.status_code in UNFINISHED
+        _turn_of(request, state) for request in state.requests.values() if request.status_code in UNFINISHED
     )
     for request in read:
         if request.status_code is not S.ACCEPTED:
             yield request
         elif request.action == Action.CONTAINER_STATUS:
-            text = _container_status(ProcessorId(request.processor_id), state)
+            text = _container_status(request.processor_id, state)
             yield replace(request, status_code=S.SUCCEEDED, response_message=text)
-        elif waiting[request.processor_id] >= WAITING_MAX:
+        elif request.action == Action.STOP:
+            text = "the containers are told to stop; they drain, and the run ends with the last of them"
+            yield replace(request, status_code=S.SUCCEEDED, response_message=text)
+        elif waiting[_turn_of(request, state)] >= WAITING_MAX:
             text = f"{WAITING_MAX} requests for {_whom(request)} wait already; write a new one later"
             yield replace(request, status_code=S.BAD_REQUEST, response_message=text)
         else:
-            waiting[request.processor_id] += 1
+            waiting[_turn_of(request, state)] += 1
             yield request
 
 
-def _container_status(processor_id: ProcessorId, state: CoordinatorState) -> str:
-    """How a processor is, as far as the log says, as a JSON object (docs/placement-messages.md)."""
-    containers = [found for found in state.containers_sorted if found.processor_id == processor_id]
+def _container_status(name: str, state: CoordinatorState) -> str:
+    """How a processor is, or one of its standbys, as far as the log says, as a JSON object
+    (docs/placement-messages.md)."""
+    processor_id, number = named(name, state)
+    containers = [
+        found
+        for found in state.containers_sorted
+        if found.processor_id == processor_id and (number is None or _role(found.execution_id, state) == name)
+    ]
     tasks = [planned.task_name for planned in state.plan if planned.processor_id == processor_id]
     requests = [
         found
         for found in in_order(state.requests.values())
-        if found.processor_id == processor_id and found.status_code in UNFINISHED
+        if _turn_of(found, state) == processor_id and found.status_code in UNFINISHED
     ]
     locality = state.localities.get(processor_id)
     shown: list[str] = []
-    for name in tasks:
-        if sum(map(len, shown)) + len(name) > _NAMES_LENGTH_MAX:
+    for task_name in tasks:
+        if sum(map(len, shown)) + len(task_name) > _NAMES_LENGTH_MAX:
             break
-        shown.append(name)
+        shown.append(task_name)
     living = [found for found in containers if found.phase in LIVING]
     return json.dumps(
         {
-            "processorId": processor_id,
+            "processorId": name,
             "isRunning": any(found.phase is ContainerPhase.RUNNING for found in living),
             "lastSeenHost": None if locality is None else locality.host[:100],
             "containers": [
-                {"executionId": found.execution_id, "phase": found.phase.value, "host": found.host[:100]}
+                {
+                    "executionId": found.execution_id,
+                    "role": _role(found.execution_id, state),
+                    "phase": found.phase.value,
+                    "host": found.host[:100],
+                }
                 for found in (living or containers)[:_SHOWN_MAX]
             ],
             "taskCount": len(tasks),
             "tasks": shown,
             "requests": [
-                {"uuid": found.uuid, "action": found.action, "statusCode": found.status_code.value}
+                {
+                    "uuid": found.uuid,
+                    "action": found.action,
+                    "statusCode": found.status_code.value,
+                    "phase": found.phase,
+                    "responseMessage": found.response_message[:_TEXT_LENGTH_MAX],
+                }
                 for found in requests[:_SHOWN_MAX]
             ],
         },
         separators=(",", ":"),
     )
+
+
+def _role(execution_id: ExecutionId, state: CoordinatorState) -> str:
+    """ACTIVE or RESERVE, or what a standby is called."""
+    launch = state.launches.get(execution_id)
+    if launch is None:
+        return LaunchRole.ACTIVE.value
+    return standby_name(launch) if launch.role is LaunchRole.STANDBY else launch.role.value
 
 
 # --- serving ---
@@ -397,14 +455,17 @@ def _over(
         return ended(request, S.FAILED, text, command.now_ms)
     if request.status_code is S.IN_PROGRESS and (text := _kind(request).done(request, command.now_ms, state, seen)):
         return ended(request, S.SUCCEEDED, text, command.now_ms)
-    waited_ms, limit_ms = command.now_ms - request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
-    if waited_ms >= limit_ms:
+    since_ms, limit_ms = request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
+    if request.paused_at_ms:
+        # What was asked for was ready in time. What has begun since is to end, and in its own time.
+        since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms)
+    if command.now_ms - since_ms >= limit_ms:
         return ended(request, S.FAILED, _why_late(request, state, seen, limit_ms), command.now_ms)
     return None
 
 
 def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, limit_ms: int) -> str:
-    what = f"expired: {limit_ms} ms after it was read"
+    what = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
         if any(found.uuid == request.uuid for found in rewinding.landmarks_wanted(state)):
             return f"{what} nobody could tell where the inputs begin and end; nothing was done"
@@ -413,7 +474,9 @@ def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, lim
 
 
 def _kind(request: RequestPut) -> Kind:
-    return _KINDS[Action(request.action)]
+    action = Action(request.action)
+    is_of_containers = action is Action.SCALE and scale_wanted(request).containers is not None
+    return RESIZING if is_of_containers else _KINDS[action]
 
 
 def _whom(request: RequestPut) -> str:
@@ -422,7 +485,11 @@ def _whom(request: RequestPut) -> str:
 
 def _without_query(request: RequestPut, now_ms: int, state: CoordinatorState) -> RequestPut | None:
     """The request as failed, if it waits for a query that there will not be."""
-    if not request.processor_id or any(planned.processor_id == request.processor_id for planned in state.plan):
+    if (
+        not request.processor_id
+        or request.action == Action.RESTART_CONTAINER
+        or any(planned.processor_id == _turn_of(request, state) for planned in state.plan)
+    ):
         return None
     text = f"processor {request.processor_id} runs no query: the plan gives it no task"
     return ended(request, S.FAILED, text, now_ms)
@@ -452,7 +519,7 @@ def _known_processors(state: CoordinatorState) -> frozenset[str]:
     """Those that are planned for, that live, or that ran before."""
     planned = () if state.generation is None else state.generation.processor_ids
     living = (found.processor_id for found in state.containers.values() if found.phase in LIVING)
-    return frozenset((*planned, *living, *state.localities))
+    return frozenset((*planned, *living, *state.localities, *(wanted_processors(state) or ())))
 
 
 def _listed(processors: Iterable[str]) -> str:

@@ -19,10 +19,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from samzapy.config import parse_recorded
 from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequests
 from samzapy.coordinator.grants import not_at_work
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.planning import config_of
 from samzapy.coordinator.serving import UNFINISHED, Kind, begun, ended
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
@@ -56,7 +56,7 @@ def refused_rewind(wanted: Rewind, state: CoordinatorState) -> str:
     streams = sorted({ssp.system_stream for ssp in read})
     if stream not in streams:
         return f"stream: wanted an input of the job ({some(streams) or 'no plan is in force'}), found {_cut(stream)}"
-    if parse_recorded(state.config).is_bounded(str(stream)):
+    if config_of(state).is_bounded(str(stream)):
         return (
             f"stream: wanted an input that is read for ever, found {stream}, which a run reads from its beginning to "
             "where it ended (samza.offset.end); the next run reads it anew"

@@ -51,6 +51,7 @@ def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> 
         SamzapyError: it cannot be planned; says why.
     """
     wanted = scale_wanted(request)
+    assert wanted.factor is not None, "of the other scales `coordinator.resizing` is the kind"
     found: list[CoordinatorRecord] = []
     if factor_of(state) != wanted.factor:
         found.append(FactorPut(factor=wanted.factor, uuid=request.uuid))

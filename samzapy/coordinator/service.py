@@ -45,6 +45,7 @@ from samzapy.coordinator.commands import (
     RequestsRead,
     ResponsesWritten,
     ReviewInputs,
+    ReviewLaunches,
     ReviewMembers,
     ReviewRequests,
     StartsResolved,
@@ -97,6 +98,9 @@ ABSENT_ROUND_MS = 5000
 
 ANSWERS_MAX = 500
 """Requests answered, or removed, in one transaction on the placement topic."""
+
+STOP_GRACE_MS = 20_000
+"""A container that was told to stop has this long beyond the drain: to read that, and to end Spark."""
 
 UNREADABLE_SHOWN_MAX = 20
 UNREADABLE_SHOWN_MS = 60 * 60 * 1000
@@ -163,6 +167,11 @@ def run_id(began_ms: int, coordinator_id: str) -> str:
     return f"{began_ms}-{hashlib.sha256(coordinator_id.encode()).hexdigest()[:8]}"
 
 
+def _seed(coordinator_id: str, number: int) -> str:
+    """Like no other: ids of coordinators are random."""
+    return hashlib.sha256(f"{coordinator_id}/{number}".encode()).hexdigest()[:16]
+
+
 class CoordinatorService:
     """One candidate's coordinator: leads after `take_office`, until an error says that it does not.
 
@@ -212,6 +221,8 @@ class CoordinatorService:
         self._findings: tuple[Finding, ...] = ()
         self._unreadable: tuple[tuple[int, Finding], ...] = ()
         self._groupers = NO_GROUPERS
+        self._run_over = ""
+        self._launch_rounds = 0
         self._waiting: tuple[SubmitJob, ...] = ()
         self._timings = Timings()
         self._snapshot = self._publish()
@@ -262,7 +273,7 @@ class CoordinatorService:
             FencedError, ProducerError, TemporaryError: as `run_once`.
         """
         before, self._config = self._config, command.config
-        self._groupers = command.groupers
+        self._groupers, self._run_over = command.groupers, command.run_over
         try:
             self._settle((*self._gone(), command, self._time_went_by()[1]))
         except (ConfigError, DataError, RejectedError):
@@ -291,7 +302,11 @@ class CoordinatorService:
         taken = self._commands.take(timeout_ms)
         tick, review = self._time_went_by()
         # Who has just been given up no longer stands in the way of what was handed in.
-        self._settle((*taken, *gone, tick, *self._waiting, review, *self._inputs_go_on(), *self._requests_go_on()))
+        launching = self._launches_go_on()
+        requests = self._requests_go_on(launching)
+        # While a changed configuration waits, nothing is started that it would be wrong for.
+        launches = () if launching is None or self._waiting else (launching,)
+        self._settle((*taken, *gone, tick, *self._waiting, review, *self._inputs_go_on(), *requests, *launches))
         self._waiting = tuple(found for command in self._waiting for found in self._waiting_still(command))
 
     def _time_went_by(self) -> tuple[Tick, ReviewMembers]:
@@ -304,6 +319,7 @@ class CoordinatorService:
                 debounce_ms=config.debounce_ms,
                 grace_ms=config.processor_grace_ms,
                 run_id_next=run_id(self._clock.wall_ms(), self._identity.coordinator_id),
+                run_over=self._run_over,
             ),
         )
 
@@ -314,10 +330,14 @@ class CoordinatorService:
         self._review_inputs_next_ms = now_ms + LOOK_ROUND_MS
         return (ReviewInputs(now_ms=now_ms, settle_ms=config.expansion_settle_ms, groupers=self._groupers),)
 
-    def _requests_go_on(self) -> tuple[Command, ...]:
+    def _requests_go_on(self, launching: ReviewLaunches | None) -> tuple[Command, ...]:
         now_ms, config = self._clock.monotonic_ms(), self._config
         review = ReviewRequests(
-            now_ms=self._clock.wall_ms(), expiry_ms=config.placement_expiry_ms, groupers=self._groupers
+            now_ms=self._clock.wall_ms(),
+            expiry_ms=config.placement_expiry_ms,
+            groupers=self._groupers,
+            launching=launching,
+            tries_max=config.placement_tries_max,
         )
         if now_ms < self._collect_next_ms:
             return (review,)
@@ -328,6 +348,23 @@ class CoordinatorService:
             memory_max=config.placement_uuids_max,
         )
         return review, collect
+
+    def _launches_go_on(self) -> ReviewLaunches | None:
+        state, config = self._known.state, self._config
+        if state.container_count is None and not state.launches:
+            return None
+        self._launch_rounds += 1
+        return ReviewLaunches(
+            now_ms=self._clock.wall_ms(),
+            seed=_seed(self._identity.coordinator_id, self._launch_rounds),
+            request_timeout_ms=config.container_request_timeout_ms,
+            stop_timeout_ms=config.drain_ms + STOP_GRACE_MS,
+            retry_count=config.container_retry_count,
+            retry_window_ms=config.container_retry_window_ms,
+            fails_job=config.fails_job_after_retries,
+            has_affinity=config.has_host_affinity,
+            hosts=tuple(found.host for found in config.process_hosts) if config.cluster_manager == "process" else (),
+        )
 
     def _waiting_still(self, command: SubmitJob) -> tuple[SubmitJob, ...]:
         return (command,) if differences(command.config, self._known.state.config) else ()

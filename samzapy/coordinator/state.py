@@ -11,9 +11,10 @@ history and one that replayed what compaction left of it (law L7); whoever walks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, assert_never
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
@@ -26,12 +27,14 @@ from samzapy.model.job import (
     TaskModel,
     TaskName,
 )
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     CoordinatorRecord,
     EpochPut,
@@ -43,6 +46,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     JobIdentityPut,
+    LaunchPut,
     LocalityPut,
     LossAcceptedPut,
     OwnTopicPut,
@@ -54,10 +58,13 @@ from samzapy.stream.records import (
     RestartPut,
     RunPut,
     SchemaPut,
+    StandbyPut,
     StartpointPut,
     TaskLocalityPut,
     TermPut,
 )
+
+View = TypeVar("View")
 
 OFFSET_UNKNOWN: Final = 2**63 - 1
 """Stands for the offset of a record that is not appended yet: nobody can have read past it."""
@@ -87,7 +94,11 @@ class CoordinatorState:
         startpoint_offsets: where the records of `startpoints` stand; who has read past one knows it.
         placed: the processors whose tasks another execution runs than one of their own, and which.
         placed_offsets: where the records of `placed` stand.
+        launches: the executions that the coordinator starts, until they are gone and counted.
+        container_count: how many it keeps running; None where people start them.
+        standbys: how many each processor is to have, where that is not what the configuration says.
         requests, request_memory: by uuid; those that are served, and those that were (`coordinator.requests`).
+        views: what was made of this state so far (`remembered`); no part of what it says.
     """
 
     offset_next: int = field(default=0, compare=False)
@@ -118,28 +129,61 @@ class CoordinatorState:
     restarts: Mapping[ProcessorId, RestartPut] = field(default_factory=dict)
     placed: Mapping[ProcessorId, PlacedPut] = field(default_factory=dict)
     placed_offsets: Mapping[ProcessorId, int] = field(default_factory=dict)
+    launches: Mapping[ExecutionId, Launch] = field(default_factory=dict)
+    container_count: ContainerCountPut | None = None
+    standbys: Mapping[ProcessorId, StandbyPut] = field(default_factory=dict)
     factor: FactorPut | None = None
+    views: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def plan(self) -> tuple[PlannedTaskPut, ...]:
         """The tasks of the generation in force, in the order of their numbers; empty before the first."""
-        if self.generation is None:
-            return ()
-        in_force = [
-            planned
-            for (generation, _), planned in self.planned_tasks.items()
-            if generation == self.generation.generation
-        ]
-        return tuple(sorted(in_force, key=lambda planned: (planned.partition_id, planned.task_name)))
+        return _plan(self)
 
     @property
     def containers_sorted(self) -> tuple[Container, ...]:
-        return tuple(self.containers[execution_id] for execution_id in sorted(self.containers))
+        return _containers_sorted(self)
 
     @property
     def grants_sorted(self) -> tuple[Grant, ...]:
         """By epoch, the oldest first."""
-        return tuple(sorted(self.grants.values(), key=lambda grant: (grant.epoch, grant.task_name)))
+        return _grants_sorted(self)
+
+
+def remembered(view: Callable[[CoordinatorState], View]) -> Callable[[CoordinatorState], View]:
+    """`view`, made once of each state. A state never changes, and each step of a round asks for the same of it again:
+    of 10,000 tasks that would be most of what a coordinator does. Nobody may change what it gives."""
+
+    @wraps(view)
+    def found(state: CoordinatorState) -> View:
+        if view not in state.views:
+            state.views[view] = view(state)
+        known: View = state.views[view]
+        return known
+
+    return found
+
+
+@remembered
+def _plan(state: CoordinatorState) -> tuple[PlannedTaskPut, ...]:
+    if state.generation is None:
+        return ()
+    in_force = [
+        planned
+        for (generation, _), planned in state.planned_tasks.items()
+        if generation == state.generation.generation
+    ]
+    return tuple(sorted(in_force, key=lambda planned: (planned.partition_id, planned.task_name)))
+
+
+@remembered
+def _containers_sorted(state: CoordinatorState) -> tuple[Container, ...]:
+    return tuple(state.containers[execution_id] for execution_id in sorted(state.containers))
+
+
+@remembered
+def _grants_sorted(state: CoordinatorState) -> tuple[Grant, ...]:
+    return tuple(sorted(state.grants.values(), key=lambda grant: (grant.epoch, grant.task_name)))
 
 
 INITIAL: Final = CoordinatorState()
@@ -161,10 +205,21 @@ def evolve(state: CoordinatorState, batch: Iterable[Committed]) -> CoordinatorSt
     for item in batch:
         changed["offset_next"] = item.offset + 1
         _fold(state, changed, item)
-    return replace(state, **changed) if changed else state
+    return with_parts(state, changed) if changed else state
 
 
-_TABLES: Final = tuple(name for name in CoordinatorState.__slots__ if isinstance(getattr(INITIAL, name), Mapping))
+def with_parts(state: CoordinatorState, changed: Mapping[str, Any]) -> CoordinatorState:
+    """`dataclasses.replace`, which takes three times as long: of all that is done with a state most is to make it."""
+    made = object.__new__(CoordinatorState)
+    for name in PARTS:
+        object.__setattr__(made, name, changed[name] if name in changed else getattr(state, name))
+    object.__setattr__(made, "views", {})
+    return made
+
+
+PARTS: Final = tuple(found.name for found in fields(CoordinatorState) if found.init)
+"""All that a state says."""
+_TABLES: Final = tuple(name for name in PARTS if isinstance(getattr(INITIAL, name), Mapping))
 
 
 class Folding:
@@ -179,9 +234,10 @@ class Folding:
 
     def add(self, item: Committed) -> None:
         changed = dict(self._tables)
+        self.state.views.clear()
         _fold(self.state, changed, item)
         if len(changed) > len(self._tables):
-            self.state = replace(self.state, **changed)
+            self.state = with_parts(self.state, changed)
 
 
 def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> None:
@@ -196,8 +252,14 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             changed["epoch"] = record.epoch
         case TaskLocalityPut():
             _table(state, changed, "task_localities")[record.locality.task_name] = record.locality
+        case PlannedTaskPut():
+            _table(state, changed, "planned_tasks")[record.generation, record.task_name] = record
         case ContainerPut():
             _table(state, changed, "containers")[record.container.execution_id] = record.container
+        case SchemaPut():
+            _table(state, changed, "schemas")[record.fingerprint] = record
+        case ConfigPut():
+            _table(state, changed, "config")[record.config_key] = record.value
         case TermPut():
             changed["term"] = record
         case JobIdentityPut():
@@ -210,18 +272,12 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             changed["run"] = record
         case InputEndPut():
             _table(state, changed, "input_ends")[record.ssp] = record
-        case SchemaPut():
-            _table(state, changed, "schemas")[record.fingerprint] = record
-        case ConfigPut():
-            _table(state, changed, "config")[record.config_key] = record.value
         case InputPut():
             _table(state, changed, "inputs")[record.system_stream] = record
         case OwnTopicPut():
             _table(state, changed, "own_topics")[record.name] = record
         case ChangelogPartitionPut():
             _table(state, changed, "changelog_partitions")[record.task_name] = record.partition
-        case PlannedTaskPut():
-            _table(state, changed, "planned_tasks")[record.generation, record.task_name] = record
         case LocalityPut():
             _table(state, changed, "localities")[record.locality.processor_id] = record.locality
         case StartpointPut(startpoint=startpoint):
@@ -240,6 +296,12 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
         case PlacedPut():
             _table(state, changed, "placed")[record.processor_id] = record
             _table(state, changed, "placed_offsets")[record.processor_id] = item.offset
+        case LaunchPut():
+            _table(state, changed, "launches")[record.launch.execution_id] = record.launch
+        case ContainerCountPut():
+            changed["container_count"] = record
+        case StandbyPut():
+            _table(state, changed, "standbys")[record.processor_id] = record
         case FactorPut():
             changed["factor"] = record
         case _:
@@ -259,6 +321,8 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
     match parsed.namespace:
         case Namespace.GRANT:
             _table(state, changed, "grants").pop((parsed.parts[0], int(parsed.parts[1])), None)
+        case Namespace.PLAN:
+            _table(state, changed, "planned_tasks").pop((int(parsed.parts[0]), parsed.parts[1]), None)
         case Namespace.TERM:
             changed["term"] = None
         case Namespace.JOB:
@@ -283,8 +347,6 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             _table(state, changed, "own_topics").pop(parsed.parts[0], None)
         case Namespace.CHANGELOG:
             _table(state, changed, "changelog_partitions").pop(parsed.parts[0], None)
-        case Namespace.PLAN:
-            _table(state, changed, "planned_tasks").pop((int(parsed.parts[0]), parsed.parts[1]), None)
         case Namespace.CONTAINER:
             _table(state, changed, "containers").pop(parsed.parts[0], None)
         case Namespace.LOCALITY:
@@ -308,6 +370,12 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
         case Namespace.PLACED:
             _table(state, changed, "placed").pop(parsed.parts[0], None)
             _table(state, changed, "placed_offsets").pop(parsed.parts[0], None)
+        case Namespace.LAUNCH:
+            _table(state, changed, "launches").pop(parsed.parts[0], None)
+        case Namespace.CONTAINER_COUNT:
+            changed["container_count"] = None
+        case Namespace.STANDBY:
+            _table(state, changed, "standbys").pop(parsed.parts[0], None)
         case Namespace.FACTOR:
             changed["factor"] = None
         case Namespace.CHECKPOINT | Namespace.PROGRESS:
@@ -328,6 +396,10 @@ def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRec
             return state.inputs.get(record.system_stream)
         case FactorPut():
             return state.factor
+        case ContainerCountPut():
+            return state.container_count
+        case StandbyPut():
+            return state.standbys.get(record.processor_id)
         case OwnTopicPut():
             return state.own_topics.get(record.name)
         case ContainerPut():
@@ -371,6 +443,10 @@ def records_of(state: CoordinatorState) -> Iterator[CoordinatorRecord]:
         yield state.inbox
     yield from state.restarts.values()
     yield from state.placed.values()
+    yield from (LaunchPut(launch=launch) for launch in state.launches.values())
+    if state.container_count is not None:
+        yield state.container_count
+    yield from state.standbys.values()
 
 
 def job_model(state: CoordinatorState) -> JobModel | None:
@@ -406,7 +482,21 @@ def job_model(state: CoordinatorState) -> JobModel | None:
 def works_for(container: Container, processor_id: ProcessorId, state: CoordinatorState) -> bool:
     """Whether the processor's tasks are the execution's to run: where they were placed, else on its own."""
     placed = state.placed.get(processor_id)
-    return container.processor_id == processor_id if placed is None else container.execution_id == placed.execution_id
+    if placed is None:
+        return container.processor_id == processor_id and runs_its_own(container, state)
+    return container.execution_id == placed.execution_id
+
+
+def runs_its_own(container: Container, state: CoordinatorState) -> bool:
+    """Whether the execution runs its processor's tasks without being placed there: standbys and reserves do not."""
+    launch = state.launches.get(container.execution_id)
+    return launch is None or launch.role is LaunchRole.ACTIVE
+
+
+def is_leaving(execution_id: ExecutionId, state: CoordinatorState) -> bool:
+    """Whether the execution was told to stop: it keeps what it has until it says so, and gets nothing new."""
+    launch = state.launches.get(execution_id)
+    return launch is not None and launch.phase in (LaunchPhase.STOPPING, LaunchPhase.ENDED)
 
 
 def locality_of(state: CoordinatorState) -> Locality:
@@ -414,7 +504,7 @@ def locality_of(state: CoordinatorState) -> Locality:
     processors = {processor_id: state.localities[processor_id].host for processor_id in state.localities}
     # In the order of their ids, so that it is the same one wherever a processor has two.
     for container in state.containers_sorted:
-        if container.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING):
+        if container.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING) and runs_its_own(container, state):
             processors[container.processor_id] = container.host
     for placed in state.placed.values():
         if placed.execution_id in state.containers:

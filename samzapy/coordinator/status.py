@@ -5,7 +5,7 @@
  "taskCount": 3, "runId": "1767225600000-8f3a1b2c", "trouble": "",
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
-                 "slotCount": 2, "heartbeatAgeMs": 312, "reason": "",
+                 "slotCount": 2, "role": "ACTIVE", "standby": null, "heartbeatAgeMs": 312, "reason": "", "warm": null,
                  "figures": {"atMs": 5000, "batchNs": 4000000000, "inputNs": 200000000, "recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
@@ -20,6 +20,12 @@
 Positions and counters are what containers said last, in this term; where nothing was said, `offsetNext` is the
 grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; what is zero is left
 out) are null where they are not told one by one, which is where a container has very many tasks.
+
+`role` is ACTIVE, STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is what such a one says of the
+state that it has at hand (`model.warmth`), null where it has said nothing.
+
+`restored`, `restoreTotal` and `restoreLeftMs` of a container say how many records of the changelogs its start has read
+of how many, and the time left by its estimate; all are 0 but while a start takes long.
 
 `factorFinest` is the largest factor that a grant still needs: after a merge that of the floors which are not passed.
 
@@ -44,6 +50,7 @@ from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.launch import Launch, LaunchRole, standby_name
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
@@ -91,7 +98,7 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
         )
 
     def unheard(container: Container) -> Json:
-        return {"heartbeatAgeMs": None, "figures": None}
+        return {"heartbeatAgeMs": None, "figures": None, "warm": None}
 
     return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None)
 
@@ -125,7 +132,7 @@ def _status(
         "trouble": trouble,
         "findings": [],
         "containers": [
-            _container(container) | dict(heard(container))
+            _container(container, state.launches.get(container.execution_id)) | dict(heard(container))
             for container in state.containers_sorted
             if not container.is_gone or container.execution_id in granted
         ],
@@ -149,7 +156,7 @@ def _factor_finest(state: CoordinatorState, told: Told) -> int:
     return found
 
 
-def _container(container: Container) -> dict[str, object]:
+def _container(container: Container, launch: Launch | None) -> dict[str, object]:
     return {
         "executionId": container.execution_id,
         "processorId": container.processor_id,
@@ -157,6 +164,8 @@ def _container(container: Container) -> dict[str, object]:
         "pid": container.pid,
         "phase": container.phase.value,
         "slotCount": container.slot_count,
+        "role": (LaunchRole.ACTIVE if launch is None else launch.role).value,
+        "standby": None if launch is None or launch.role is not LaunchRole.STANDBY else standby_name(launch),
         "reason": container.reason,
     }
 
@@ -164,10 +173,19 @@ def _container(container: Container) -> dict[str, object]:
 def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
     sighting = seen.last.get(container.execution_id)
     if sighting is None:
-        return {"heartbeatAgeMs": None, "figures": None}
+        return {"heartbeatAgeMs": None, "figures": None, "warm": None}
     found = sighting.figures
-    own = {"atMs": found.at_ms, "batchNs": found.batch_ns, "inputNs": found.input_ns, "skipped": found.skipped}
-    return {"heartbeatAgeMs": now_ms - sighting.at_ms, "figures": own | _counters([found])}
+    own = {
+        "atMs": found.at_ms,
+        "batchNs": found.batch_ns,
+        "inputNs": found.input_ns,
+        "skipped": found.skipped,
+        "restored": found.restored,
+        "restoreTotal": found.restore_total,
+        "restoreLeftMs": found.restore_left_ms,
+    }
+    warm = None if sighting.warm is None else sighting.warm.as_json()
+    return {"heartbeatAgeMs": now_ms - sighting.at_ms, "figures": own | _counters([found]), "warm": warm}
 
 
 def _task(

@@ -14,11 +14,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from samzapy.config import FACTOR_KEY, Difference, JobConfig, differences, parse_recorded, recorded_properties
+from samzapy.config import (
+    COUNT_KEY,
+    FACTOR_KEY,
+    Difference,
+    JobConfig,
+    differences,
+    recorded_properties,
+)
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
 from samzapy.coordinator.expansion import without_refusals
-from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.launching import is_over
+from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
 from samzapy.coordinator.planning import (
+    config_of,
     factor_of,
     generations,
     plan_of,
@@ -31,6 +40,7 @@ from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, Unknown
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.ssp import SystemStream
+from samzapy.model.text import some
 from samzapy.model.topic_checks import made_again, refuse
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.plan.input_patterns import is_match, may_depart, refuse_unmatched, with_inputs
@@ -38,6 +48,7 @@ from samzapy.plan.intermediates import refuse_fewer_partitions
 from samzapy.stream.records import (
     FORMAT_LEVEL,
     ConfigPut,
+    ContainerCountPut,
     CoordinatorRecord,
     FactorPut,
     FormatLevelPut,
@@ -112,6 +123,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     command = _with_inputs_to_read(command, state)
     config = command.config
     _refuse_changed_scopes(config, state)
+    _refuse_other_mode(command, state, seen)
     refuse_fewer_partitions(config.intermediates, state.config)
     others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
     differing = differences(config, state.config) if others else ()
@@ -120,6 +132,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         return ()
     facts = (
         *_factor_records(config, state),
+        *_count_records(command, state),
         *_config_records(command, state),
         *_input_records(command, state),
         *_own_topic_records(command.own_topics, config.job, state),
@@ -169,7 +182,7 @@ def inputs_to_read(config: JobConfig, topic_ids: Mapping[SystemStream, str], sta
         )
 
     found = [text for text in config.inputs if not waits(SystemStream.parse(text))]
-    recorded = parse_recorded(state.config).inputs
+    recorded = config_of(state).inputs
     kept = [text for text in recorded if text not in found and stays(SystemStream.parse(text))]
     if not (found or kept):
         refuse_unmatched(config)
@@ -245,6 +258,46 @@ def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[Fact
         yield FactorPut(factor=wanted)
 
 
+def _count_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """How many containers are to be started, as with the factor; none where people start them."""
+    known = state.container_count
+    if command.container_count is None:
+        if known is not None:
+            yield tombstone(known)
+        return
+    is_set_anew = command.config.properties.get(COUNT_KEY) not in (None, state.config.get(COUNT_KEY))
+    if known is None or (is_set_anew and known.count != command.container_count):
+        yield ContainerCountPut(count=command.container_count)
+
+
+def _refuse_other_mode(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> None:
+    """Who starts the containers stays as it is while a run is on: those of the one kind would disturb the others.
+
+    Containers that people started and that nobody has heard of are none; they are given up (`coordinator.launching`).
+
+    Raises:
+        RejectedError: says what to do first.
+    """
+    job = command.config.job
+    if command.container_count is None and state.container_count is not None and not is_over(state):
+        raise RejectedError(
+            f"wanted to run {job} in processes that are started by hand, found that its coordinator starts its "
+            f"containers; stop it first (samzapy job stop --job {job}), or let it go on (samzapy job submit)"
+        )
+    if command.container_count is not None:
+        refuse_started_by_people(state, [found for found in seen.last if is_alive(state, found)], job)
+
+
+def refuse_started_by_people(state: CoordinatorState, running: Collection[ExecutionId], job: str) -> None:
+    """Raise RejectedError for a coordinator that would start containers, while those of people run."""
+    others = sorted(found for found in running if found not in state.launches)
+    if others:
+        raise RejectedError(
+            f"wanted to start the containers of {job}, found {some(others)} that people started; stop them first "
+            "(SIGTERM to their spark-submit, or samzapy job stop)"
+        )
+
+
 def factor_to_be(config: JobConfig, state: CoordinatorState) -> int:
     """The factor that is planned by once `config` is handed in."""
     is_set_anew = config.properties.get(FACTOR_KEY) not in (None, state.config.get(FACTOR_KEY))
@@ -284,14 +337,14 @@ def _input_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
 
 def _streams_read(state: CoordinatorState) -> frozenset[SystemStream]:
     """The streams of which something was read that counts still: their partitions have an order to keep."""
-    if state.run is not None and state.run.ended and parse_recorded(state.config).is_bounded_job:
+    if state.run is not None and state.run.ended and config_of(state).is_bounded_job:
         return frozenset()  # The next run begins with nothing that earlier ones left.
     return frozenset(start.ssp_kb.ssp.system_stream for grant in state.grants.values() for start in grant.starts)
 
 
 def _input_begun(found: InputFound, command: SubmitJob, state: CoordinatorState) -> InputPut:
     """One that is new. If its topic came after the job, and a pattern stands for it, it is read from its beginning."""
-    before = () if state.generation is None else parse_recorded(state.config).input_patterns
+    before = () if state.generation is None else config_of(state).input_patterns
     is_late = before == command.config.input_patterns and is_match(command.config, found.system_stream)
     return InputPut(
         system_stream=found.system_stream,

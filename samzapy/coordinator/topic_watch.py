@@ -16,7 +16,7 @@ from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.departure import departure_findings
 from samzapy.coordinator.expansion import expansion_findings
 from samzapy.coordinator.planning import recorded_config, streams_planned
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import TopicFound, check_topic, made_again, missing, refuse
@@ -42,6 +42,7 @@ def topics_of(state: CoordinatorState) -> tuple[str, ...]:
     return tuple(sorted({*state.own_topics, *(stream.stream for stream in _inputs(state))}))
 
 
+@remembered
 def specs_of(state: CoordinatorState) -> tuple[TopicSpec, ...]:
     """What the recorded topics of samzapy's own must be."""
     intermediate = _intermediate_specs(state)

@@ -23,6 +23,7 @@ ANY_HOST: Final = "ANY_HOST"
 LAST_SEEN: Final = "LAST_SEEN"
 STANDBY: Final = "STANDBY"
 EXPIRY_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
+CONTAINERS_MAX: Final = 10_000
 MESSAGE_LENGTH_MAX: Final = 4000
 """Of the text of a response, in characters."""
 
@@ -53,6 +54,19 @@ class StatusCode(StrEnum):
         return self in (StatusCode.BAD_REQUEST, StatusCode.SUCCEEDED, StatusCode.FAILED)
 
 
+class Phase(StrEnum):
+    """How far a request is that is under way.
+
+    RESERVING: a container is wanted, and is not up. RESTORING: it brings the state of the tasks level. STOPPING: who
+    runs them is to let go. STARTING: they are free, and begin where they are to be.
+    """
+
+    RESERVING = "RESERVING"
+    RESTORING = "RESTORING"
+    STOPPING = "STOPPING"
+    STARTING = "STARTING"
+
+
 class PlacementNamespace(StrEnum):
     """Which family of requests a key belongs to."""
 
@@ -67,19 +81,21 @@ class Action(StrEnum):
     CONTAINER_STATUS = "container-status"
     CONTROL_STANDBY = "control-standby"
     RESTART_QUERY = "restart-query"
+    RESTART_CONTAINER = "restart-container"
+    STOP = "stop"
     SCALE = "scale"
     REWIND = "rewind"
 
     @property
     def namespace(self) -> PlacementNamespace:
         """Where a request for it stands."""
-        is_control = self in (Action.RESTART_QUERY, Action.SCALE, Action.REWIND)
-        return PlacementNamespace.CONTROL if is_control else PlacementNamespace.PLACEMENT
+        is_placement = self in (Action.PLACE_CONTAINER, Action.CONTAINER_STATUS, Action.CONTROL_STANDBY)
+        return PlacementNamespace.PLACEMENT if is_placement else PlacementNamespace.CONTROL
 
     @property
     def is_of_job(self) -> bool:
         """Whether it is for the job as a whole, and names no processor."""
-        return self in (Action.SCALE, Action.REWIND)
+        return self in (Action.SCALE, Action.REWIND, Action.STOP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +132,13 @@ class ContainerPlacementRequestMessage(ContainerPlacementMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlacementResponseMessage(ContainerPlacementMessage):
-    """What became of a request, written by the coordinator. `timestamp_ms` is when it was decided."""
+    """What became of a request, written by the coordinator. `timestamp_ms` is when it was decided.
+
+    `phase`: how far one is that is under way, or was when it failed; empty where there is nothing to tell.
+    """
 
     response_message: str
+    phase: str = ""
 
 
 def check_message(message: ContainerPlacementRequestMessage) -> None:
@@ -142,13 +162,14 @@ def check_message(message: ContainerPlacementRequestMessage) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What `scale` asks for: key buckets per input partition.
+    """What `scale` asks for: key buckets per input partition, or containers; None for what stays.
 
     `generation_expected`: the plan that whoever asked looked at; the request fails when another one is in force. None:
     whatever is in force.
     """
 
-    factor: int
+    factor: int | None = None
+    containers: int | None = None
     generation_expected: int | None = None
 
 
@@ -198,24 +219,50 @@ def check_arguments(action: Action, arguments: Mapping[str, str]) -> None:
         scale_of(arguments)
     elif action is Action.REWIND:
         rewind_of(arguments)
+    elif action is Action.CONTROL_STANDBY:
+        is_standby_wanted(arguments)
     elif arguments:
         raise ValueError(f"arguments: wanted none for {action}, found {', '.join(sorted(arguments))[:100]}")
 
 
 def scale_of(arguments: Mapping[str, str]) -> Scale:
     """The arguments of `scale`. Raises ValueError."""
-    unknown = sorted(arguments.keys() - {"factor", "expectedGeneration"})
+    unknown = sorted(arguments.keys() - {"factor", "containers", "expectedGeneration"})
     if unknown:
-        raise ValueError(f"arguments: wanted factor and expectedGeneration, found {', '.join(unknown)[:100]}")
-    if "factor" not in arguments:
-        raise ValueError("arguments.factor: wanted a power of two from 1 to 256, found nothing")
-    factor = _number("arguments.factor", arguments["factor"])
-    check_factor(factor)
+        raise ValueError(
+            f"arguments: wanted factor or containers, and expectedGeneration, found {', '.join(unknown)[:100]}"
+        )
+    if "factor" in arguments and "containers" in arguments:
+        raise ValueError("arguments: wanted factor or containers, found both; ask for one after the other")
+    if "factor" not in arguments and "containers" not in arguments:
+        raise ValueError(
+            f"arguments.factor: wanted a power of two from 1 to 256, or arguments.containers from 1 to "
+            f"{CONTAINERS_MAX}, found nothing"
+        )
+    factor, containers = _number_or_none(arguments, "factor"), _number_or_none(arguments, "containers")
+    if factor is not None:
+        check_factor(factor)
+    if containers is not None and not 0 < containers <= CONTAINERS_MAX:
+        raise ValueError(f"arguments.containers: wanted a number from 1 to {CONTAINERS_MAX}, found {containers}")
     expected = arguments.get("expectedGeneration")
     return Scale(
         factor=factor,
+        containers=containers,
         generation_expected=None if expected is None else _number("arguments.expectedGeneration", expected),
     )
+
+
+def is_standby_wanted(arguments: Mapping[str, str]) -> bool:
+    """The argument of `control-standby`: whether there is to be one more, or one less. Raises ValueError."""
+    unknown = sorted(arguments.keys() - {"command"})
+    if unknown:
+        raise ValueError(f"arguments: wanted command, found {', '.join(unknown)[:100]}")
+    found = arguments.get("command")
+    if found not in ("start", "stop"):
+        raise ValueError(
+            f"arguments.command: wanted start or stop, found {'nothing' if found is None else found!r:.100}"
+        )
+    return found == "start"
 
 
 def rewind_of(arguments: Mapping[str, str]) -> Rewind:
@@ -280,6 +327,10 @@ def _time_ms(text: str) -> int | None:
     except ValueError:
         return None
     return None if at.tzinfo is None else (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _number_or_none(arguments: Mapping[str, str], name: str) -> int | None:
+    return _number(f"arguments.{name}", arguments[name]) if name in arguments else None
 
 
 def _number(name: str, text: str) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 FACTOR_MAX = 256
@@ -60,7 +61,7 @@ class SystemStreamPartition:
 
     @property
     def system_stream(self) -> SystemStream:
-        return SystemStream(self.system, self.stream)
+        return _system_stream(self.system, self.stream)
 
     def __str__(self) -> str:
         return f"{self.system}.{self.stream}.{self.partition}"
@@ -123,6 +124,12 @@ class SspKeyBucket:
 
     def __str__(self) -> str:
         return f"{self.ssp}@{self.reader}" if self.reader else f"{self.ssp}:{self.bucket}/{self.factor}"
+
+
+@lru_cache(maxsize=4096)
+def _system_stream(system: str, stream: str) -> SystemStream:
+    """One value for each: a job has many partitions of few streams, and asks each for its stream all the time."""
+    return SystemStream(system, stream)
 
 
 def is_covered(wanted: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, assert_never
 
 from samzapy.errors import CorruptRecordError
 from samzapy.model.container import ContainerPhase
+from samzapy.model.launch import LaunchPhase
 from samzapy.model.placement import StatusCode
 from samzapy.stream.codec import RecordHeaders, decode, parse_headers, plain_fields
 from samzapy.stream.keys import Namespace, key_of, parse_key
@@ -25,6 +26,7 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     EpochPut,
     FactorPut,
@@ -35,6 +37,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     JobIdentityPut,
+    LaunchPut,
     LocalityPut,
     LossAcceptedPut,
     MemoryPhase,
@@ -49,6 +52,7 @@ from samzapy.stream.records import (
     RestartPut,
     RunPut,
     SchemaPut,
+    StandbyPut,
     StartpointPut,
     TaskLocalityPut,
     TermPut,
@@ -198,6 +202,12 @@ def event_name(record: Record, before: Record | None) -> str:
             return "QueryRestartOrdered"
         case PlacedPut():
             return "ProcessorPlaced"
+        case LaunchPut():
+            return _LAUNCH_EVENTS[record.launch.phase]
+        case ContainerCountPut():
+            return "ContainerCountSet" if before is None else "ContainerCountChanged"
+        case StandbyPut():
+            return "StandbyCountSet" if before is None else "StandbyCountChanged"
         case FactorPut():
             return "ElasticityFactorSet" if before is None else "ElasticityFactorChanged"
         case Removed():
@@ -322,6 +332,12 @@ _REQUEST_EVENTS: Mapping[StatusCode, str] = {
     StatusCode.FAILED: "RequestFailed",
 }
 
+_LAUNCH_EVENTS: Mapping[LaunchPhase, str] = {
+    LaunchPhase.WANTED: "LaunchWanted",
+    LaunchPhase.LAUNCHED: "ContainerLaunched",
+    LaunchPhase.STOPPING: "ContainerStopOrdered",
+    LaunchPhase.ENDED: "LaunchEnded",
+}
 _MEMORY_EVENTS: Mapping[MemoryPhase, str] = {
     MemoryPhase.ANSWERED: "RequestRemembered",
     MemoryPhase.COLLECTING: "RequestOutdated",
@@ -353,6 +369,9 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.INBOX: "InboxRemoved",
     Namespace.RESTART: "QueryRestartRemoved",
     Namespace.PLACED: "PlacementEnded",
+    Namespace.LAUNCH: "LaunchForgotten",
+    Namespace.CONTAINER_COUNT: "ContainerCountRemoved",
+    Namespace.STANDBY: "StandbyCountRemoved",
     Namespace.FACTOR: "ElasticityFactorRemoved",
     Namespace.CHECKPOINT: "CheckpointRemoved",
     Namespace.PROGRESS: "ProgressRemoved",

@@ -18,13 +18,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
@@ -35,6 +36,7 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     EpochPut,
     Expansion,
@@ -46,6 +48,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     JobIdentityPut,
+    LaunchPut,
     LocalityPut,
     LossAcceptedPut,
     MemoryPhase,
@@ -60,6 +63,7 @@ from samzapy.stream.records import (
     RestartPut,
     RunPut,
     SchemaPut,
+    StandbyPut,
     StartpointPut,
     TaskLocalityPut,
     TermPut,
@@ -138,6 +142,7 @@ def is_schema_of(schema_json: str, digits: str) -> bool:
     return found == digits
 
 
+@cache
 def schema_records() -> tuple[SchemaPut, ...]:
     """The schemas that this release writes, messages of the placement topic too, to be recorded on the coordinator
     stream; in a fixed order."""
@@ -462,6 +467,18 @@ def _memory_to(record: RequestMemoryPut) -> dict[str, Any]:
     return {name: getattr(record, name) for name in _MEMORY_FIELDS}
 
 
+_LAUNCH_FIELDS = tuple(field.name for field in fields(Launch))
+
+
+def _launch_from(datum: dict[str, Any]) -> LaunchPut:
+    parsed = {"role": LaunchRole(datum["role"]), "phase": LaunchPhase(datum["phase"])}
+    return LaunchPut(launch=Launch(**(datum | parsed)))
+
+
+def _launch_to(record: LaunchPut) -> dict[str, Any]:
+    return {name: getattr(record.launch, name) for name in _LAUNCH_FIELDS}
+
+
 def _checkpoint_from(datum: dict[str, Any]) -> CheckpointPut:
     return CheckpointPut(checkpoint=Checkpoint(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
 
@@ -516,6 +533,9 @@ _FORMS: tuple[Form, ...] = (
     _flat(InboxPut, "inbox"),
     _flat(RestartPut, "restart"),
     _flat(PlacedPut, "placed"),
+    form(LaunchPut, "launch", _launch_to, _launch_from),
+    _flat(ContainerCountPut, "container_count"),
+    _flat(StandbyPut, "standby"),
     _flat(FactorPut, "factor"),
     form(CheckpointPut, "checkpoint", _checkpoint_to, _checkpoint_from),
     form(ProgressPut, "progress", _progress_to, _progress_from),

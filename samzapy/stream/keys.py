@@ -27,6 +27,7 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     EpochPut,
     FactorPut,
@@ -37,6 +38,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     JobIdentityPut,
+    LaunchPut,
     LocalityPut,
     LossAcceptedPut,
     OwnTopicPut,
@@ -50,6 +52,7 @@ from samzapy.stream.records import (
     RestartPut,
     RunPut,
     SchemaPut,
+    StandbyPut,
     StartpointPut,
     TaskLocalityPut,
     TermPut,
@@ -83,6 +86,9 @@ class Namespace(StrEnum):
     INBOX = "inbox"
     RESTART = "restart"
     PLACED = "placed"
+    LAUNCH = "launch"
+    CONTAINER_COUNT = "container-count"
+    STANDBY = "standby"
     FACTOR = "factor"
     CHECKPOINT = "checkpoint"
     PROGRESS = "progress"
@@ -156,10 +162,21 @@ def key_of(record: Record) -> str:
             return f"restart/{record.processor_id}"
         case PlacedPut():
             return f"placed/{record.processor_id}"
+        case LaunchPut():
+            return f"launch/{record.launch.execution_id}"
+        case ContainerCountPut():
+            return "container-count"
+        case StandbyPut():
+            return f"standby/{record.processor_id}"
         case FactorPut():
             return "factor"
         case _:
             assert_never(record)
+
+
+def launch_key(execution_id: ExecutionId) -> str:
+    """The key of what is recorded of an execution's start."""
+    return f"launch/{execution_id}"
 
 
 def container_key(execution_id: ExecutionId) -> str:
@@ -177,7 +194,7 @@ def parse_key(text: str) -> ParsedKey:
 
     | key | parts |
     |---|---|
-    | `job`, `term`, `generation`, `run`, `epoch`, `inbox`, `factor` | none |
+    | `job`, `term`, `generation`, `run`, `epoch`, `inbox`, `factor`, `container-count` | none |
     | `format/level` | `level` |
     | `plan/<generation>/task/<task>` | generation, task |
     | `grant/<task>/<epoch>` | task, epoch |
@@ -198,7 +215,7 @@ def parse_key(text: str) -> ParsedKey:
             if not task_name or not is_number(epoch):
                 raise _malformed(text, "grant/<task>/<epoch>")
             return ParsedKey(namespace, (task_name, epoch))
-        case "job" | "term" | "generation" | "run" | "epoch" | "inbox" | "factor":
+        case "job" | "term" | "generation" | "run" | "epoch" | "inbox" | "factor" | "container-count":
             if slash:
                 raise _malformed(text, word)
             return ParsedKey(namespace, ())

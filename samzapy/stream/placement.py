@@ -15,7 +15,8 @@ is what `encode_message` does, byte for byte:
 ```
 
 `requestExpiry` (ms) may follow `deploymentId`; a response has `responseMessage` behind `subType`; `action` comes after
-these and is left out for `place-container`; a request's `arguments` come last, if there are any.
+these and is left out for `place-container`; a request's `arguments`, and the `phase` of a response, come last, if there
+are any.
 """
 
 from __future__ import annotations
@@ -204,6 +205,8 @@ def _to_json(message: ContainerPlacementMessage) -> bytes:
         found["action"] = message.action.value
     if isinstance(message, ContainerPlacementRequestMessage) and message.arguments:
         found["arguments"] = dict(message.arguments)
+    if isinstance(message, ContainerPlacementResponseMessage) and message.phase:
+        found["phase"] = message.phase
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -228,8 +231,12 @@ def _from_json(value: bytes) -> ContainerPlacementRequestMessage | ContainerPlac
     if sub_type == REQUEST_TYPE:
         return ContainerPlacementRequestMessage(**common, arguments=_arguments(found.get("arguments", {})))
     if sub_type == RESPONSE_TYPE:
-        status, text = _status(_text(found, "statusCode")), _text(found, "responseMessage")
-        return ContainerPlacementResponseMessage(**common, status_code=status, response_message=text)
+        return ContainerPlacementResponseMessage(
+            **common,
+            status_code=_status(_text(found, "statusCode")),
+            response_message=_text(found, "responseMessage"),
+            phase=_text(found, "phase") if "phase" in found else "",
+        )
     raise ValueError(f"subType: wanted {REQUEST_TYPE} or {RESPONSE_TYPE}, found {_shown(sub_type)}")
 
 
@@ -275,7 +282,11 @@ def _to_avro(message: ContainerPlacementMessage) -> dict[str, Any]:
     if isinstance(message, ContainerPlacementRequestMessage):
         found["arguments"] = dict(message.arguments)
     if isinstance(message, ContainerPlacementResponseMessage):
-        found |= {"status_code": message.status_code.value, "response_message": message.response_message}
+        found |= {
+            "status_code": message.status_code.value,
+            "response_message": message.response_message,
+            "phase": message.phase,
+        }
     return found
 
 
@@ -300,6 +311,7 @@ def _response_from_avro(datum: dict[str, Any]) -> ContainerPlacementResponseMess
         **_common_from_avro(datum),
         status_code=_status(datum["status_code"]),
         response_message=datum["response_message"],
+        phase=datum["phase"],
     )
 
 

@@ -14,6 +14,7 @@ from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launch
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
@@ -151,6 +152,8 @@ class PlannedTaskPut:
     @property
     def positions(self) -> tuple[SspKeyBucket, ...]:
         """Everything in which the task has a position, so what a grant of it starts: its own SSPKbs come first."""
+        if not self.broadcast_ssps:
+            return self.ssp_kbs
         return (*self.ssp_kbs, *(SspKeyBucket(ssp, reader=self.task_name) for ssp in self.broadcast_ssps))
 
 
@@ -259,6 +262,9 @@ class RequestPut:
         accepted_at_ms, decided_at_ms: wall clock, when it was read and when `status_code` was decided.
         restart: the number of the restart that it became; 0: none.
         execution_id: that a move goes to; empty before it is known, and for other actions.
+        phase: how far one is that is under way, or was when it failed; empty for actions that have no phases.
+        source_id: the execution that is to stop before another one starts in its place; empty where none is.
+        paused_at_ms: wall clock, when the tasks were taken from where they ran; 0 before.
         answered: a response with `status_code` stands on the placement topic.
     """
 
@@ -279,6 +285,9 @@ class RequestPut:
     decided_at_ms: int
     restart: int = 0
     execution_id: str = ""
+    phase: str = ""
+    source_id: str = ""
+    paused_at_ms: int = 0
     answered: bool = False
 
 
@@ -345,6 +354,37 @@ class PlacedPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPut:
+    """`launch/<execution id>`: an execution that the coordinator starts."""
+
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCountPut:
+    """`container-count`: how many containers the coordinator keeps running, as processors 0, 1, ...
+
+    `uuid` is that of the request that asked for it; empty where the configuration did. Without it containers are
+    started by people.
+    """
+
+    count: int
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyPut:
+    """`standby/<processor id>`: how many standbys the processor is to have, whatever the configuration says.
+
+    `uuid` is that of the request.
+    """
+
+    processor_id: ProcessorId
+    count: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FactorPut:
     """`factor`: key buckets per input partition that the job is to have (SEP-32).
 
@@ -401,6 +441,9 @@ CoordinatorRecord = (
     | InboxPut
     | RestartPut
     | PlacedPut
+    | LaunchPut
+    | ContainerCountPut
+    | StandbyPut
     | FactorPut
     | Removed
 )

@@ -46,7 +46,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.processes import ProcessIdentity, start_in_own_session
 from samzapy.adapters.maven.fetch import jar_paths, pyspark_jar
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import KAFKA_BROKER
@@ -187,7 +187,7 @@ class DevBroker:
             DeadlineError: it did not serve within `deadline_s`; it has been killed.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with self._exclusive():
+        with one_at_a_time(self.directory):
             if self._runs_as_asked():
                 return
             if not self._detached:
@@ -258,7 +258,7 @@ class DevBroker:
 
     def _start_new(self, deadline_s: float) -> None:
         if self._port_number and not port_is_free(self._port_number):
-            raise _port_taken(self._port_number)
+            raise port_taken_error(self._port_number, "the broker")
         class_path = ":".join(map(str, (*map(pyspark_jar, _LOGGING_JARS), *jar_paths(KAFKA_BROKER))))
         for attempt in range(1, _START_ATTEMPTS + 1):
             port_number = self._port_number or free_port()
@@ -282,7 +282,7 @@ class DevBroker:
             process.wait_gone(0)
             taken = taken_port(self._log_text())
             if taken is not None and taken == self._port_number:
-                raise _port_taken(taken)
+                raise port_taken_error(taken, "the broker")
             if taken is None or attempt == _START_ATTEMPTS:
                 raise ConfigError(
                     f"The broker in {self.directory} ended while starting: {reason_in_log(self._log_text())}."
@@ -334,19 +334,7 @@ class DevBroker:
         if self.log_path.exists():
             self.log_path.replace(self.directory / "broker.previous.log")
         command = [*self._java(class_path), "kafka.Kafka", str(self.directory / "server.properties")]
-        # Not Popen: that object complains when dropped while its process lives, as a detached one shall.
-        pid = os.posix_spawn(
-            command[0],
-            command,
-            os.environ,
-            setsid=True,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(self.log_path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-        )
-        process = ProcessIdentity.of(pid)
+        process = start_in_own_session(command, self.log_path, os.environ)
         owner = None if self._detached else ProcessIdentity.of(os.getpid())
         record = _Record(process=process, owner=owner, port_number=port_number, overrides=self.overrides)
         record.write(self.pid_path)
@@ -376,13 +364,6 @@ class DevBroker:
     def _remove_temporary(self) -> None:
         if self._is_temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """One start at a time per directory; the kernel frees the lock of a process that died."""
-        with (self.directory / "start.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 class ContainerBroker:
@@ -528,9 +509,18 @@ def _refuse_overrides_of_ours(overrides: Mapping[str, str]) -> None:
         )
 
 
-def _port_taken(port_number: int) -> ConfigError:
+@contextmanager
+def one_at_a_time(directory: Path) -> Iterator[None]:
+    """One start or stop at a time per directory; the kernel frees the lock of a process that died."""
+    with (directory / "start.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def port_taken_error(port_number: int, whose: str) -> ConfigError:
+    """What to say when another process listens on a port that is wanted for `whose`."""
     return ConfigError(
-        f"Port {port_number} on {LOOPBACK} is wanted for the broker, but another process listens there. Stop"
+        f"Port {port_number} on {LOOPBACK} is wanted for {whose}, but another process listens there. Stop"
         f" that one (`ss -ltnp 'sport = :{port_number}'` names it) or choose another port."
     )
 

@@ -14,9 +14,11 @@ from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFou
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topic_checks import TopicFound
 from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.warmth import Warmth
 from samzapy.stream.records import FORMAT_LEVEL
 
 
@@ -72,6 +74,37 @@ def a_container(
     )
 
 
+def a_launch(
+    execution_id: str = "e1",
+    *,
+    processor_id: str = "0",
+    role: LaunchRole = LaunchRole.ACTIVE,
+    phase: LaunchPhase = LaunchPhase.LAUNCHED,
+    standby: int = 0,
+    host: str = "host-a",
+    host_found: str = "",
+    wanted_at_ms: int = 0,
+    expires_at_ms: int = 120_000,
+    failures: int = 0,
+    window_began_ms: int = 0,
+    uuid: str = "",
+) -> Launch:
+    return Launch(
+        execution_id=ExecutionId(execution_id),
+        processor_id=ProcessorId(processor_id),
+        role=role,
+        phase=phase,
+        standby=standby,
+        host=host,
+        host_found=host_found,
+        wanted_at_ms=wanted_at_ms,
+        expires_at_ms=expires_at_ms,
+        failures=failures,
+        window_began_ms=window_began_ms,
+        uuid=uuid,
+    )
+
+
 def a_heartbeat(
     execution_id: str = "e1",
     *,
@@ -92,6 +125,7 @@ def a_heartbeat(
     accepted_losses: Iterable[AcceptedLoss] = (),
     comes_back: bool = True,
     restart: int = 0,
+    warm: Warmth | None = None,
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -115,6 +149,7 @@ def a_heartbeat(
         accepted_losses=tuple(accepted_losses),
         comes_back=comes_back,
         restart=restart,
+        warm=warm,
         received_ms=received_ms,
     )
 

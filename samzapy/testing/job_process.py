@@ -14,18 +14,21 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.processes import ProcessIdentity, processes_with
 from samzapy.errors import DeadlineError, RejectedError
 from samzapy.testing.waiting import wait_until
 
+T = TypeVar("T")
+
 _MARK = "SAMZAPY_JOB_PROCESS"
 _GONE_WITHIN_S = 30.0
+_LAST_WORDS = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,8 @@ class SlotSeen:
 
 
 class JobProcess:
-    """One job file run by `samzapy run`, at most one process tree at a time; started again after it ended.
+    """One job file run by `samzapy run`, or handed to another command, at most one process tree at a time; started
+    again after it ended.
 
     As a context manager it leaves nothing behind: on exit everything that bears its mark is killed.
 
@@ -47,6 +51,7 @@ class JobProcess:
         spark_options: spark-submit's own, for instance `--master local[2]`.
         log_dir: takes what each start printed, `job-1.log`, `job-2.log`, ...
         environment: on top of this process's own.
+        command: what `samzapy` is asked to do with the file.
     """
 
     def __init__(
@@ -57,8 +62,10 @@ class JobProcess:
         overrides: Mapping[str, str],
         spark_options: Iterable[str] = ("--master", "local[2]"),
         environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = ("run",),
     ) -> None:
         self.job_file = job_file
+        self._command = tuple(command)
         self.starts = 0
         self._log_dir = log_dir
         self._overrides = dict(overrides)
@@ -83,7 +90,7 @@ class JobProcess:
             self._child = subprocess.Popen(
                 [
                     str(Path(sys.executable).with_name("samzapy")),
-                    "run",
+                    *self._command,
                     str(self.job_file),
                     *settings,
                     *self._spark_options,
@@ -162,6 +169,14 @@ class JobProcess:
         directory = self.scratch_dir()
         return () if directory is None else slots_in(directory)
 
+    def wait_until(self, condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
+        """`waiting.wait_until`; what it raises has the job's last words with it."""
+        try:
+            return wait_until(condition, deadline_s, what)
+        except Exception as error:
+            error.add_note(f"the job's last words:\n{self.log_text()[-_LAST_WORDS:]}")
+            raise
+
     def terminate(self, deadline_s: float = 30.0) -> int:
         """SIGTERM to the process that was started, as Ctrl-C or a supervisor would; returns the exit code.
 
@@ -210,19 +225,14 @@ class JobProcess:
 
     def _marked(self) -> list[_Marked]:
         """Living processes that bear our mark."""
-        mark = f"{_MARK}={self._mark}".encode()
         found = []
-        for directory in Path("/proc").iterdir():
-            if not directory.name.isdigit():
-                continue
+        for identity in processes_with(_MARK, self._mark):
+            directory = Path("/proc", str(identity.pid))
             try:
-                if mark not in (directory / "environ").read_bytes().split(b"\0"):
-                    continue
                 command = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 # After the name, which may hold blanks: state, parent, process group.
                 fields = (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                identity = ProcessIdentity.of(int(directory.name))
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             if identity.is_alive():
                 found.append(

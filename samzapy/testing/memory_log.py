@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from samzapy.errors import DeadlineError, FencedError, ProducerError
 from samzapy.stream.log import LogRecord, Write
@@ -44,8 +45,7 @@ class _Transaction:
     outcome: _Outcome = _Outcome.OPEN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _Entry(NamedTuple):
     transaction: _Transaction
     record: LogRecord | None
     """None is the marker at the end of a transaction."""
@@ -198,13 +198,16 @@ class MemoryTopic:
 
     def _read(self, offset_from: int, offset_end: int) -> Iterator[LogRecord]:
         offset_next = offset_from
+        entries, place = self._entries, bisect_left(self._offsets, offset_from)
         while offset_next < offset_end:
-            # Looked up anew for each record: the log may be compacted, or grow, while somebody reads it.
-            place = bisect_left(self._offsets, offset_next)
-            if place == len(self._entries) or self._entries[place].offset >= offset_end:
+            # The log may be compacted, or grow, while somebody reads it.
+            if entries is not self._entries:
+                entries, place = self._entries, bisect_left(self._offsets, offset_next)
+            if place == len(entries) or entries[place].offset >= offset_end:
                 return
-            entry = self._entries[place]
-            if entry.offset >= self.stable_offset:
+            entry = entries[place]
+            place += 1
+            if self._open and entry.offset >= self.stable_offset:
                 raise DeadlineError(
                     f"wanted to read {self.name} up to offset {offset_end}, found an open transaction of "
                     f"{self._blocker()!r} from offset {self.stable_offset} on: nobody can end it meanwhile"

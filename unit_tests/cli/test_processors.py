@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.cli import wiring
+from samzapy.cli import submitting
 from samzapy.cli.coordination import Here, advertised_host
-from samzapy.cli.wiring import _processor_id, _refuse_second, _running
+from samzapy.cli.submitting import refuse_second, running_containers
+from samzapy.cli.wiring import _processor_id
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
@@ -44,13 +45,13 @@ def state_of(*containers, leader="http://127.0.0.1:9"):
     return evolve(INITIAL, committed([term, *(ContainerPut(container=found) for found in containers)], 0))
 
 
-def refuse_second(container):
-    _refuse_second(a_config(), _running(a_config(), state_of(container), HERE), HERE, "0")
+def refuse(container):
+    refuse_second(a_config(), running_containers(a_config(), state_of(container), HERE), HERE, "0")
 
 
 def test_a_processor_that_lives_on_this_host_is_refused_a_second_time():
     with pytest.raises(RejectedError, match=rf"processor 0 .* on this host, as process {os.getpid()}; stop that one"):
-        refuse_second(own())
+        refuse(own())
 
 
 @pytest.mark.parametrize(
@@ -66,19 +67,19 @@ def test_a_processor_that_lives_on_this_host_is_refused_a_second_time():
     ids=["another processor", "gone", "pid used again", "stopped", "given up", "rebooted, and no leader"],
 )
 def test_another_one_or_one_that_is_gone_is_in_nobody_s_way(container):
-    refuse_second(container)
+    refuse(container)
 
 
 def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch):
     monkeypatch.setattr(
-        wiring.HttpCoordinatorClient,
+        submitting.HttpCoordinatorClient,
         "status",
         lambda *_: {
             "containers": [{"executionId": "e2", "heartbeatAgeMs": 5}, {"executionId": "e1", "heartbeatAgeMs": 700}]
         },
     )
     with pytest.raises(RejectedError, match="runs already on host-b"):
-        refuse_second(elsewhere())
+        refuse(elsewhere())
 
 
 @pytest.mark.parametrize(
@@ -93,9 +94,9 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
     ids=["no leader", "odd answer", "silent", "never heard of", "another"],
 )
 def test_one_on_another_host_that_nobody_hears_of_is_in_nobody_s_way(monkeypatch, told):
-    monkeypatch.setattr(wiring.HttpCoordinatorClient, "status", lambda *_: told)
+    monkeypatch.setattr(submitting.HttpCoordinatorClient, "status", lambda *_: told)
 
-    refuse_second(elsewhere())
+    refuse(elsewhere())
 
 
 def test_the_configured_id_wins(tmp_path):

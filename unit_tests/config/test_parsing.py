@@ -10,9 +10,11 @@ from samzapy.config import (
     REQUIRED,
     AcceptedLoss,
     BroadcastInput,
+    HostSlots,
     JobConfig,
     StoreConfig,
     parse_config,
+    recorded_properties,
 )
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 from samzapy.testing.builders import a_config
@@ -411,3 +413,24 @@ def test_a_store_of_scope_broadcast_needs_a_broadcast_input() -> None:
 
     (store,) = config_with({**settings, "task.broadcast.inputs": "kafka.rules"}).stores
     assert "broadcast" == store.scope
+
+
+# --- containers that the coordinator starts ---
+
+
+def test_logical_hosts_have_slots() -> None:
+    config = a_config(cluster_process_hosts="h1:2, rack-1.h2:16")
+
+    assert (HostSlots(host="h1", slot_count=2), HostSlots(host="rack-1.h2", slot_count=16)) == config.process_hosts
+
+
+@pytest.mark.parametrize("wrong", ["h1", "h1:0", "h1:2,h1:2", "../h1:2", "H1:2", "h1:2:3", ","])
+def test_hosts_that_cannot_be_directories_or_have_no_slots_are_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape("cluster.process.hosts")):
+        a_config(cluster_process_hosts=wrong)
+
+
+def test_what_starts_the_containers_is_no_part_of_what_a_job_records() -> None:
+    config = a_config(cluster_manager="process", cluster_process_dir="/data")
+
+    assert {"cluster.manager", "cluster.process.dir"}.isdisjoint(recorded_properties(config))

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from samzapy.config import JobConfig
-from samzapy.container.ports import BatchDone, Headers, HeartbeatContent, LocalPosition, QueryEvent, TopicBounds
+from samzapy.container.ports import (
+    BatchDone,
+    Headers,
+    HeartbeatContent,
+    LocalPosition,
+    QueryEvent,
+    TailRead,
+    TopicBounds,
+)
 from samzapy.container.work import WorkPlan
 from samzapy.errors import DeadlineError, FencedError, LostContainerError, MissingTopicError, ProducerError
 from samzapy.model.checkpoint import Progress
@@ -88,11 +96,13 @@ class MemoryKafka:
         self._open: dict[str, _Transaction] = {}
         self.fenced: list[str] = []
 
-    def committed(self, topic: str, partition: int = 0, offset_from: int = 0) -> list[LogRecord]:
+    def committed(
+        self, topic: str, partition: int = 0, offset_from: int = 0, offset_to: int | None = None
+    ) -> list[LogRecord]:
         """What a `read_committed` reader sees; it waits at an open transaction, which here is to give up."""
         found = []
         for entry in self._partitions.get((topic, partition), []):
-            if entry.offset < offset_from:
+            if entry.offset < offset_from or (offset_to is not None and entry.offset >= offset_to):
                 continue
             if entry.transaction.outcome is _Outcome.OPEN:
                 raise DeadlineError(f"{topic}-{partition}: an open transaction from offset {entry.offset} on")
@@ -105,6 +115,12 @@ class MemoryKafka:
 
     def offset_end(self, topic: str, partition: int = 0) -> int:
         return self._offset_ends[topic, partition]
+
+    def offset_stable(self, topic: str, partition: int = 0) -> int:
+        """The first offset of an open transaction, else the end."""
+        entries = self._partitions.get((topic, partition), [])
+        open_ones = (entry.offset for entry in entries if entry.transaction.outcome is _Outcome.OPEN)
+        return min(open_ones, default=self.offset_end(topic, partition))
 
     def init(self, transactional_id: str) -> int:
         """A new owner: what the one before left open is aborted, and it is fenced."""
@@ -298,6 +314,37 @@ class MemoryTopics:
         }
 
 
+class MemoryTail:
+    """Follows changelogs (`container.ports.Tail`). Like the real one it waits at an open transaction, and says so."""
+
+    def __init__(self, kafka: MemoryKafka, config: JobConfig) -> None:
+        self._kafka = kafka
+        self._config = config
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.assigned: list[Mapping[tuple[str, int], int]] = []
+        self.fails: list[Exception] = []
+        self.records_max = 1_000_000
+
+    def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self.offsets = dict(offsets)
+        self.assigned.append(dict(offsets))
+
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+        if self.fails:
+            raise self.fails.pop(0)
+        return {place: self._read(place, min(count_max, self.records_max)) for place in sorted(self.offsets)}
+
+    def _read(self, place: tuple[str, int], count_max: int) -> TailRead:
+        store, partition = place
+        topic = changelog_topic(self._config.job, store)
+        stable, end = self._kafka.offset_stable(topic, partition), self._kafka.offset_end(topic, partition)
+        found = self._kafka.committed(topic, partition, self.offsets[place], stable)
+        read = found[:count_max]
+        is_at_end = len(read) == len(found)
+        self.offsets[place] = max(self.offsets[place], stable if is_at_end else read[-1].offset + 1)
+        return TailRead(records=read, offset_next=self.offsets[place], offset_end=end, is_at_end=is_at_end)
+
+
 # --- local state ---
 
 
@@ -412,6 +459,9 @@ class MemoryStateDirectory:
         self.number = 0
         # Whether another process keeps its lock.
         self.is_locked = False
+        # Whether another process has it open.
+        self.is_open_elsewhere = False
+        self.written_at_ms = 0
         self.contents = _Contents()
         self.trace = Trace()
         self.crash_points = CrashAt()
@@ -429,6 +479,9 @@ class MemoryStateDirectory:
 
     def remove(self) -> None:
         self.number, self.contents = 0, _Contents()
+
+    def unused_since_ms(self) -> int | None:
+        return None if self.is_open_elsewhere else self.written_at_ms
 
     def fresh(self) -> MemoryEnvironment:
         self.number += 1

@@ -232,3 +232,30 @@ def test_the_newest_end_of_an_input_counts() -> None:
     ends = [InputEndPut(ssp=an_ssp_kb().ssp, run_id=f"r{end}", offset_end=end) for end in (7, 9)]
 
     assert {an_ssp_kb().ssp: 9} == following(*ends).input_ends
+
+
+# --- what is in use ---
+
+
+def test_in_use_are_the_tasks_of_the_plan_in_force_whoever_has_them() -> None:
+    orders = following(*plan_in_force(1, a="0", b="1"), *plan_in_force(2, b="1"))
+
+    assert {"b"} == orders.tasks_in_use()
+
+
+def test_in_use_is_a_task_that_left_the_plan_until_its_execution_has_let_go_or_is_gone() -> None:
+    runs = ContainerPut(container=a_container("e2", phase=ContainerPhase.RUNNING))
+    gone = ContainerPut(container=a_container("e2", phase=ContainerPhase.FENCED))
+    lost = ContainerPut(container=a_container("e2", phase=ContainerPhase.LOST))
+    has_a = granted("a", epoch=1, execution_id="e2")
+    let_go = replace(has_a, grant=replace(has_a.grant, released=True))
+    plan = plan_in_force(2, b="1")
+
+    assert {"a", "b"} == following(runs, has_a, *plan).tasks_in_use()
+    assert {"a", "b"} == following(runs, has_a, *plan, lost).tasks_in_use()
+    assert {"b"} == following(runs, has_a, *plan, let_go).tasks_in_use()
+    assert {"b"} == following(runs, has_a, *plan, gone).tasks_in_use()
+
+
+def test_what_is_in_use_is_not_known_before_there_is_a_plan() -> None:
+    assert following(granted("a", epoch=1)).tasks_in_use() is None

@@ -148,6 +148,8 @@ class Restoring:
         self.topics = MemoryTopics(self.kafka, self.config)
         self.directory = MemoryStateDirectory()
         self.removed: list[list[str]] = []
+        # What was read of what there is to read.
+        self.told: list[tuple[int, int]] = []
         self.write(("a", b"1"), ("b", b"2"), ("a", b"3"), ("b", None))
 
     def write(self, *entries: tuple[str, bytes | None]) -> None:
@@ -186,6 +188,7 @@ class Restoring:
             boot_id="boot-a",
             now_ms=now_ms,
             write=lambda store, writes: self.remove(store, [key for key, _ in writes]),
+            reads=lambda read, to_read: self.told.append((read, to_read)),
         )
         assert isinstance(environment, MemoryEnvironment)
         return environment
@@ -198,6 +201,21 @@ class Restoring:
     @property
     def entries(self) -> dict[str, bytes]:
         return {key[1:].decode(): value for key, value in self.directory.opened[-1].values("sums").items()}
+
+
+def test_a_restore_tells_what_it_has_read_of_all_its_changelogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "_RECORDS_PER_COMMIT", 3)
+    world = Restoring()
+    world.config = a_job(stores_seen_msg_serde="json")
+    world.topics = MemoryTopics(world.kafka, world.config)
+    world.kafka.write(changelog_topic(world.config.job, "seen"), 0, [(changelog_key(b"a", b""), b"1")] * 5)
+
+    world.restore().close()
+    world.write(("c", b"4"))
+    world.restore(epoch=8).close()
+
+    assert [(0, 9), (3, 9), (5, 9), (8, 9), (9, 9)] == world.told[:5]
+    assert [(0, 1), (1, 1)] == world.told[5:]
 
 
 def test_an_empty_directory_is_built_from_the_whole_changelog_and_is_this_grant_s() -> None:

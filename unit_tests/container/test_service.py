@@ -16,6 +16,7 @@ from samzapy.container.service import (
     ContainerPorts,
     ContainerService,
 )
+from samzapy.container.unused import UNUSED_MS
 from samzapy.container.work import Report, ReportKind
 from samzapy.errors import (
     BrokerUnavailableError,
@@ -34,8 +35,10 @@ from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.model.warmth import Warmth
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode
 from samzapy.stream.log import LogRecord
@@ -46,12 +49,14 @@ from samzapy.stream.records import (
     GrantPut,
     InputEndPut,
     InputPut,
+    LaunchPut,
+    PlacedPut,
     Removed,
     RestartPut,
     RunPut,
     TermPut,
 )
-from samzapy.testing.builders import a_container, a_grant, an_ssp, an_ssp_kb
+from samzapy.testing.builders import a_container, a_grant, a_launch, an_ssp, an_ssp_kb
 from samzapy.testing.virtual_clock import VirtualClock
 from unit_tests.container.fakes import (
     Crash,
@@ -63,6 +68,7 @@ from unit_tests.container.fakes import (
     MemorySlots,
     MemoryStateDirectory,
     MemoryStream,
+    MemoryTail,
     MemoryTopics,
     ScriptedQuery,
     StopFlag,
@@ -84,6 +90,7 @@ class AContainer:
         self.stream = MemoryStream(self.trace)
         self.topics = MemoryTopics(self.kafka, self.config)
         self.topics.trace = self.trace
+        self.tail = MemoryTail(self.kafka, self.config)
         self.slots = MemorySlots(self.trace)
         self.fence = MemoryFence(self.trace)
         self.progress = MemoryProgressLog(self.trace)
@@ -115,6 +122,7 @@ class AContainer:
                 clock=self.clock,
                 stream=self.stream,
                 topics=self.topics,
+                tail=self.tail,
                 slots=self.slots,
                 fence=self.fence,
                 progress=self.progress,
@@ -565,7 +573,9 @@ def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.Log
     caplog.set_level("INFO", "samzapy.container.service")
     container = AContainer()
     read = container.topics.changelog_records
-    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(changelog_key(b"k", b""), b"1")])
+    for partition in (0, 1):
+        entry = (changelog_key(b"k", b""), b"1")
+        container.kafka.write(changelog_topic("flights-1", "sums"), partition, [entry])
 
     def slowly(store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         container.clock.advance(5000)
@@ -574,7 +584,68 @@ def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.Log
     container.topics.changelog_records = slowly  # type: ignore[method-assign]
     container.run(None)
 
-    assert "restoring local state: 1 of 2 tasks are level" in caplog.text
+    told = "restoring local state: 0 of 2 tasks are level, 1 of 2 records were read, about 5 s left"
+    assert [told] == [record.getMessage() for record in caplog.records if "restoring" in record.getMessage()]
+    figures = [content.figures for content in container.heartbeats.contents]
+    said = [(found["restored"], found["restoreTotal"]) for found in figures if "restored" in found]
+    assert {(1, 2)} == set(said)
+    assert "restored" not in figures[-1]
+
+
+# --- local state of tasks long gone ---
+
+
+def a_host_with_leftovers() -> AContainer:
+    """A container of a and b, where c was run long ago."""
+    container = AContainer()
+    container.stream.records.extend(
+        (ContainerPut(container=a_container("e1", processor_id="0")), *plan_in_force(1, a="0", b="0"))
+    )
+    for name in ("a", "c"):
+        container.disks[name] = MemoryStateDirectory(name)
+        container.disks[name].fresh().close()
+    return container
+
+
+def test_state_of_a_task_long_gone_is_removed_when_the_query_runs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "samzapy.container.service")
+    container = a_host_with_leftovers()
+    left: list[int] = []
+
+    container.run(lambda: left.append(container.disks["c"].number), None, None)
+
+    assert ([1], 0) == (left, container.disks["c"].number)
+    assert container.disks["a"].number and container.disks["b"].number
+    assert 1 == caplog.text.count("removed local state of tasks that are no more: c")
+
+
+def test_what_was_let_go_of_only_now_waits_for_its_time_and_a_later_look_finds_it() -> None:
+    container = a_host_with_leftovers()
+    container.disks["c"].written_at_ms = container.clock.wall_ms()
+    found: list[int] = []
+
+    def after(ms: int) -> Callable[[], BatchDone]:
+        def step() -> BatchDone:
+            found.append(container.disks["c"].number)
+            container.clock.advance(ms)
+            return a_batch(a_report())
+
+        return step
+
+    container.run(None, after(UNUSED_MS - 1000), after(1000), after(3_600_000), after(0))
+
+    # It becomes too old a moment after a look, and the next one comes an hour later.
+    assert [1, 1, 1, 0] == found
+
+
+def test_without_a_plan_nothing_is_known_of_who_needs_what() -> None:
+    container = AContainer()
+    container.disks["c"] = MemoryStateDirectory("c")
+    container.disks["c"].fresh().close()
+
+    container.run(None, None)
+
+    assert 1 == container.disks["c"].number
 
 
 # --- who may work ---
@@ -1065,6 +1136,20 @@ def test_a_stop_drains_closes_the_state_and_says_that_nothing_is_held() -> None:
     assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
 
 
+def test_a_container_drains_and_ends_when_the_coordinator_tells_it_to() -> None:
+    container = AContainer()
+    started = LaunchPut(launch=a_launch("e1"))
+    told = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING))
+    container.stream.records.append(started)
+
+    container.run(None, None, lambda: container.stream.records.append(told), *[None] * 50)
+
+    last = container.heartbeats.contents[-1]
+    assert ("STOPPED", "drained", ()) == (last.state, last.reason, last.held)
+    # Not because its script was over.
+    assert len(container.query.steps) > 40
+
+
 def test_batches_that_end_during_the_drain_are_counted() -> None:
     container = AContainer()
 
@@ -1484,3 +1569,118 @@ def test_who_has_nothing_left_to_read_waits_and_lets_go_when_the_plan_takes_it_a
     assert ("c", 1) in container.heartbeats.contents[5].held
     said = [record.message for record in caplog.records if "nothing is there to be read" in record.message]
     assert 1 == len(said), "not every second"
+
+
+# --- a standby ---
+
+
+def a_standby(role: LaunchRole = LaunchRole.STANDBY) -> AContainer:
+    """Execution e1 of processor 0, whose tasks r1 runs on another host; the changelog has one entry."""
+    container = AContainer(grants=())
+    container.stream.records += [
+        LaunchPut(launch=a_launch("e1", role=role)),
+        *plan_in_force(1, a="0", b="0"),
+        ContainerPut(container=a_container("r1", host="host-b")),
+        *(GrantPut(grant=a_task(name, execution_id="r1")) for name in "ab"),
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.STARTED)),
+    ]
+    container.kafka.write(changelog_topic(container.config.job, "sums"), 0, [(changelog_key(b"k", b""), b"1")])
+    return container
+
+
+def at_pauses(container: AContainer, **steps: Callable[[], None]) -> None:
+    """Do something at a pause: `p20` at the twentieth."""
+
+    def look() -> None:
+        step = steps.get(f"p{len(container.pauses_ms)}")
+        if step is not None:
+            step()
+
+    container.while_pausing = look
+
+
+def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
+    container = a_standby()
+    at_pauses(container, p40=container.ask_to_stop)
+
+    container.run()
+
+    assert [] == container.query.started
+    assert Warmth(tasks=2, level=2, restored=2, total=2) == container.heartbeats.contents[-2].warm
+    assert not [effect for effect in container.trace if effect.startswith(("fence", "own", "remove", "progress"))]
+    position = container.disks["a"].contents.position
+    assert position is not None
+    assert ("", CLEAN, {"sums": 1}) == (position.execution_id, position.boot_id, position.changelog_next)
+
+
+def test_a_standby_that_is_promoted_starts_with_what_it_has() -> None:
+    container = a_standby()
+
+    def promote() -> None:
+        # What its runner wrote until it let go.
+        container.kafka.write(changelog_topic(container.config.job, "sums"), 0, [(changelog_key(b"l", b""), b"2")])
+        container.stream.records += [
+            PlacedPut(processor_id=ProcessorId("0"), execution_id=ExecutionId("e1"), uuid="u"),
+            *(GrantPut(grant=a_task(name, epoch=2, offset_next=5)) for name in "ab"),
+        ]
+
+    at_pauses(container, p40=promote)
+    container.run()
+
+    ((plan, starts),) = container.query.started
+    assert {"a", "b"} == {route.task_name for route in plan.routes}
+    assert {ORDERS_0: 5, ORDERS_1: 5} == starts
+    # No rebuild, and of the changelog only the last entry, by each task.
+    assert [("sums", 0, 1)] * 2 == container.topics.changelog_reads
+    assert 2 == len(container.disks["a"].contents.entries)
+    assert container.heartbeats.contents[-1].warm is None
+
+
+def test_that_the_runner_lets_go_is_no_reason_to_look_again() -> None:
+    """It comes at the moment at which the tasks stand still."""
+    container = a_standby()
+
+    def let_go() -> None:
+        released = (replace(a_task(name, execution_id="r1"), released=True) for name in "ab")
+        container.stream.records += [GrantPut(grant=grant) for grant in released]
+
+    at_pauses(container, p40=let_go, p80=container.ask_to_stop)
+    container.run()
+
+    assert [{("sums", 0): 0}, {}] == container.tail.assigned
+    warm = [content.warm for content in container.heartbeats.contents if content.warm is not None]
+    assert 2 == warm[-1].level
+
+
+def test_where_the_runner_is_on_the_same_host_a_reserve_touches_nothing() -> None:
+    container = a_standby(LaunchRole.RESERVE)
+    container.stream.records.append(ContainerPut(container=a_container("r1", host="host-a")))
+    at_pauses(container, p40=container.ask_to_stop)
+
+    container.run()
+
+    assert Warmth(tasks=2, level=2, at_hand=2) == container.heartbeats.contents[-2].warm
+    assert [] == [name for name, disk in container.disks.items() if disk.number]
+
+
+def test_an_active_container_that_waits_for_its_grants_keeps_nothing_warm() -> None:
+    container = a_standby(LaunchRole.ACTIVE)
+    at_pauses(container, p40=container.ask_to_stop)
+
+    container.run()
+
+    assert container.heartbeats.contents[-2].warm is None
+    assert [] == container.tail.assigned
+
+
+def test_a_standby_follows_a_plan_that_gives_its_processor_other_tasks() -> None:
+    container = a_standby()
+
+    def plan() -> None:
+        container.stream.records += plan_in_force(2, a="0", b="1")
+
+    at_pauses(container, p40=plan, p80=container.ask_to_stop)
+    container.run()
+
+    warm = [content.warm for content in container.heartbeats.contents if content.warm is not None]
+    assert Warmth(tasks=1, level=1, restored=0, total=0) == warm[-1]

@@ -11,6 +11,7 @@ from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.heartbeats import REASON_LENGTH_MAX, parse_heartbeat
 from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import TaskFigures
+from samzapy.model.warmth import Warmth
 from samzapy.testing.builders import a_heartbeat, an_ssp_kb
 
 BODY = {
@@ -54,6 +55,7 @@ def test_figures_may_be_left_out_and_unknown_fields_are_ignored():
 def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
     figures = {
         **{"atMs": 1, "batchNs": 2, "inputNs": 3, "keyhashNs": 4, "offsetsRead": 5, "skipped": 6, "recoveries": 7},
+        **{"restored": 10, "restoreTotal": 11, "restoreLeftMs": 12},
         "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 9}},
         "tasks": {"Partition_3-1-4": {"busyNs": 8, "newer": "?"}},
         "otherTasks": {"count": 2, "busyNs": 9},
@@ -67,6 +69,9 @@ def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
         offsets_read=5,
         skipped=6,
         recoveries=7,
+        restored=10,
+        restore_total=11,
+        restore_left_ms=12,
         positions={an_ssp_kb("kafka.orders.3:0/1"): Position(100, 120, 9)},
         tasks={"Partition_3-1-4": TaskFigures(busy_ns=8)},
         other_tasks=TaskFigures(busy_ns=9),
@@ -92,6 +97,17 @@ def test_only_false_says_that_the_processor_does_not_come_back():
     found = [parsed(**said).comes_back for said in ({}, {"comesBack": False}, {"comesBack": "no"}, {"comesBack": 0})]
 
     assert [True, False, True, True] == found
+
+
+def test_how_ready_a_standby_is_may_be_said():
+    assert None is parsed().warm
+    said = {"tasks": 4, "level": 3, "lag": 120, "restored": 9, "total": 20, "atHand": 1}
+    warm = Warmth(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
+    assert warm == parsed(warm=said).warm == parsed(warm=warm.as_json()).warm
+    assert Warmth(tasks=4) == parsed(warm={"tasks": 4, "news": 1}).warm
+    for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}):
+        with pytest.raises(ValueError, match="warm"):
+            parsed(warm=wrong)
 
 
 def test_the_order_to_restart_that_its_query_knows_may_be_said():

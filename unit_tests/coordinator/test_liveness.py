@@ -3,6 +3,7 @@
 import pytest
 
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Tick
+from samzapy.coordinator.decide import observe
 from samzapy.coordinator.liveness import (
     LIVING,
     TRANSITIONS,
@@ -16,6 +17,7 @@ from samzapy.coordinator.liveness import (
     mark_fenced,
     may_register,
     sighted,
+    without_the_dead,
 )
 from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, uncommitted
 from samzapy.model.container import ContainerPhase, ProcessorLocality
@@ -160,8 +162,10 @@ def test_news_of_an_execution_that_nobody_knows_changes_nothing():
     assert () == mark_fenced(ExecutionFenced("e9", 1), a_state())
 
 
-def test_the_living_are_kept_in_the_sightings_and_the_others_forgotten():
+def test_the_living_are_kept_in_the_sightings_and_the_others_forgotten_as_time_goes_by():
     state = a_state(a_container("e1"), a_container("e2", phase=P.LOST))
     seen = Sightings(last={"e2": Sighting(at_ms=1, stream_offset=0, held=frozenset(), figures=None)})
+    heard = sighted(seen, a_heartbeat("e1"), state)
 
-    assert {"e1"} == set(sighted(seen, a_heartbeat("e1"), state).last)
+    assert {"e1"} == set(observe(Tick(now_ms=1, lost_ms=10, release_ms=10), state, heard).last)
+    assert heard.last["e1"] == without_the_dead(heard, state).last["e1"]

@@ -17,7 +17,9 @@ from samzapy.coordinator.metrics import METRICS, Kind, samples_of
 from samzapy.coordinator.service import Snapshot
 from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import KeySketch, TaskFigures
-from samzapy.testing.builders import a_heartbeat, a_submission, an_ssp_kb
+from samzapy.model.launch import LaunchRole
+from samzapy.model.warmth import Warmth
+from samzapy.testing.builders import a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
 TASK_0, TASK_1 = (f"SystemStreamPartition_kafka.orders.{number}" for number in range(2))
@@ -65,7 +67,7 @@ def test_names_and_units_are_as_prometheus_has_them() -> None:
         assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total"), metric.name
         assert not re.search(r"_(ms|ns|millis|nanos)(_|$)", metric.name)
         assert "job" == metric.labels[0]
-        assert set(metric.labels) <= {"job", "task", "processor", "ssp"}
+        assert set(metric.labels) <= {"job", "task", "processor", "ssp", "standby"}
     assert [] == [name for name, count in Counter(metric.name for metric in METRICS).items() if count > 1]
 
 
@@ -116,7 +118,7 @@ def test_a_job_is_told_with_its_processors_its_tasks_and_its_ssps() -> None:
 
 
 def test_every_metric_is_told_of_a_job_that_runs() -> None:
-    samples = samples_of(told(a_heartbeat(figures=FIGURES)), 1_000_000, leads=True)
+    samples = samples_of(with_a_standby(), 1_000_000, leads=True)
 
     assert {metric.name for metric in METRICS} == {sample.metric.name for sample in samples}
     assert {sample.metric.name: len(sample.metric.labels) for sample in samples} == {
@@ -165,3 +167,22 @@ def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch
     assert 4 + 3 + 5 == found["samzapy_task_records_in_total", "0", "*"]
     assert 21 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
     assert [] == [key for key in found if TASK_0 in key or TASK_1 in key]
+
+
+def with_a_standby() -> Snapshot:
+    """Beside the container `e1` a standby, which is behind with one of its two tasks."""
+    snapshot = told(
+        a_heartbeat("e1", figures=FIGURES),
+        a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=2, level=1, lag=120, total=9)),
+    )
+    launch = a_launch("s1", role=LaunchRole.STANDBY, standby=1)
+    return replace(snapshot, state=replace(snapshot.state, launches={launch.execution_id: launch}))
+
+
+def test_how_far_a_standby_is_behind() -> None:
+    found = numbers(with_a_standby())
+
+    assert (120, 1) == (
+        found["samzapy_standby_lag_records", "0", "0-1"],
+        found["samzapy_standby_tasks_behind", "0", "0-1"],
+    )

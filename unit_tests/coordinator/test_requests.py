@@ -422,10 +422,18 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
         "processorId": "0",
         "isRunning": True,
         "lastSeenHost": "host-a",
-        "containers": [{"executionId": "e0", "phase": "RUNNING", "host": "host-a"}],
+        "containers": [{"executionId": "e0", "role": "ACTIVE", "phase": "RUNNING", "host": "host-a"}],
         "taskCount": 2,
         "tasks": None,
-        "requests": [{"uuid": an_id(1), "action": "restart-query", "statusCode": "IN_PROGRESS"}],
+        "requests": [
+            {
+                "uuid": an_id(1),
+                "action": "restart-query",
+                "statusCode": "IN_PROGRESS",
+                "phase": "",
+                "responseMessage": "processor 0 is to restart its query",
+            }
+        ],
     }
     assert len(told["tasks"]) == 2
 
@@ -439,7 +447,10 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
         ({"deployment_id": "1-00000000"}, "deploymentId: wanted the run of the job"),
         ({"processor_id": "9"}, "processorId: wanted one of 0, 1, found 9"),
         ({"action": PLACE}, "wanted a host where a container of the job runs (host-a), found host-b"),
-        ({"action": Action.CONTROL_STANDBY}, "control-standby is not in this release"),
+        (
+            {"action": Action.CONTROL_STANDBY, "arguments": {"command": "start"}},
+            "control-standby is for jobs whose coordinator starts the containers",
+        ),
     ],
 )
 def test_a_request_that_this_job_cannot_serve_is_answered_with_the_reason(changes, reason):

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.coordinator.state import INITIAL, Committed, committed, evolve, job_model, latest, records_of
+from samzapy.coordinator.state import INITIAL, Committed, committed, evolve, job_model, latest, records_of, remembered
 from samzapy.model.container import ProcessorLocality
 from samzapy.stream.audit import event_name
 from samzapy.stream.keys import key_of
-from samzapy.stream.records import ConfigPut, GenerationPut, LocalityPut, Removed
+from samzapy.stream.records import ConfigPut, GenerationPut, GrantPut, LocalityPut, Removed
 from samzapy.testing.builders import a_grant
 from unit_tests.coordinator.histories import Machine, run
 from unit_tests.coordinator.test_laws import PUTS, placeless
@@ -78,3 +78,23 @@ def test_the_job_model_holds_hosts_and_tasks_in_the_order_of_their_numbers():
     assert [("0", "host-a")] == [(container.processor_id, container.location_id) for container in model.containers]
     assert [0, 1] == [task.partition_id for task in model.tasks]
     assert a_grant().task_name == model.tasks[0].name
+
+
+def test_a_view_is_made_once_of_each_state_and_anew_of_the_next_one():
+    made = []
+    view = remembered(lambda found: made.append(found) or len(found.config))
+    state = evolve(INITIAL, committed([ConfigPut(config_key="a", value="")], 0))
+
+    found = [view(state), view(state), view(evolve(state, committed([ConfigPut(config_key="b", value="")], 1)))]
+
+    assert [1, 1, 2] == found
+    assert 2 == len(made)
+
+
+def test_what_was_asked_of_a_state_does_not_make_it_another_one():
+    first, second = a_grant(epoch=1), a_grant(epoch=2)
+    state = evolve(INITIAL, committed([GrantPut(grant=second)], 0))
+
+    assert (second,) == state.grants_sorted
+    assert evolve(INITIAL, committed([GrantPut(grant=second)], 0)) == state
+    assert (first, second) == evolve(state, committed([GrantPut(grant=first)], 1)).grants_sorted

@@ -1,12 +1,16 @@
 """The status of a job: what is known is shown, what is not known is null."""
 
+from dataclasses import replace
+
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.coordinator.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import TaskFigures
-from samzapy.testing.builders import a_heartbeat, a_submission, an_ssp_kb
+from samzapy.model.launch import LaunchRole
+from samzapy.model.warmth import Warmth
+from samzapy.testing.builders import a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
 
@@ -101,6 +105,14 @@ def test_figures_are_shown_of_each_task_that_is_told_of():
     assert (1, 2, 2) == (status["factor"], status["taskCount"], status["containers"][0]["slotCount"])
 
 
+def test_how_far_a_start_is_that_takes_long_is_shown():
+    figures = Figures(restored=300, restore_total=1000, restore_left_ms=7000)
+    status = shown(*a_running_job(a_heartbeat(figures=figures)))
+
+    told = {"restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000}
+    assert told.items() <= status["containers"][0]["figures"].items()
+
+
 def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():
     world, service = a_running_job(a_heartbeat())
     world.queue.append(a_heartbeat(state=ContainerPhase.STOPPED, reason="drained"))
@@ -111,3 +123,18 @@ def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():
     service.run_once(0)
 
     assert ["e2"] == [container["executionId"] for container in shown(world, service)["containers"]]
+
+
+def test_a_standby_is_told_by_its_name_with_the_state_that_it_has():
+    world, service = a_running_job(a_heartbeat())
+    warm = Warmth(tasks=2, level=2, lag=3, restored=9, total=9)
+    world.queue.append(a_heartbeat("s1", host="host-b", pid=7, warm=warm, received_ms=world.clock.monotonic_ms()))
+    service.run_once(0)
+    snapshot, launch = service.status(), a_launch("s1", role=LaunchRole.STANDBY)
+    state = replace(snapshot.state, launches={launch.execution_id: launch})
+
+    rows = status_json(snapshot.job, state, snapshot.seen, world.clock.monotonic_ms())["containers"]
+
+    assert [("e1", "ACTIVE", None, None), ("s1", "STANDBY", "0-0", warm.as_json())] == [
+        (row["executionId"], row["role"], row["standby"], row["warm"]) for row in rows
+    ]

@@ -8,6 +8,7 @@ from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
@@ -15,6 +16,7 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     EpochPut,
     Expansion,
@@ -26,6 +28,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     JobIdentityPut,
+    LaunchPut,
     LocalityPut,
     LossAcceptedPut,
     MemoryPhase,
@@ -40,6 +43,7 @@ from samzapy.stream.records import (
     RestartPut,
     RunPut,
     SchemaPut,
+    StandbyPut,
     StartpointPut,
     TaskLocalityPut,
     TermPut,
@@ -180,6 +184,26 @@ EXAMPLES: tuple[Record, ...] = (
     ),
     RestartPut(processor_id=ProcessorId("0"), number=3, uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04"),
     PlacedPut(processor_id=ProcessorId("0"), execution_id=_EXECUTION, uuid="77b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    LaunchPut(
+        launch=Launch(
+            execution_id=_EXECUTION,
+            processor_id=ProcessorId("0"),
+            role=LaunchRole.RESERVE,
+            phase=LaunchPhase.STOPPING,
+            standby=1,
+            host="h1",
+            host_found="h2",
+            handle="driver-20260101000000-0001",
+            wanted_at_ms=1_767_225_600_000,
+            expires_at_ms=1_767_225_720_000,
+            failures=2,
+            window_began_ms=1_767_225_500_000,
+            uuid="66b0d30c-d518-4307-9e8e-c8529eb30f04",
+            reason="the move is over",
+        )
+    ),
+    ContainerCountPut(count=4, uuid="55b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    StandbyPut(processor_id=ProcessorId("0"), count=1, uuid="44b0d30c-d518-4307-9e8e-c8529eb30f04"),
     FactorPut(factor=4, uuid="99b0d30c-d518-4307-9e8e-c8529eb30f04"),
     CheckpointPut(
         checkpoint=Checkpoint(ssp_kb=_SSP_KB, offset_next=1234, epoch=99, task_name=_TASK, execution_id=_EXECUTION)

@@ -8,6 +8,7 @@ from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskMode, TaskName
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
@@ -15,6 +16,7 @@ from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     EpochPut,
     Expansion,
@@ -26,6 +28,7 @@ from samzapy.stream.records import (
     InputEndPut,
     InputPut,
     JobIdentityPut,
+    LaunchPut,
     LocalityPut,
     LossAcceptedPut,
     MemoryPhase,
@@ -38,6 +41,7 @@ from samzapy.stream.records import (
     RestartPut,
     RunPut,
     SchemaPut,
+    StandbyPut,
     StartpointPut,
     TaskLocalityPut,
     TermPut,
@@ -212,6 +216,28 @@ records = st.one_of(
     st.builds(InboxPut, offset_next=longs, forgotten_timestamp_ms=longs, forgotten_uuid=texts),
     st.builds(RestartPut, processor_id=processor_ids, number=longs, uuid=texts),
     st.builds(PlacedPut, processor_id=processor_ids, execution_id=execution_ids, uuid=texts),
+    st.builds(
+        LaunchPut,
+        launch=st.builds(
+            Launch,
+            execution_id=execution_ids,
+            processor_id=processor_ids,
+            role=st.sampled_from(LaunchRole),
+            phase=st.sampled_from(LaunchPhase),
+            standby=longs,
+            host=texts,
+            host_found=texts,
+            handle=texts,
+            wanted_at_ms=longs,
+            expires_at_ms=longs,
+            failures=longs,
+            window_began_ms=longs,
+            uuid=texts,
+            reason=texts,
+        ),
+    ),
+    st.builds(ContainerCountPut, count=longs, uuid=texts),
+    st.builds(StandbyPut, processor_id=processor_ids, count=longs, uuid=texts),
     st.builds(FactorPut, factor=longs, uuid=texts),
     st.builds(
         CheckpointPut,

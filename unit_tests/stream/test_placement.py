@@ -22,6 +22,7 @@ from samzapy.model.placement import (
     ContainerPlacementRequestMessage,
     ContainerPlacementResponseMessage,
     Mark,
+    Phase,
     PlacementNamespace,
     Rewind,
     Scale,
@@ -78,7 +79,18 @@ requests = (
         destination_host=words,
         request_expiry=expiries,
         timestamp_ms=timestamps,
-        action=st.sampled_from([action for action in Action if not action.is_of_job]),
+        action=st.sampled_from(
+            [action for action in Action if not action.is_of_job and action is not Action.CONTROL_STANDBY]
+        ),
+    )
+    | st.builds(
+        ContainerPlacementRequestMessage,
+        uuid=st.uuids(),
+        deployment_id=words,
+        processor_id=words,
+        timestamp_ms=timestamps,
+        action=st.just(Action.CONTROL_STANDBY),
+        arguments=st.fixed_dictionaries({"command": st.sampled_from(["start", "stop"])}),
     )
     | of_the_job(
         Action.SCALE,
@@ -102,6 +114,7 @@ responses = st.builds(
     action=st.sampled_from(Action),
     status_code=st.sampled_from(StatusCode),
     response_message=st.text(st.characters(codec="utf-8"), max_size=40),
+    phase=st.sampled_from(["", *Phase]),
 )
 
 
@@ -259,13 +272,22 @@ def test_numbers_among_the_arguments_may_be_written_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({}, "arguments.factor: wanted a power of two from 1 to 256, found nothing"),
+        (
+            {},
+            "arguments.factor: wanted a power of two from 1 to 256, or arguments.containers from 1 to 10000, found "
+            "nothing",
+        ),
+        (
+            {"factor": 2, "containers": 2},
+            "arguments: wanted factor or containers, found both; ask for one after the other",
+        ),
+        ({"containers": "0"}, "arguments.containers: wanted a number from 1 to 10000, found 0"),
         ({"factor": 3}, "wanted a factor that is a power of two from 1 to 256, found 3"),
         ({"factor": "512"}, "wanted a factor that is a power of two from 1 to 256, found 512"),
         ({"factor": "-1"}, "arguments.factor: wanted a whole number, found '-1'"),
         ({"factor": True}, "arguments.'factor': wanted a text or a whole number, found True"),
         ({"factor": 2, "expectedGeneration": "x"}, "arguments.expectedGeneration: wanted a whole number, found 'x'"),
-        ({"factor": 2, "faktor": 4}, "arguments: wanted factor and expectedGeneration, found faktor"),
+        ({"factor": 2, "faktor": 4}, "arguments: wanted factor or containers, and expectedGeneration, found faktor"),
     ],
 )
 def test_arguments_that_say_nothing_are_named(arguments: dict[str, object], reason: str) -> None:

@@ -1,7 +1,7 @@
 """Histories of a whole job, each made from its seed, each step judged (`testing.simulation`).
 
-`SAMZAPY_SIMULATIONS` says how many histories; CI runs 2,000. The seeds are always the same ones: the even ones here,
-the others in `test_simulation_of_odd_seeds`, which runs beside this one.
+`SAMZAPY_SIMULATIONS` says how many histories; CI sets it in `.ci/run`. The seeds are always the same ones: the even
+ones here, the others in `test_simulation_of_odd_seeds`, which runs beside this one.
 """
 
 from __future__ import annotations

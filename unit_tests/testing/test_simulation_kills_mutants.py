@@ -494,7 +494,7 @@ def local_state_taken_to_be_level(patch: Patch) -> None:
 
 def entries_of_siblings_taken(patch: Patch) -> None:
     """Section 7: a virtual task restores everything on the changelog partition that it shares with its siblings."""
-    patch.setattr(restore, "_is_own", lambda grant, scope: lambda key: True)
+    patch.setattr(restore, "is_own_entry", lambda grant, scope: lambda key: True)
 
 
 def heir_made_of_a_part(patch: Patch) -> None:
@@ -646,6 +646,16 @@ SHOWN_BY: Mapping[Callable[[Patch], None], int] = {
     fenced_without_fencing: 40,
     stopped_while_holding: 123,
     heir_made_of_a_part: 48,
+    position_in_front_of_its_decisions: 24,
+    answered_before_it_is_written: 18,
+    release_by_reading_alone: 14,
+    positions_removed_with_the_first_child: 13,
+    generation_reused: 13,
+    end_of_replay_at_the_last_stable_offset: 13,
+    startpoint_removed_at_once: 7,
+    ordered_restart_waits_for_nobody: 5,
+    restart_taken_for_granted: 4,
+    restart_in_front_of_its_request: 4,
 }
 """Histories that showed mutants which are seldom seen; tried first. What they tell changes with the simulation, and
 then the others are tried."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +85,50 @@ class ProcessIdentity:
             yield fd if self.is_alive() else None
         finally:
             os.close(fd)
+
+
+def start_in_own_session(command: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ProcessIdentity:
+    """Start a process that may outlive this one: own session, nothing on stdin, all it prints behind `log_path`.
+
+    Raises:
+        OSError: the program cannot be started, or the file cannot be written.
+    """
+    # Not Popen: that object complains when dropped while its process lives, as a detached one shall.
+    pid = os.posix_spawn(
+        command[0],
+        list(command),
+        environment,
+        setsid=True,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+    )
+    return ProcessIdentity.of(pid)
+
+
+def processes_with(variable: str, value: str) -> tuple[ProcessIdentity, ...]:
+    """The living processes of this user that were started with `variable` set to `value`, in the order of their pids.
+
+    Children inherit it, so those whose parents are gone are found too.
+    """
+    return tuple(process for process, found in processes_bearing(variable) if found[variable] == value)
+
+
+def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str, str]], ...]:
+    """The living processes of this user that were started with `variable` set, and what they were started with."""
+    mark, found = f"{variable}=".encode(), []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            entries = Path("/proc", name, "environ").read_bytes().split(b"\0")
+            if not any(entry.startswith(mark) for entry in entries):
+                continue
+            texts = (entry.decode(errors="replace").partition("=") for entry in entries if entry)
+            found.append((ProcessIdentity.of(int(name)), {key: value for key, _, value in texts}))
+    return tuple(sorted(((process, of) for process, of in found if process.is_alive()), key=lambda item: item[0].pid))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,7 +180,7 @@ class PartitionReader:
                     offset = message.offset()
                     if offset >= offset_end:
                         return
-                    yield _record(message, offset)
+                    yield record_of(message, offset)
                     moved = True
                 elif error.code() == KafkaError._PARTITION_EOF:
                     eof = message.offset()
@@ -264,7 +264,7 @@ def first_uncommitted(
             for message in _available(consumer):
                 error = message.error()
                 if error is None:
-                    found = _record(message, message.offset())
+                    found = record_of(message, message.offset())
                     return found if found.offset == offset else None
                 if error.code() == KafkaError._PARTITION_EOF:
                     return None
@@ -399,7 +399,7 @@ def _available(consumer: Consumer) -> list[Any]:
     return [] if first is None else [first, *consumer.consume(_RECORDS_PER_POLL, 0)]
 
 
-def _record(message: Any, offset: int) -> LogRecord:
+def record_of(message: Any, offset: int) -> LogRecord:
     return LogRecord(
         offset=offset,
         timestamp_ms=message.timestamp()[1],

@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ _COPY_BYTES = 8 << 20
 # The unit of st_blocks, whatever the file system's own is.
 _BLOCK_BYTES = 512
 _DATA = "data.mdb"
+_LMDB_LOCK = "lock.mdb"
 # Somebody else who removes the same directory does so once.
 _MAKE_TRIES_MAX = 10
 _POSITION = b"position"
@@ -50,6 +52,7 @@ _META = b"_samzapy"
 _WHOLE, _DIGEST = b"\x00", b"\x01"
 _KEY_BYTES_MAX = 511 - len(_WHOLE)
 _NAME_BYTES_MAX = 200
+_NAME_CUT = re.compile(r".{150}-[0-9a-f]{32}")
 
 
 def task_directory(store_dir: Path, job: str, task_name: str) -> Path:
@@ -66,6 +69,8 @@ def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
         return []
     found = []
     for path in sorted((store_dir / job).iterdir()):
+        if _NAME_CUT.fullmatch(path.name):
+            continue  # It may well be the name of a task, and is another's directory.
         try:
             name = TaskNameParts.parse(path.name).name
         except ValueError:
@@ -313,6 +318,22 @@ def _lock_file_of(path: Path) -> int:
     return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
 
 
+def _is_open(lmdb_lock: Path) -> bool:
+    """Whether another process has the environment open, between its transactions too.
+
+    LMDB itself keeps a lock on the first byte of its lock file for as long. If it is this process that has it open,
+    it is not seen, and is lost: closing any descriptor of a file drops what the process has locked there.
+    """
+    descriptor = os.open(lmdb_lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+    except (BlockingIOError, PermissionError):
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class _Copy:
     """Entries on their way into an environment, put there many at a time."""
 
@@ -384,6 +405,20 @@ class LmdbStateDirectory:
     def remove(self) -> None:
         """Remove everything; whoever has it open keeps what it sees."""
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def unused_since_ms(self) -> int | None:
+        """Wall clock of the last write to it; None while another process has it open, or when that is not known.
+
+        Whether it can be read does not matter. Each commit sets the file's time, so a position in it is no younger.
+        """
+        try:
+            if any(map(_is_open, self._directory.glob(f"[0-9]*/{_LMDB_LOCK}"))):
+                return None
+            path = current_environment(self._directory)
+            written = self._directory if path is None else path / _DATA
+            return written.stat().st_mtime_ns // 1_000_000
+        except OSError:
+            return None  # It was removed meanwhile, or is somebody else's.
 
     def fresh(self) -> LmdbEnvironment:
         """A new, empty environment; older ones are removed."""

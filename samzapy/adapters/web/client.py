@@ -61,11 +61,42 @@ class HttpCoordinatorClient:
 def _asked(
     url: str, method: str, path: str, body: bytes | None, timeout_ms: int, bytes_max: int
 ) -> Mapping[str, object] | None:
-    """The JSON object of a 200 answer. Redirects are not followed."""
-    target = urlsplit(url)
-    if target.scheme != "http" or target.hostname is None:
+    """The JSON object of a 200 answer."""
+    answer = ask(method, url, path, body, timeout_ms=timeout_ms, bytes_max=bytes_max)
+    if answer is None:
         return None
-    connection = HTTPConnection(target.hostname, target.port, timeout=timeout_ms / 1000)
+    status, text = answer
+    if 400 <= status < 500:
+        # Asking again will not help, and without an answer a container ends when its grace is over.
+        reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
+        _LOG.warning("%s%s refused what was sent: %d %s", url, path, status, reason)
+    if status != 200:
+        return None
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        _LOG.debug("no answer from %s%s: %s", url, path, error)
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def ask(
+    method: str, url: str, path: str, body: bytes | None = None, *, timeout_ms: int, bytes_max: int
+) -> tuple[int, bytes] | None:
+    """Status code and body of the answer; None when there is none, or not all of it in time, or it is too large.
+
+    Args:
+        url: `http://host:port`; `path` is put behind it, with its query. Redirects are not followed.
+        body: JSON.
+        timeout_ms: for everything together.
+    """
+    try:
+        target = urlsplit(url)
+        if target.scheme != "http" or target.hostname is None:
+            return None
+        connection = HTTPConnection(target.hostname, target.port, timeout=timeout_ms / 1000)
+    except (HTTPException, ValueError):
+        return None
     try:
         connection.connect()
         with _cut_after(connection.sock, timeout_ms):
@@ -73,19 +104,14 @@ def _asked(
             connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
             text = response.read(bytes_max + 1)
-        if 400 <= response.status < 500:
-            # Asking again will not help, and without an answer a container ends when its grace is over.
-            reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
-            _LOG.warning("%s%s refused what was sent: %d %s", url, path, response.status, reason)
-        if response.status != 200 or len(text) > bytes_max:
-            return None
-        found: object = json.loads(text)
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         _LOG.debug("no answer from %s%s: %s", url, path, error)
         return None
     finally:
         connection.close()
-    return found if isinstance(found, dict) else None
+    # What was cut reads as an end; the length that was announced tells them apart.
+    is_whole = len(text) <= bytes_max and not response.length
+    return (response.status, text) if is_whole else None
 
 
 @contextmanager

@@ -149,9 +149,11 @@ class HeartbeatThread:
             "reason": content.reason,
             "finished": content.finished,
             "restart": content.restart,
+            **({} if content.warm is None else {"warm": content.warm.as_json()}),
         }
 
 
 def _level(content: HeartbeatContent) -> tuple[object, ...]:
     """What somebody waits for."""
-    return content.held, content.state, content.term, content.finished, content.restart
+    warm = None if content.warm is None else (content.warm.tasks, content.warm.level)
+    return content.held, content.state, content.term, content.finished, content.restart, warm

@@ -1,21 +1,43 @@
-"""Where commands wait between the server's thread and the coordinator's."""
+"""Where commands wait between the server's thread and the coordinator's.
+
+A round of the coordinator looks at the whole job, however few commands it has. With many containers there is always a
+heartbeat waiting, and rounds without a pause would leave the server's thread, which shares the interpreter, no time to
+answer. So who takes commands rests as long as the round took, and has more of them to do in the next.
+"""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from samzapy.coordinator.commands import Command
 
 WAITING_MAX = 10_000
 """More than any number of containers says in the time a coordinator may take for a round."""
 
+REST_S_MAX = 0.1
+"""A new container is registered a round and a rest later at most."""
+
 
 class CommandInbox:
-    """A `coordinator.ports.CommandSource`; `put` may be called from any thread."""
+    """A `coordinator.ports.CommandSource`; `put` may be called from any thread.
 
-    def __init__(self, waiting_max: int = WAITING_MAX) -> None:
+    Args:
+        monotonic_s, rest: a clock, and what passes time by it.
+    """
+
+    def __init__(
+        self,
+        waiting_max: int = WAITING_MAX,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._waiting: queue.Queue[Command] = queue.Queue(waiting_max)
+        self._monotonic_s = monotonic_s
+        self._rest = rest
+        self._taken_at_s: float | None = None
 
     def put(self, command: Command) -> bool:
         """Whether there was room; never waits."""
@@ -27,6 +49,13 @@ class CommandInbox:
 
     def take(self, timeout_ms: int) -> Sequence[Command]:
         """See `CommandSource.take`."""
+        if timeout_ms and self._taken_at_s is not None:
+            self._rest(min(self._monotonic_s() - self._taken_at_s, REST_S_MAX, timeout_ms / 1000))
+        found = self._all(timeout_ms)
+        self._taken_at_s = self._monotonic_s()
+        return found
+
+    def _all(self, timeout_ms: int) -> Sequence[Command]:
         found: list[Command] = []
         try:
             found.append(self._waiting.get(timeout=timeout_ms / 1000) if timeout_ms else self._waiting.get_nowait())

@@ -28,7 +28,13 @@ from samzapy.testing.simulation.state import HOSTS
 _ALL_GOOD = 0.5
 _FAR_MS = 10 * 365 * 86_400_000
 
-_ACTIONS = (*Action, Action.RESTART_QUERY, Action.PLACE_CONTAINER, Action.PLACE_CONTAINER)
+# What stops, or replaces, containers that people started would end a history, or be refused.
+_ACTIONS = (
+    *(action for action in Action if action not in (Action.STOP, Action.RESTART_CONTAINER)),
+    Action.RESTART_QUERY,
+    Action.PLACE_CONTAINER,
+    Action.PLACE_CONTAINER,
+)
 _DESTINATIONS = (*HOSTS, ANY_HOST, ANY_HOST, LAST_SEEN, STANDBY, "nowhere")
 
 
@@ -75,6 +81,8 @@ class Operator:
         action = action or random.choice(_ACTIONS)
         processor_id = "9" if 0.1 < luck < 0.15 else random.choice(processors)
         arguments: dict[str, str] = {}
+        if action is Action.CONTROL_STANDBY:
+            arguments = {"command": "start" if uuid.int % 2 else "stop"}
         if action is Action.REWIND:
             processor_id, arguments = "", dict(rewind)
         if action is Action.SCALE:

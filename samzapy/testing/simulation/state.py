@@ -172,6 +172,9 @@ class Directory:
         self._effect()
         self._states.pop(self._task_name, None)
 
+    def unused_since_ms(self) -> int | None:
+        return None  # No history here is as long as state is kept.
+
 
 class Changelogs:
     """The changelogs of the job's stores (`container.ports.Topics`, as far as a restore asks).

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.processes import ProcessIdentity, processes_with, start_in_own_session
 from samzapy.testing.waiting import wait_until
 
 
@@ -85,3 +85,29 @@ def test_a_process_whose_first_thread_ended_is_alive_as_long_as_another_runs() -
 def test_a_pid_that_nobody_has_is_refused() -> None:
     with pytest.raises(ProcessLookupError):
         ProcessIdentity.of(2**22 + 1)
+
+
+def test_a_process_of_its_own_session_prints_behind_what_is_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "said.log"
+    log.write_text("before\n")
+
+    process = start_in_own_session(["/bin/sh", "-c", "echo out; echo error >&2; ps -o sid= $$"], log, os.environ)
+
+    assert process.wait_gone(deadline_s=10)
+    assert ["before", "out", "error", str(process.pid)] == log.read_text().split()
+
+
+def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(tmp_path: Path) -> None:
+    script = "sleep 600 & exec sleep 600"
+    environment = {**os.environ, "SAMZAPY_TEST_MARK": "m-1"}
+    parent = start_in_own_session(["/bin/sh", "-c", script], tmp_path / "log", environment)
+    try:
+        found = wait_until(lambda: processes_with("SAMZAPY_TEST_MARK", "m-1")[1:], 10.0, "parent and child")
+        assert parent.send(signal.SIGKILL)
+        assert parent.wait_gone(deadline_s=10)
+
+        assert found == processes_with("SAMZAPY_TEST_MARK", "m-1")
+        assert () == processes_with("SAMZAPY_TEST_MARK", "m-")
+    finally:
+        for process in processes_with("SAMZAPY_TEST_MARK", "m-1"):
+            process.send(signal.SIGKILL)

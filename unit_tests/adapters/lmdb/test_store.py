@@ -485,10 +485,50 @@ def test_a_directory_that_is_removed_is_gone_whoever_has_it_open(tmp_path: Path)
     open_still.close()
 
 
+def test_state_is_in_use_while_another_process_has_it_open(tmp_path: Path) -> None:
+    """Also between its transactions, when nobody keeps our lock; one that was stopped has it open for ever."""
+    directory = LmdbStateDirectory(tmp_path, STORES)
+    with opened(tmp_path / "1") as environment:
+        transaction = environment.begin()
+        transaction.set_position(POSITION)
+        transaction.commit()
+    written_ms = (tmp_path / "1" / "data.mdb").stat().st_mtime_ns // 1_000_000
+
+    with another_process("environment.begin().abort()", tmp_path / "1") as process:
+        os.kill(process.pid, signal.SIGSTOP)
+
+        assert directory.unused_since_ms() is None
+
+    assert written_ms == directory.unused_since_ms()
+
+
+def test_looking_at_state_is_no_use_of_it(tmp_path: Path) -> None:
+    directory = LmdbStateDirectory(tmp_path, STORES)
+    directory.open().close()
+    os.utime(tmp_path / "1" / "data.mdb", ns=(0, 0))
+
+    environment = directory.existing()
+    assert environment is not None
+    environment.begin().abort()
+    environment.close()
+
+    assert 0 == directory.unused_since_ms()
+    transaction = (environment := directory.open()).begin()
+    transaction.set_position(POSITION)
+    transaction.commit()
+    environment.close()
+    assert 0 != directory.unused_since_ms()
+
+
+def test_of_state_that_is_not_there_nothing_is_known(tmp_path: Path) -> None:
+    assert LmdbStateDirectory(tmp_path / "task", STORES).unused_since_ms() is None
+
+
 def test_the_tasks_of_a_host_are_those_that_have_a_directory_there(tmp_path: Path) -> None:
     names = ["Partition_0", "Partition_0-1-2", "SystemStreamPartition_kafka.page.views.3-1-4"]
     long = "SystemStreamPartition_kafka." + "x" * 249 + ".3"
-    for name in (*names, long):
+    own_grouping = "x" * 199 + "-198-200"
+    for name in (*names, long, own_grouping):
         LmdbStateDirectory(task_directory(tmp_path, "flights-1", name), STORES).fresh().close()
     (tmp_path / "flights-1" / ".processors").mkdir()
     (tmp_path / "flights-1" / "Partition_0-1-1").mkdir()

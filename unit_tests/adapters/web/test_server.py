@@ -288,6 +288,24 @@ def test_a_full_inbox_is_no_room_and_nobody_waits():
     assert [] == inbox.take(1)
 
 
+def test_who_takes_commands_rests_as_long_as_it_worked():
+    now_s, rested_s = [100.0], []
+    inbox = CommandInbox(monotonic_s=lambda: now_s[0], rest=rested_s.append)
+    inbox.put("a")
+
+    assert ["a"] == inbox.take(200)
+    for worked_s in (0.03, 5.0):
+        now_s[0] += worked_s
+        inbox.put("b")
+        assert ["b"] == inbox.take(200)
+    now_s[0] += 1.0
+    inbox.take(0)
+
+    assert [pytest.approx(0.03), 0.1] == rested_s, (
+        "never for longer than a tenth of a second, nor when asked not to wait"
+    )
+
+
 @contextmanager
 def somebody_else(*pieces, pause_s=0.0):
     """A server that sends `pieces` to whoever connects."""
@@ -347,6 +365,8 @@ def test_an_answer_that_drips_is_cut_at_the_time_limit():
         assert 2 > time.monotonic() - began_s
 
 
-@pytest.mark.parametrize("url", ["", "ftp://a", "http://", "http://127.0.0.1:1", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url", ["", "ftp://a", "http://", "http://127.0.0.1:1", "http://127.0.0.1:x", "http://[", "file:///etc/passwd"]
+)
 def test_a_url_that_cannot_be_asked_is_no_answer(url):
     assert CLIENT.heartbeat(url, IDLE, 500) is None

@@ -1,0 +1,76 @@
+"""What a standby reads changelogs with: it goes on over transactions and waits for none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Producer
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.tail import KafkaTail
+from samzapy.container.ports import TailRead
+from samzapy.model.topics import changelog_topic
+from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.topics import make_topics
+from samzapy.testing.waiting import wait_until
+
+JOB = "tailed-1"
+TOPIC = changelog_topic(JOB, "sums")
+Place = tuple[str, int]
+
+
+class _Read:
+    """Everything that a tail has handed out."""
+
+    def __init__(self, tail: KafkaTail) -> None:
+        self._tail = tail
+        self.values: dict[Place, list[bytes | None]] = {}
+        self.last: Mapping[Place, TailRead] = {}
+
+    def has(self, **wanted: list[bytes]) -> bool:
+        self.last = self._tail.poll(1000)
+        for place, found in self.last.items():
+            self.values.setdefault(place, []).extend(record.value for record in found.records)
+        return {("sums", int(name[1:])): values for name, values in wanted.items()} == self.values
+
+
+def test_it_follows_over_transactions_and_says_where_it_is(broker: DevBroker | ContainerBroker) -> None:
+    make_topics(broker.bootstrap_servers, {TOPIC: 2})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tailed"})
+    producer.init_transactions()
+    tail = KafkaTail(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), JOB)
+    read = _Read(tail)
+    try:
+        tail.assign({("sums", 0): 0, ("sums", 1): 0})
+        for value in (b"1", b"2"):
+            _produce(producer, value)
+            producer.commit_transaction()
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]), 20, "what was committed")
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and _is_at_end(read), 20, "the ends")
+        # Two records, each with the marker of its transaction.
+        assert (4, 4) == (read.last["sums", 0].offset_next, read.last["sums", 0].offset_end)
+
+        _produce(producer, b"3")
+        wait_until(lambda: read.has(p0=[b"1", b"2"], p1=[]) and read.last["sums", 0].offset_end == 5, 20, "a lag")
+        assert 4 == read.last["sums", 0].offset_next
+        producer.abort_transaction()
+        _produce(producer, b"4")
+        producer.commit_transaction()
+        wait_until(lambda: read.has(p0=[b"1", b"2", b"4"], p1=[]) and _is_at_end(read), 20, "what was not aborted")
+        assert (8, 8) == (read.last["sums", 0].offset_next, read.last["sums", 0].offset_end)
+
+        tail.assign({("sums", 0): 2})
+        read.values.clear()
+        wait_until(lambda: read.has(p0=[b"2", b"4"]), 20, "what is read again")
+    finally:
+        tail.close()
+
+
+def _produce(producer: Producer, value: bytes) -> None:
+    producer.begin_transaction()
+    producer.produce(TOPIC, value=value, key=b"k", partition=0)
+    producer.flush()
+
+
+def _is_at_end(read: _Read) -> bool:
+    return all(found.is_at_end for found in read.last.values())

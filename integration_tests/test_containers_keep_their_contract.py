@@ -1,0 +1,417 @@
+"""Containers without Spark, coordinators in processes of their own, a real broker: heartbeats and what they decide.
+
+Every message of the input must come out once, whatever happens to coordinators and containers
+(docs/container-contract.md).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Producer
+
+from integration_tests.candidates import CandidateProcess, Contest, config_of
+from integration_tests.small_job import heartbeat_from_elsewhere
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
+from samzapy.config import recorded_properties
+from samzapy.errors import ExitCode, LostContainerError
+from samzapy.model.container import ContainerPhase
+from samzapy.stream.codec import decode
+from samzapy.stream.records import ContainerPut
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.fake_container import FakeContainer
+from samzapy.testing.topics import make_topics
+from samzapy.testing.waiting import wait_until
+
+SETTINGS = {
+    "job_container_heartbeat_ms": "200",
+    "job_container_lease_ms": "4000",
+    "job_container_lost_ms": "5000",
+    "job_container_grace_ms": "60000",
+    "job_debounce_time_ms": "200",
+    "job_processor_grace_ms": "500",
+}
+EACH = 400
+_WITHIN_S = 60.0
+
+
+class Done(NamedTuple):
+    """A message that was done: where it stood, and by whom under which grant."""
+
+    partition: int
+    offset: int
+    task: str
+    epoch: int
+    execution: str
+
+
+class Crew:
+    """A job of two tasks, its coordinators and containers."""
+
+    def __init__(self, servers: str, directory: Path) -> None:
+        settings = {**SETTINGS, "systems_kafka_bootstrap_servers": servers}
+        self.contest = Contest(servers, **settings)
+        self.config = config_of(self.contest.job_name, self.contest.input_topic, settings)
+        self.output = f"out-{self.contest.job_name}"
+        self._directory = directory
+        self._servers = servers
+        self._stack = ExitStack()
+        self._fed = 0
+        make_topics(servers, {self.output: 1})
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.contest)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def leader(self) -> CandidateProcess:
+        found = self.contest.candidate()
+        wait_until(found.leads, _WITHIN_S, "the candidate to lead")
+        return found
+
+    def container(self, processor_id: str, client: HttpCoordinatorClient | None = None) -> Working:
+        found = Working(
+            FakeContainer(
+                self.contest.connection,
+                self.config,
+                execution_id=f"e{processor_id}-{uuid.uuid4().hex[:8]}",
+                processor_id=processor_id,
+                output=self.output,
+                client=client,
+            )
+        )
+        self._stack.callback(found.end)
+        return found
+
+    def process(self, processor_id: str, sleep_at: int | None = None) -> ContainerProcess:
+        """A container in a process of its own, which may be stopped and killed, or stops itself in a transaction."""
+        properties = recorded_properties(self.config)
+        path = self._directory / "job.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        found = ContainerProcess(path, processor_id, self.output, sleep_at)
+        self._stack.callback(found.end)
+        return found
+
+    def feed(self) -> None:
+        """So many messages more for each partition."""
+        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True})
+        for number in range(self._fed, self._fed + EACH):
+            for partition in range(2):
+                producer.produce(self.contest.input_topic, str(number), f"k{number % 7}", partition)
+        assert 0 == producer.flush(30)
+        self._fed += EACH
+
+    def done(self) -> list[Done]:
+        with PartitionReader(self.contest.connection, self.output) as reader:
+            found = [json.loads(record.value or b"") for record in reader.read_stable()]
+        return [Done(one["partition"], one["offset"], one["task"], one["epoch"], one["execution"]) for one in found]
+
+    def check_each_once(self) -> list[Done]:
+        """All that was fed comes out, in order and once; nothing of an earlier owner behind a later one's."""
+        wait_until(lambda: len(self.done()) >= 2 * self._fed, _WITHIN_S, "every message to be done")
+        found = self.done()
+        for partition in range(2):
+            of_it = [one for one in found if one.partition == partition]
+            assert list(range(self._fed)) == [one.offset for one in of_it]
+            assert sorted(one.epoch for one in of_it) == [one.epoch for one in of_it]
+        return found
+
+    def phases(self) -> Mapping[str, ContainerPhase]:
+        """The last phase of each execution on the stream."""
+        records = (decode(record, topic=self.contest.topic) for record in self.contest.records())
+        return {
+            record.container.execution_id: record.container.phase
+            for record in records
+            if isinstance(record, ContainerPut)
+        }
+
+
+class Working:
+    """A container in a thread of this process."""
+
+    def __init__(self, container: FakeContainer) -> None:
+        self.container = container
+        self.execution_id = container.execution_id
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.container.run()
+        except LostContainerError as error:
+            self.error = error
+
+    def wait_for_tasks(self, count: int) -> None:
+        wait_until(
+            lambda: len(self.container.tasks) == count, _WITHIN_S, f"{self.execution_id} to have {count} tasks"
+        )
+
+    def end(self) -> None:
+        self.container.stop()
+        self._thread.join(_WITHIN_S)
+        assert not self._thread.is_alive()
+
+    def wait_ended(self) -> BaseException | None:
+        self._thread.join(_WITHIN_S)
+        assert not self._thread.is_alive(), "it has ended"
+        return self.error
+
+
+class ContainerProcess:
+    """A container as a program."""
+
+    def __init__(self, properties: Path, processor_id: str, output: str, sleep_at: int | None) -> None:
+        self.execution_id = f"e{processor_id}-{uuid.uuid4().hex[:8]}"
+        program = [sys.executable, "-m", "samzapy.testing.fake_container", str(properties)]
+        options = ["--execution", self.execution_id, "--processor", processor_id, "--output", output]
+        options += [] if sleep_at is None else ["--sleep-at", str(sleep_at)]
+        self._child = subprocess.Popen([*program, *options], stderr=subprocess.PIPE, text=True)
+        self.process = ProcessIdentity.of(self._child.pid)
+
+    def wait_ended(self) -> tuple[int, str]:
+        _, said = self._child.communicate(timeout=_WITHIN_S)
+        return self._child.returncode, said
+
+    def end(self) -> None:
+        self._child.kill()
+        self._child.communicate(timeout=_WITHIN_S)
+
+
+class Cut(HttpCoordinatorClient):
+    """A client whose network may be cut."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+
+    def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
+        return None if self.is_cut else super().heartbeat(url, body, timeout_ms)
+
+
+class Stranger:
+    """Another program on the port that a coordinator had. Each call is answered in the next of its ways."""
+
+    def __init__(self, port: int, job: str) -> None:
+        self.calls = 0
+        ways = self._ways(job)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(handler) -> None:
+                body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+                number, self.calls = self.calls, self.calls + 1
+                with suppress(OSError):
+                    ways[number % len(ways)](handler, body)
+
+            def log_message(handler, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _ways(self, job: str) -> Sequence[Callable[[Any, Mapping[str, Any]], None]]:
+        def answer(handler: Any, found: bytes) -> None:
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(found)))
+            handler.end_headers()
+            handler.wfile.write(found)
+
+        def dead(handler: Any, body: Mapping[str, Any], **other: object) -> None:
+            right = {"alive": False, "job": job, "term": 1, "executionContainerId": body["executionId"]}
+            answer(handler, json.dumps(right | other).encode())
+
+        def slowly(handler: Any, body: Mapping[str, Any]) -> None:
+            handler.send_response(200)
+            handler.end_headers()
+            for _ in range(50):
+                handler.wfile.write(b" ")
+                time.sleep(0.1)
+
+        return [
+            lambda handler, body: answer(handler, b"<html>nobody knows you here</html>"),
+            lambda handler, body: dead(handler, body, job="another-1"),
+            lambda handler, body: dead(handler, body, executionContainerId="another"),
+            # A coordinator of this job that was deposed long ago, and wakes up on its port.
+            lambda handler, body: dead(handler, body, term=0),
+            lambda handler, body: dead(handler, body, padding="x" * 10_000_000),
+            lambda handler, body: handler.send_error(404),
+            slowly,
+        ]
+
+
+@pytest.fixture
+def crew(broker: DevBroker, tmp_path: Path) -> Iterator[Crew]:
+    with Crew(broker.bootstrap_servers, tmp_path) as found:
+        yield found
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def alive(url: str, execution_id: str) -> Mapping[str, Any]:
+    """Seed 000's question."""
+    with urlopen(f"{url}/containerHeartbeat?executionContainerId={execution_id}", timeout=10) as answer:
+        return dict(json.load(answer))
+
+
+def test_containers_share_the_tasks_and_hand_them_over(crew: Crew) -> None:
+    crew.leader()
+    first = crew.container("0")
+    crew.feed()
+    first.wait_for_tasks(2)
+    second = crew.container("1")
+    first.wait_for_tasks(1)
+    second.wait_for_tasks(1)
+    crew.feed()
+
+    first.end()
+    second.wait_for_tasks(2)
+    crew.feed()
+
+    done = crew.check_each_once()
+    assert None is first.error
+    assert {first.execution_id, second.execution_id} == {one.execution for one in done}
+    assert ContainerPhase.STOPPED is crew.phases()[first.execution_id]
+
+
+def test_the_coordinator_says_who_is_one_of_the_job(crew: Crew) -> None:
+    leader = crew.leader()
+    container = crew.container("0")
+    container.wait_for_tasks(2)
+
+    answer = alive(leader.url, container.execution_id)
+    assert {
+        "alive": True,
+        "job": crew.config.job,
+        "term": 1,
+        "executionContainerId": container.execution_id,
+    } == answer
+    assert not alive(leader.url, "container_1490224420978_0323_01_000282")["alive"]
+
+    copy = heartbeat_from_elsewhere(leader.url, crew.config.job, container.execution_id)
+    assert copy is not None
+    assert not copy.alive, "another process under the same id"
+    container.end()
+    wait_until(lambda: not alive(leader.url, container.execution_id)["alive"], 10, "its last word to be recorded")
+
+    with urlopen(f"{leader.url}/metrics", timeout=10) as metrics:
+        counted = re.search(r"^samzapy_coordinator_invalid_heartbeats_total\S* (\S+)$", metrics.read().decode(), re.M)
+    assert counted is not None
+    assert 3 == float(counted[1])
+
+
+@pytest.mark.parametrize("offset", [None, EACH // 2], ids=["between transactions", "in a transaction"])
+def test_a_container_that_slept_too_long_commits_nothing_more_and_ends_as_lost(
+    crew: Crew, offset: int | None
+) -> None:
+    """It is free to make its producer anew: what keeps it is that it reads the stream to the end first."""
+    leader = crew.leader()
+    sleeper = crew.process("0", offset)
+    crew.feed()
+    if offset is None:
+        wait_until(lambda: len(crew.done()) == 2 * EACH, _WITHIN_S, "the first container to be at work")
+        assert sleeper.process.send(signal.SIGSTOP)
+    wait_until(sleeper.process.is_stopped, _WITHIN_S, "it to sleep")
+    done_before = len(crew.done())
+
+    heir = crew.container("1")
+    heir.wait_for_tasks(2)
+    assert not alive(leader.url, sleeper.execution_id)["alive"]
+    crew.feed()
+    assert sleeper.process.send(signal.SIGCONT)
+    code, said = sleeper.wait_ended()
+
+    assert ExitCode.LOST == code, said
+    assert "was given up by the coordinator" in said
+    crew.feed()
+    done = crew.check_each_once()
+    assert {heir.execution_id} == {one.execution for one in done[done_before:]}
+
+
+def test_a_container_that_no_coordinator_hears_works_no_longer_than_its_lease(crew: Crew) -> None:
+    """Its Kafka is fine: only the lease and the fencing keep it from going on."""
+    crew.leader()
+    client = Cut()
+    deaf = crew.container("0", client)
+    deaf.wait_for_tasks(2)
+    client.is_cut = True
+    heir = crew.container("1")
+
+    heir.wait_for_tasks(2)
+    crew.feed()
+    error = deaf.wait_ended()
+
+    assert isinstance(error, LostContainerError)
+    assert {heir.execution_id} == {one.execution for one in crew.check_each_once()}
+
+
+def test_a_stranger_on_the_port_of_a_dead_coordinator_stops_nobody(crew: Crew) -> None:
+    leader = crew.leader()
+    containers = [crew.container(name) for name in ("0", "1")]
+    for container in containers:
+        container.wait_for_tasks(1)
+    # Not before: the first of them had both tasks for a while.
+    crew.feed()
+    leader.kill()
+    stranger = Stranger(port_of(leader.url), crew.config.job)
+    try:
+        wait_until(lambda: stranger.calls >= 14, 30, "the stranger to have answered in all its ways, to both")
+        successor = crew.leader()
+        crew.feed()
+        done = crew.check_each_once()
+    finally:
+        stranger.close()
+
+    assert [None, None] == [container.error for container in containers]
+    assert all(alive(successor.url, container.execution_id)["alive"] for container in containers)
+    phases = crew.phases()
+    assert {container.execution_id for container in containers} == phases.keys(), "nobody was started anew"
+    assert {ContainerPhase.RUNNING} == set(phases.values())
+    assert 2 == len({one.epoch for one in done}), "each task has the grant that it had"
+
+
+def test_a_coordinator_that_stands_still_for_a_while_costs_nobody_anything(crew: Crew) -> None:
+    leader = crew.leader()
+    container = crew.container("0")
+    container.wait_for_tasks(2)
+    leader.stop()
+    # Its kernel still takes connections: what is asked meanwhile gets no answer, or a late one.
+    with suppress(OSError, HTTPError), socket.create_connection(("127.0.0.1", port_of(leader.url)), 1) as held:
+        held.settimeout(1.5)
+        held.recv(1)
+    leader.go_on()
+    crew.feed()
+
+    crew.check_each_once()
+    assert None is container.error
+    assert {container.execution_id: ContainerPhase.RUNNING} == crew.phases()

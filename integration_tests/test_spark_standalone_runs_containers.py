@@ -1,0 +1,293 @@
+"""A real Spark master with three workers, and what the launcher sees and does there. One cluster for all."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.reading import read_to_end
+from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
+from samzapy.adapters.spark.submission import ContainerProgram
+from samzapy.adapters.web.client import ask
+from samzapy.cli.standalone_cluster import standalone_launcher
+from samzapy.errors import ConfigError, LaunchError, RejectedError
+from samzapy.model.container import ContainerPhase
+from samzapy.model.launch import Launch, Launched, LaunchedState
+from samzapy.model.topics import coordinator_topic
+from samzapy.stream.codec import decode
+from samzapy.stream.records import ContainerPut
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.builders import a_config, a_launch
+from samzapy.testing.spark_cluster import Ports, SparkCluster
+from samzapy.testing.topics import make_topics
+from samzapy.testing.waiting import wait_until
+
+JOBS = Path(__file__).parent / "jobs"
+PROGRAM = JOBS / "tells_where_it_is.py"
+S = LaunchedState
+_STARTS_WITHIN_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkCluster]:
+    with SparkCluster(workers=3, slots=2) as running:
+        yield running
+
+
+@pytest.fixture
+def run(cluster: SparkCluster, tmp_path: Path) -> Iterator[Run]:
+    made = Run(cluster, tmp_path)
+    yield made
+    made.kill_all()
+
+
+class Run:
+    """Executions on the cluster, and the launcher of one coordinator."""
+
+    def __init__(self, cluster: SparkCluster, directory: Path) -> None:
+        self.cluster = cluster
+        self._directory = directory
+        self._launches: list[Launch] = []
+        self.launcher = self.another_launcher()
+
+    def another_launcher(self) -> StandaloneLauncher:
+        """One that knows nothing yet, as that of the next coordinator."""
+        files = [f"{name}={self._directory}/{name}" for name in ("said", "told")]
+        program = ContainerProgram(
+            job="where-1", job_file=str(PROGRAM), overrides=files, python=sys.executable, memory_mib=512
+        )
+        master = StandaloneMaster(rest_url=self.cluster.rest_url, page_url=self.cluster.page_url)
+        return StandaloneLauncher(master, program, partial(ask, timeout_ms=3000, bytes_max=4 * 1024 * 1024))
+
+    def launch(self, execution_id: str, host: str) -> Launch:
+        found = a_launch(f"{self._directory.name}-{execution_id}", processor_id="7", host=host)
+        self._launches.append(found)
+        wait_until(lambda: self._is_launched(found), 60, f"{found.execution_id} to be launched", poll_interval_s=0.3)
+        return found
+
+    def _is_launched(self, launch: Launch) -> bool:
+        """As a coordinator does: what is not possible now is asked for again."""
+        try:
+            self.launcher.launch(launch)
+        except LaunchError:
+            return False
+        return True
+
+    def seen(self, launch: Launch, launcher: StandaloneLauncher | None = None) -> Launched:
+        """What a launcher says; silence is a state of its own here."""
+        try:
+            found = (launcher or self.launcher).look([launch])
+        except LaunchError as error:
+            return Launched(state=S.UNKNOWN, reason=str(error))
+        return found.get(launch.execution_id, Launched(state=S.UNKNOWN, reason="it is left out"))
+
+    def wait(self, launch: Launch, state: LaunchedState) -> Launched:
+        def reached() -> Launched | None:
+            found = self.seen(launch)
+            return found if found.state is state else None
+
+        return wait_until(reached, _STARTS_WITHIN_S, f"{launch.execution_id} to be {state}", poll_interval_s=0.3)
+
+    def said(self, launch: Launch) -> dict[str, Any]:
+        path = self._directory / f"said-{launch.execution_id}"
+        wait_until(path.exists, _STARTS_WITHIN_S, f"{launch.execution_id} to say where it is")
+        return dict(json.loads(path.read_text()))
+
+    def process(self, launch: Launch) -> ProcessIdentity:
+        return ProcessIdentity.of(self.said(launch)["pid"])
+
+    def tell(self, launch: Launch, code: int) -> None:
+        (self._directory / f"told-{launch.execution_id}").write_text(str(code))
+
+    def kill_all(self) -> None:
+        if not any(self.cluster.processes().values()):
+            return
+        for launch in self._launches:
+            self.launcher.kill(launch)
+        wait_until(lambda: not self.cluster.drivers(), 60, "every driver to be gone")
+        wait_until(lambda: not self._on_the_page(), 60, "the master to know that", poll_interval_s=0.3)
+
+    def _on_the_page(self) -> object:
+        page = self.cluster.page()
+        return page is None or page["activedrivers"]
+
+
+def test_a_container_runs_with_its_own_cores_on_the_host_that_it_is_wanted_on(run: Run) -> None:
+    launch = run.launch("e1", "w2")
+
+    found = run.wait(launch, S.RUNNING)
+    said = run.said(launch)
+
+    assert "w2" == found.host
+    assert ("local[1,1]", 10) == (said["master"], said["rows"])
+    assert "7" == said["settings"]["processor.id"]
+    environment = said["environment"]
+    assert (launch.execution_id, "w2") == (environment["EXECUTION_ENV_CONTAINER_ID"], environment["SAMZAPY_HOST"])
+    assert str(run.cluster.directory / "w2" / "state") == environment["SAMZAPY_SET_LOCAL_STORE_DIR"]
+    assert {"w1": 2, "w2": 1, "w3": 2} == run.launcher.hosts()
+
+    process = run.process(launch)
+    run.launcher.launch(launch)
+    run.another_launcher().launch(launch)
+    page = run.cluster.page()
+    assert page is not None
+    assert 1 == len(page["activedrivers"]), "started once, by whomever it is asked for"
+
+    run.launcher.kill(launch)
+    ended = run.wait(launch, S.ENDED)
+    assert "driver KILLED" == ended.reason
+    assert process.wait_gone(30)
+    run.launcher.kill(launch)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (7, None)])
+def test_how_a_container_ended_is_told(run: Run, code: int, exit_code: int | None) -> None:
+    launch = run.launch("e1", "w1")
+    run.said(launch)
+
+    run.tell(launch, code)
+    ended = run.wait(launch, S.ENDED)
+
+    assert exit_code == ended.exit_code
+    assert ("driver FAILED: told to end with 7" if code else "driver FINISHED") == ended.reason
+    assert ended == run.seen(launch, run.another_launcher()), "who comes later adopts it, and sees the same"
+
+
+def test_a_host_that_is_full_takes_nothing_and_nothing_waits_there(run: Run) -> None:
+    for number in range(2):
+        run.wait(run.launch(f"e{number}", "w3"), S.RUNNING)
+
+    with pytest.raises(LaunchError, match="no room for e9 on w3: .*w3 has 0 slots"):
+        run.launcher.launch(a_launch("e9", host="w3"))
+    page = run.cluster.page()
+    assert page is not None
+    assert 2 == len(page["activedrivers"])
+
+
+def test_a_master_that_is_silent_killed_or_back_ends_nothing(run: Run) -> None:
+    launch = run.launch("e1", "w2")
+    run.wait(launch, S.RUNNING)
+    process = run.process(launch)
+    master = run.cluster.living("master")
+
+    assert master.send(signal.SIGSTOP)
+    wait_until(master.is_stopped, 10, "the master to stand still")
+    assert S.UNKNOWN is run.seen(launch).state
+    run.cluster.kill_one("master")
+    assert S.UNKNOWN is run.seen(launch).state
+    seen = sees_until_running(run, launch, lambda: run.cluster.start_one("master"))
+
+    assert S.ENDED not in seen
+    assert process.is_alive(), "the very process that ran before"
+    assert S.RUNNING is run.seen(launch, run.another_launcher()).state
+
+
+def sees_until_running(run: Run, launch: Launch, act: Callable[[], None]) -> set[LaunchedState]:
+    act()
+    seen: set[LaunchedState] = set()
+
+    def is_back() -> bool:
+        seen.add(run.seen(launch).state)
+        return S.RUNNING in seen
+
+    wait_until(is_back, 120, "the container to be seen again", poll_interval_s=0.3)
+    return seen
+
+
+def test_a_worker_that_dies_takes_its_containers_with_it_and_no_other(run: Run) -> None:
+    launch, other = run.launch("e1", "w1"), run.launch("e2", "w3")
+    process, elsewhere = run.process(launch), run.process(other)
+
+    run.cluster.kill_one("w1")
+
+    assert process.wait_gone(60), "the driver watches its worker"
+    run.wait(launch, S.ENDED)
+    assert elsewhere.is_alive()
+    run.cluster.start_one("w1")
+    assert "w1" in run.launcher.hosts()
+
+
+def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
+    cluster: SparkCluster, broker: DevBroker, tmp_path: Path
+) -> None:
+    name, servers = f"on-spark-{uuid.uuid4().hex[:8]}", broker.bootstrap_servers
+    fed, sums, without_key = (f"{what}-{name}" for what in ("fed", "sums", "without-key"))
+    make_topics(servers, {fed: 2, sums: 1, without_key: 1})
+    job_file = tmp_path / "job.py"
+    source = (JOBS / "running_sums.py").read_text()
+    job_file.write_text(source.replace('os.environ.get("RUNNING_SUMS_WORD", "")', f'"-{name}"'))
+    (tmp_path / "job.properties").write_text((JOBS / "running_sums.properties").read_text())
+    overrides = [f"job.name={name}", f"task.inputs=kafka.{fed}", f"systems.kafka.bootstrap.servers={servers}"]
+    config = a_config(
+        job_name=name, cluster_standalone_rest_url=cluster.rest_url, cluster_standalone_page_url=cluster.page_url
+    )
+    launcher = standalone_launcher(config, job_file, None, overrides)
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    for number in range(60):
+        producer.produce(fed, json.dumps({"x": 1}), f"k{number % 3}", number % 2)
+    assert 0 == producer.flush(30)
+    launch = a_launch(f"{name}-e1", processor_id="7", host="w2")
+
+    launcher.launch(launch)
+    connection = KafkaConnection(bootstrap_servers=servers)
+    wait_until(
+        lambda: len(list(read_to_end(connection, sums))) == 60,
+        _STARTS_WITHIN_S,
+        "every message to be done",
+        poll_interval_s=1.0,
+    )
+    assert (cluster.directory / "w2" / "state" / f"{name}-1").is_dir(), "the state of w2 is apart from others'"
+    launcher.kill(launch)
+    wait_until(lambda: not cluster.drivers(), 60, "every process of it to be gone")
+
+    topic = coordinator_topic(f"{name}-1")
+    found = (decode(record, topic=topic) for record in read_to_end(connection, topic))
+    phases = [record.container for record in found if isinstance(record, ContainerPut)]
+    assert (launch.execution_id, "7", ContainerPhase.STOPPED, "drained") == (
+        phases[-1].execution_id,
+        phases[-1].processor_id,
+        phases[-1].phase,
+        phases[-1].reason,
+    )
+
+
+def test_the_cluster_is_asked_for_again_as_it_is_and_not_otherwise(cluster: SparkCluster) -> None:
+    before = cluster.processes()
+    cluster.start()
+
+    assert before == cluster.processes()
+    with pytest.raises(RejectedError, match="runs already, with workers 3, slots 2.*asked for was workers 2"):
+        SparkCluster(cluster.directory, workers=2, slots=2).start()
+
+
+def test_a_port_that_is_taken_is_named(cluster: SparkCluster, tmp_path: Path) -> None:
+    taken = int(cluster.rest_url.rpartition(":")[2])
+
+    with pytest.raises(ConfigError, match=f"Port {taken} .* is wanted for the REST server of Spark's master"):
+        SparkCluster(tmp_path, workers=1, ports=Ports(rest_port=taken)).start()
+
+
+def test_nothing_is_left_of_a_cluster_that_is_stopped(run: Run) -> None:
+    """Also of a driver that stands still. The last test: there is no cluster afterwards."""
+    cluster = run.cluster
+    process = run.process(run.launch("e1", "w1"))
+    assert process.send(signal.SIGSTOP)
+    wait_until(process.is_stopped, 10, "it to stand still")
+    left = [*cluster.drivers(), *filter(None, cluster.processes().values())]
+
+    cluster.stop()
+
+    assert process in left
+    assert not [found for found in left if found.is_alive()]
+    assert 0 == cluster.stop()

@@ -1,0 +1,107 @@
+"""Does what the log says of containers that are to be started and ended, for the coordinator that leads the job.
+
+In a thread of its own, because a cluster manager that does not answer must not keep the coordinator from answering.
+What is to be done is read off the state of each round (law L3); what was seen becomes a command.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from samzapy.coordinator.commands import LaunchesLooked
+from samzapy.coordinator.launching import to_kill, to_look_at, to_start
+from samzapy.coordinator.ports import Launcher
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import LaunchError
+from samzapy.model.launch import Launch
+
+_LOG = logging.getLogger(__name__)
+_ROUND_S = 0.5
+
+
+class LaunchWatch:
+    """Acts and looks every half second while this process leads.
+
+    Args:
+        state: what the coordinator knows; None while this process does not lead.
+        put: takes the command; may be called from this thread.
+        retry_window_ms: as of `LaunchesLooked`.
+        on_failure: called with what nobody expected of a launcher; the watch has ended then.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        state: Callable[[], CoordinatorState | None],
+        put: Callable[[LaunchesLooked], object],
+        retry_window_ms: int,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._launcher = launcher
+        self._state = state
+        self._put = put
+        self._retry_window_ms = retry_window_ms
+        self._on_failure = on_failure
+        self._said: frozenset[str] = frozenset()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="samzapy-launches", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """End after the round that is under way."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def go_on(self) -> None:
+        """One round: start, kill, look."""
+        state = self._state()
+        if state is None:
+            return
+        troubles = [
+            *self._tried(self._launcher.launch, to_start(state)),
+            *self._tried(self._launcher.kill, to_kill(state, time.time_ns() // 1_000_000)),
+        ]
+        launches = to_look_at(state)
+        try:
+            found = self._launcher.look(launches) if launches else {}
+        except LaunchError as error:
+            troubles.append(str(error))
+        else:
+            if found:
+                now_ms = time.time_ns() // 1_000_000
+                self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=self._retry_window_ms))
+        self._tell(troubles)
+
+    def _tried(self, act: Callable[[Launch], None], launches: Sequence[Launch]) -> Sequence[str]:
+        troubles = []
+        for launch in launches:
+            try:
+                act(launch)
+            except LaunchError as error:
+                troubles.append(str(error))
+        return troubles
+
+    def _tell(self, troubles: Sequence[str]) -> None:
+        """Say once what is in the way, however long it is."""
+        for trouble in dict.fromkeys(troubles):
+            if trouble not in self._said:
+                _LOG.warning("%s; it is tried again", trouble)
+        self._said = frozenset(troubles)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self.go_on()
+            except Exception as error:
+                # A coordinator that leads and starts nothing would be worse than none (H80).
+                _LOG.exception("containers can no longer be looked after")
+                self._on_failure(error)
+                return
+            self._ended.wait(_ROUND_S)

@@ -1,0 +1,232 @@
+"""Containers as processes of this machine, on logical hosts (`coordinator.ports.Launcher`).
+
+A logical host is a name, a directory with local state and logs, and so many slots. So a job of many hosts can be
+developed and tried on one machine; one that is to survive the loss of a machine needs another launcher.
+
+A container is found by the variables that its processes were started with, never by a pid that somebody wrote down: so
+it is adopted by a coordinator that did not start it, together with whatever it has started itself. The exit code of a
+process is known to the coordinator that started it and to nobody else.
+
+Coordinators of one machine that use one directory share its slots. A lock on it makes looking and starting one step:
+while a term ends and another begins, two of them may be asked for the same container.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, start_in_own_session
+from samzapy.config import HostSlots
+from samzapy.errors import LaunchError, SamzapyError
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import (
+    EXECUTION_VARIABLE,
+    HOST_VARIABLE,
+    Launch,
+    Launched,
+    LaunchedState,
+    LaunchPhase,
+    LaunchRole,
+)
+from samzapy.model.text import some
+
+PROCESSOR: Final = "SAMZAPY_PROCESSOR"
+DIRECTORY: Final = "SAMZAPY_PROCESS_DIR"
+_REASON_BYTES: Final = 4000
+_REASON_CHARS: Final = 300
+
+
+@dataclass(slots=True)
+class _Found:
+    """An execution as it runs."""
+
+    host: str
+    processor_id: str
+    processes: list[ProcessIdentity] = field(default_factory=list)
+
+    @property
+    def leader(self) -> ProcessIdentity | None:
+        """The process that was started for it: the leader of its session; None when only what it started is left."""
+        return next((found for found in self.processes if _session_of(found.pid) == found.pid), None)
+
+
+class ProcessLauncher:
+    """Starts containers with `command_of`, each in a session of its own.
+
+    Args:
+        hosts: the logical hosts, and how many containers each may have.
+        directory: where each has its directory.
+        command_of: the command for a launch whose local state is to be in a directory.
+        environment: of the containers, besides what tells them who and where they are.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: Sequence[HostSlots],
+        directory: Path,
+        command_of: Callable[[Launch, Path], Sequence[str]],
+        environment: Mapping[str, str],
+    ) -> None:
+        self._slots = {found.host: found.slot_count for found in hosts}
+        self._directory = directory.resolve()
+        self._command_of = command_of
+        self._environment = environment
+        self._children: dict[ExecutionId, ProcessIdentity] = {}
+        self._exit_codes: dict[ExecutionId, int] = {}
+        self._refused: dict[ExecutionId, str] = {}
+
+    def launch(self, launch: Launch) -> None:
+        """See `Launcher.launch`."""
+        if launch.execution_id in self._children or launch.execution_id in self._refused:
+            return
+        with self._locked():
+            running = self._running()
+            if launch.execution_id in running:
+                return
+            host = self._host_for(launch, running)
+            if host is None:
+                hosts = some(sorted(self._slots))
+                text = f"wanted a host of cluster.process.hosts ({hosts}), found {launch.host}"
+                self._refused[launch.execution_id] = text
+                return
+            try:
+                self._children[launch.execution_id] = self._started(launch, host)
+            except (OSError, SamzapyError) as error:
+                self._refused[launch.execution_id] = f"it cannot be started: {error}"
+
+    def kill(self, launch: Launch) -> None:
+        """See `Launcher.kill`."""
+        found = self._running().get(launch.execution_id)
+        for process in () if found is None else found.processes:
+            process.send(signal.SIGKILL)
+
+    def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+        """See `Launcher.look`."""
+        self._reap()
+        running = self._running()
+        seen: dict[ExecutionId, Launched] = {}
+        for launch in launches:
+            found = running.get(launch.execution_id)
+            if found is not None:
+                seen[launch.execution_id] = self._looked(found)
+            elif launch.phase is not LaunchPhase.WANTED or self._is_known(launch.execution_id):
+                seen[launch.execution_id] = self._ended(launch)
+        return seen
+
+    # --- starting ---
+
+    def _host_for(self, launch: Launch, running: Mapping[ExecutionId, _Found]) -> str | None:
+        """Where to start it; None where that can never be.
+
+        Raises:
+            LaunchError: no slot is free there now.
+        """
+        if launch.host and launch.host not in self._slots:
+            return None
+        load = Counter(found.host for found in running.values())
+        taken = {found.host for found in running.values() if found.processor_id == launch.processor_id}
+        avoided = taken if launch.role is LaunchRole.STANDBY else frozenset[str]()
+        free = [
+            host
+            for host in sorted(self._slots, key=lambda host: (load[host], host))
+            if load[host] < self._slots[host] and host not in avoided and launch.host in ("", host)
+        ]
+        if not free:
+            where = launch.host or f"any of {some(sorted(self._slots.keys() - avoided))}"
+            raise LaunchError(f"wanted a free slot on {where} for {launch.execution_id}, found none")
+        return free[0]
+
+    def _started(self, launch: Launch, host: str) -> ProcessIdentity:
+        place = self._directory / host
+        place.mkdir(parents=True, exist_ok=True)
+        return start_in_own_session(
+            self._command_of(launch, place / "state"),
+            place / f"{launch.execution_id}.log",
+            {
+                **self._environment,
+                EXECUTION_VARIABLE: launch.execution_id,
+                HOST_VARIABLE: host,
+                PROCESSOR: launch.processor_id,
+                DIRECTORY: str(self._directory),
+            },
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # --- looking ---
+
+    def _running(self) -> Mapping[ExecutionId, _Found]:
+        found: dict[ExecutionId, _Found] = {}
+        for process, of in processes_bearing(EXECUTION_VARIABLE):
+            if of.get(DIRECTORY) == str(self._directory):
+                alone = _Found(of.get(HOST_VARIABLE, ""), of.get(PROCESSOR, ""))
+                found.setdefault(ExecutionId(of[EXECUTION_VARIABLE]), alone).processes.append(process)
+        return found
+
+    def _looked(self, found: _Found) -> Launched:
+        leader = found.leader
+        if leader is None:
+            # It lives and dies as a whole: what is left of it would keep its slot.
+            for process in found.processes:
+                process.send(signal.SIGKILL)
+        handle = "" if leader is None else f"{leader.pid}@{leader.started_ticks}"
+        return Launched(state=LaunchedState.RUNNING, host=found.host, handle=handle)
+
+    def _ended(self, launch: Launch) -> Launched:
+        refused = self._refused.get(launch.execution_id)
+        exit_code = self._exit_codes.get(launch.execution_id)
+        return Launched(
+            state=LaunchedState.ENDED,
+            exit_code=exit_code,
+            reason=refused or ("" if exit_code == 0 else self._last_words(launch.execution_id)),
+        )
+
+    def _is_known(self, execution_id: ExecutionId) -> bool:
+        return execution_id in self._children or execution_id in self._refused
+
+    def _reap(self) -> None:
+        for execution_id, child in self._children.items():
+            if execution_id in self._exit_codes:
+                continue
+            try:
+                pid, status = os.waitpid(child.pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                self._exit_codes[execution_id] = code if code >= 0 else 128 - code
+
+    def _last_words(self, execution_id: ExecutionId) -> str:
+        """The last line that it printed."""
+        for host in sorted(self._slots):
+            path = self._directory / host / f"{execution_id}.log"
+            if path.exists():
+                with path.open("rb") as log:
+                    log.seek(max(0, path.stat().st_size - _REASON_BYTES))
+                    lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+                return next((line for line in reversed(lines) if line), "")[-_REASON_CHARS:]
+        return ""
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None

@@ -1,0 +1,120 @@
+"""Following many changelog partitions at once over one connection (`container.ports.Tail`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
+from samzapy.adapters.kafka.errors import translate
+from samzapy.adapters.kafka.reading import record_of
+from samzapy.container.ports import TailRead
+from samzapy.errors import LostRangeError, TemporaryError
+from samzapy.model.topics import changelog_topic
+from samzapy.stream.log import LogRecord
+
+_FIRST_WAIT_S = 0.05
+_FOLLOWING: Mapping[str, Any] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    # An offset that is not there is an error, not a reason to start elsewhere (law L9).
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 200,
+    "fetch.message.max.bytes": 1024 * 1024,
+    "queued.max.messages.kbytes": 32 * 1024,
+    "check.crcs": True,
+}
+
+
+class KafkaTail:
+    """Follows partitions of one job's changelogs; connected only while there are any. `job` is `<name>-<id>`."""
+
+    def __init__(self, connection: KafkaConnection, job: str) -> None:
+        self._connection = connection
+        self._job = job
+        self._events = ErrorEvents()
+        self._consumer: Consumer | None = None
+        # By topic and partition, the store and the partition.
+        self._place_of: dict[tuple[str, int], tuple[str, int]] = {}
+        self._offsets_next: dict[tuple[str, int], int] = {}
+        self._at_end: set[tuple[str, int]] = set()
+
+    def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._offsets_next, self._at_end = dict(offsets), set()
+        self._place_of = {(changelog_topic(self._job, store), found): (store, found) for store, found in offsets}
+        if not offsets:
+            self.close()
+            return
+        if self._consumer is None:
+            self._consumer = make_consumer(self._connection, _FOLLOWING, self._events)
+        self._consumer.assign(
+            [
+                TopicPartition(topic, partition, offsets[place])
+                for (topic, partition), place in sorted(self._place_of.items())
+            ]
+        )
+
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+        if self._consumer is None:
+            return {}
+        records: dict[tuple[str, int], list[LogRecord]] = {place: [] for place in self._offsets_next}
+        first = self._consumer.poll(_FIRST_WAIT_S)
+        messages: Sequence[Any] = [] if first is None else [first, *self._consumer.consume(count_max - 1, 0)]
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                self._check(error)
+                continue
+            place, offset = self._place_of.get((message.topic(), message.partition())), message.offset()
+            if place is None:
+                continue  # Of an assignment that is over.
+            if error is not None:
+                self._offsets_next[place] = max(self._offsets_next[place], offset)
+                self._at_end.add(place)
+            else:
+                records[place].append(record_of(message, offset))
+                self._offsets_next[place] = offset + 1
+                self._at_end.discard(place)
+        return {
+            place: TailRead(
+                records=found,
+                offset_next=self._offsets_next[place],
+                offset_end=max(self._offsets_next[place], self._end_of(place)),
+                is_at_end=place in self._at_end,
+            )
+            for place, found in records.items()
+        }
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _end_of(self, place: tuple[str, int]) -> int:
+        """The high watermark as the last answer of the broker had it; -1 before the first."""
+        assert self._consumer is not None
+        store, partition = place
+        found = self._consumer.get_watermark_offsets(
+            TopicPartition(changelog_topic(self._job, store), partition), cached=True
+        )
+        return -1 if found is None else int(found[1])
+
+    def _check(self, error: KafkaError) -> None:
+        """Raise, unless the client goes on by itself."""
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
+            return
+        found = translate(error, f"following the changelogs of {self._job}")
+        if isinstance(found, TemporaryError):
+            self._events.add(error)
+            return
+        if isinstance(found, LostRangeError):
+            raise LostRangeError(
+                f"following the changelogs of {self._job}: wanted to read on, found that a topic does not hold what "
+                f"comes next ({error.str()})"
+            )
+        raise found

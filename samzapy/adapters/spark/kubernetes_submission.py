@@ -1,0 +1,134 @@
+"""A container as a pod: properties, pod template, and command lines. Pure; nothing here was run on a cluster.
+
+Spark's Kubernetes mode starts the driver in a pod. The driver's main class is spark-submit's own, which starts the job
+file with `--master local[n,1]` (`submission`); so there are no executor pods, and the image needs Spark, Python and
+samzapy. A host is asked for by the node's label `kubernetes.io/hostname`. The pod's name follows from the execution id:
+a second start of the same execution is refused by Kubernetes, which makes it idempotent.
+
+docs/kubernetes.md walks through it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from samzapy.adapters.spark.submission import SUBMIT_CLASS, ContainerProgram, arguments_of, environment_of, name_of
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch
+
+HOST_LABEL = "kubernetes.io/hostname"
+EXECUTION_ANNOTATION = "samzapy.execution"
+JOB_LABEL = "samzapy-job"
+POD_CONTAINER = "samzapy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesCluster:
+    """Where pods are made.
+
+    Attributes:
+        api_url: of the API server, `https://host:6443`.
+        image: with Spark, the interpreter and the files that `ContainerProgram` names.
+        service_account: of the pods; they ask Kubernetes for nothing.
+        state_dir: the job's `local.store.dir`, a directory of the node, so that state is there for the next pod.
+        python_memory_mib: for the Python workers of a container, beside its JVM.
+        drain_s: how long a pod has to end after SIGTERM: more than job.shutdown.drain.ms.
+    """
+
+    api_url: str
+    image: str
+    namespace: str = "default"
+    service_account: str = "default"
+    state_dir: str = "/var/lib/samzapy"
+    python_memory_mib: int = 1024
+    drain_s: int = 60
+
+
+def pod_name(execution_id: ExecutionId) -> str:
+    """Ids may hold what names of pods may not, and be longer."""
+    return f"samzapy-{hashlib.blake2b(execution_id.encode(), digest_size=16).hexdigest()}"
+
+
+def pod_properties(program: ContainerProgram, launch: Launch, cluster: KubernetesCluster) -> Mapping[str, str]:
+    """What stands in spark-submit's properties file."""
+    node = {f"spark.kubernetes.driver.node.selector.{HOST_LABEL}": launch.host} if launch.host else {}
+    environment = environment_of(program, launch, launch.host)
+    return {
+        "spark.app.name": name_of(program, launch),
+        "spark.driver.cores": str(program.cores),
+        "spark.driver.memory": f"{program.memory_mib}m",
+        "spark.driver.memoryOverhead": f"{cluster.python_memory_mib}m",
+        "spark.kubernetes.authenticate.driver.serviceAccountName": cluster.service_account,
+        "spark.kubernetes.container.image": cluster.image,
+        f"spark.kubernetes.driver.annotation.{EXECUTION_ANNOTATION}": launch.execution_id,
+        f"spark.kubernetes.driver.label.{JOB_LABEL}": job_label(program.job),
+        "spark.kubernetes.driver.pod.name": pod_name(launch.execution_id),
+        "spark.kubernetes.driver.podTemplateContainerName": POD_CONTAINER,
+        "spark.kubernetes.namespace": cluster.namespace,
+        # The command ends when the pod is made; how it fares is asked by its name.
+        "spark.kubernetes.submission.waitAppCompletion": "false",
+        **{f"spark.kubernetes.driverEnv.{name}": value for name, value in environment.items()},
+        **node,
+    }
+
+
+def job_label(job: str) -> str:
+    """By which all pods of a job are found; a label's value is shorter than a job's name may be."""
+    return hashlib.blake2b(job.encode(), digest_size=8).hexdigest()
+
+
+def pod_template(cluster: KubernetesCluster) -> Mapping[str, Any]:
+    """The pod template of a job, the same for all its containers. Written as JSON, which is YAML too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            # The coordinator starts a new execution; the same one must not come back.
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": cluster.drain_s,
+            "containers": [
+                {
+                    "name": POD_CONTAINER,
+                    "volumeMounts": [
+                        {"name": "state", "mountPath": cluster.state_dir},
+                        {"name": "scratch", "mountPath": "/dev/shm"},  # noqa: S108  # a path in the pod
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "state", "hostPath": {"path": cluster.state_dir, "type": "DirectoryOrCreate"}},
+                {"name": "scratch", "emptyDir": {"medium": "Memory"}},
+            ],
+        },
+    }
+
+
+def pod_command(
+    program: ContainerProgram, launch: Launch, cluster: KubernetesCluster, properties_file: str, template_file: str
+) -> list[str]:
+    """The command that makes the pod, with `pod_properties` and `pod_template` in the two files."""
+    return [
+        "spark-submit",
+        *("--master", f"k8s://{cluster.api_url}"),
+        *("--deploy-mode", "cluster"),
+        *("--properties-file", properties_file),
+        *("--conf", f"spark.kubernetes.driver.podTemplateFile={template_file}"),
+        *("--class", SUBMIT_CLASS),
+        # No jar of ours: Spark's word for that.
+        "spark-internal",
+        *arguments_of(program, launch),
+    ]
+
+
+def pod_status_command(launch: Launch, cluster: KubernetesCluster) -> list[str]:
+    """Prints the pod as JSON; of one that is not there the exit code is 1."""
+    return ["kubectl", "--namespace", cluster.namespace, "get", "pod", pod_name(launch.execution_id), "-o", "json"]
+
+
+def pod_kill_command(launch: Launch, cluster: KubernetesCluster) -> list[str]:
+    """SIGTERM, and SIGKILL when the grace is over. A pod that is gone is no error."""
+    name = pod_name(launch.execution_id)
+    return ["kubectl", "--namespace", cluster.namespace, "delete", "pod", name, "--ignore-not-found"]

@@ -1,0 +1,425 @@
+"""Containers as drivers of a Spark standalone cluster, submitted through its master's REST port.
+
+What is asked (`coordinator.ports.Launcher` says what for):
+
+- the REST port of the master: `/v1/submissions/create` starts a driver, `/kill/<id>` ends one, `/status/<id>` says how
+  one ended;
+- the page of the master, `/json/`: who works where, and what is free;
+- the page of a driver's worker, `/log/`: which execution it is, by its command line, which is the first line of stderr.
+
+Spark refuses Python programs in this mode; so the driver's main class is spark-submit's own, which starts the job file
+(`submission`). A worker takes a container if it has the resource `host_<name>`, one for each that it is to take, with
+`_` for the dots of a name. Without such resources no host can be asked for. The master supervises nothing: whoever ends
+is for the coordinator to see.
+
+Adoption. The master has no field for an execution id, so a driver of unknown origin is known by its command line. One
+that waits for a worker, or has only begun, has none yet. A launcher that may have submitted it and cannot know (it is
+new, or an answer got lost) puts a start off for `_DOUBT_S` then. Started twice all the same, one of the two processes
+is told to stop by the coordinator, since an execution is one process (`coordinator.liveness.is_expected`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+
+from samzapy.adapters.spark.submission import (
+    EXECUTION_CONF,
+    SUBMIT_CLASS,
+    ContainerProgram,
+    arguments_of,
+    environment_of,
+    host_word,
+    name_of,
+)
+from samzapy.errors import LaunchError
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase
+
+Ask = Callable[[str, str, str, bytes | None], tuple[int, bytes] | None]
+"""Method, `http://host:port`, path, body -> status code and body of the answer; None when there is no whole one."""
+
+S = LaunchedState
+_STATES: Mapping[str, LaunchedState] = {
+    "SUBMITTED": S.STARTING,
+    "RELAUNCHING": S.STARTING,
+    "RUNNING": S.RUNNING,
+    "FINISHED": S.ENDED,
+    "KILLED": S.ENDED,
+    "FAILED": S.ENDED,
+    "ERROR": S.ENDED,
+    # The master has started again and has not heard of the driver's worker yet.
+    "UNKNOWN": S.UNKNOWN,
+}
+_DRIVER_ID = re.compile(r"driver-[A-Za-z0-9_.-]{1,200}")
+_COMMAND = "Launch Command: "
+_EXECUTION_IN_COMMAND = re.compile(rf'"{re.escape(EXECUTION_CONF)}=([A-Za-z0-9_.-]{{1,128}})"')
+_LAST_WORD = re.compile(r"^samzapy: (.{1,500})$", re.MULTILINE)
+_LOG_BYTES = 64 * 1024
+_DOUBT_S = 30.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandaloneMaster:
+    """Where a master is reached: `rest_url` takes submissions (port 6066), `page_url` is its page (port 8080)."""
+
+    rest_url: str
+    page_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A living worker, and what is free on it. `slots_free` is None where it has no `host_` resource."""
+
+    worker_id: str
+    host: str
+    page_url: str
+    slots_free: int | None
+    cores_free: int
+    memory_free_mib: int
+
+    def takes(self, program: ContainerProgram) -> bool:
+        return (
+            self.slots_free != 0 and self.cores_free >= program.cores and self.memory_free_mib >= program.memory_mib
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A driver on the master's page; `worker` is None while it waits."""
+
+    handle: str
+    state: str
+    is_submit: bool
+    worker: Worker | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What the master's page says."""
+
+    workers: tuple[Worker, ...]
+    drivers: Mapping[str, Driver]
+
+
+class StandaloneLauncher:
+    """`coordinator.ports.Launcher` over one master; any thread may call it.
+
+    Args:
+        ask: sends a request over HTTP, bounded in time and size (`adapters.web.client.ask`).
+        monotonic_s: a clock, for how long there is doubt about a start.
+    """
+
+    def __init__(
+        self,
+        master: StandaloneMaster,
+        program: ContainerProgram,
+        ask: Ask,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master = master
+        self._program = program
+        self._ask = ask
+        self._monotonic_s = monotonic_s
+        self._doubt_until_s = monotonic_s() + _DOUBT_S
+        self._lock = threading.Lock()
+        self._handles: dict[ExecutionId, str] = {}
+        self._refused: dict[ExecutionId, str] = {}
+        self._strangers: set[str] = set()
+
+    def launch(self, launch: Launch) -> None:
+        with self._lock:
+            page = self._page()
+            if page is None:
+                raise self._no_answer("the page of the master", self._master.page_url)
+            if launch.execution_id in self._refused or self._handle_of(launch, page) is not None:
+                return
+            waiting = self._unidentified(page)
+            if waiting and self._monotonic_s() < self._doubt_until_s:
+                raise LaunchError(
+                    f"{waiting[0]} has not begun yet, so whose it is cannot be told: {launch.execution_id} is not "
+                    "started before that is known"
+                )
+            self._submit(launch, self._worker_for(launch, page))
+
+    def kill(self, launch: Launch) -> None:
+        with self._lock:
+            handle = launch.handle or self._handles.get(launch.execution_id)
+            if handle is None:
+                page = self._page()
+                if page is None:
+                    raise self._no_answer("the page of the master", self._master.page_url)
+                handle = self._handle_of(launch, page)
+            if handle is None:
+                return
+            self._rest("POST", f"kill/{_checked(handle)}", b"")
+            # The answer says whether there was anything to kill; how it is now says what counts.
+            found = self._status(handle)
+            if found.state is S.UNKNOWN:
+                raise LaunchError(f"{handle} ({launch.execution_id}) could not be killed: {found.reason}")
+
+    def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+        with self._lock:
+            page = self._page()
+            if page is None:
+                raise self._no_answer("the page of the master", self._master.page_url)
+            found: dict[ExecutionId, Launched] = {}
+            for launch in launches:
+                seen = self._seen(launch, page)
+                if seen is not None:
+                    found[launch.execution_id] = seen
+            self._forget(launches, page)
+            return found
+
+    def hosts(self) -> Mapping[str, int | None]:
+        """How many containers each host that is there can take now; None where nothing but cores and memory counts.
+
+        Raises:
+            LaunchError: the master does not answer.
+        """
+        with self._lock:
+            page = self._page()
+            if page is None:
+                raise self._no_answer("the page of the master", self._master.page_url)
+            return {worker.host: worker.slots_free for worker in page.workers}
+
+    def _seen(self, launch: Launch, page: Page) -> Launched | None:
+        refusal = self._refused.get(launch.execution_id)
+        if refusal is not None:
+            return Launched(state=S.ENDED, reason=refusal)
+        handle = self._handle_of(launch, page)
+        if handle is None:
+            if launch.phase is LaunchPhase.WANTED or self._unidentified(page):
+                return None
+            return Launched(state=S.ENDED, reason="the master knows no driver of it")
+        driver = page.drivers.get(handle)
+        state = None if driver is None else _STATES.get(driver.state, S.UNKNOWN)
+        if driver is None or state in (S.ENDED, S.UNKNOWN):
+            # More is told there: of drivers that left the page, and why one ended.
+            return self._status(handle, None if driver is None else driver.worker)
+        assert state is not None, "it stands on the page"
+        return Launched(state=state, handle=handle, host="" if driver.worker is None else driver.worker.host)
+
+    def _status(self, handle: str, worker: Worker | None = None) -> Launched:
+        found = self._rest("GET", f"status/{_checked(handle)}")
+        if found is None:
+            return Launched(state=S.UNKNOWN, handle=handle, reason="the master's REST port does not answer")
+        if found.get("success") is not True:
+            message = found.get("message")
+            if message is not None or "success" not in found:
+                # It has just started and recovers, or stands by for another master.
+                return Launched(state=S.UNKNOWN, handle=handle, reason=f"the master says: {_first_line(message)}")
+            return Launched(state=S.ENDED, handle=handle, reason="the master knows no such driver any more")
+        word = str(found.get("driverState"))
+        state = _STATES.get(word, S.UNKNOWN)
+        host = "" if worker is None else worker.host
+        if state is not S.ENDED:
+            return Launched(state=state, handle=handle, host=host, reason=word if state is S.UNKNOWN else "")
+        told = _first_line(found.get("message"))
+        if not told and word != "FINISHED":
+            told = self._last_word(handle, worker)
+        return Launched(
+            state=state,
+            handle=handle,
+            host=host,
+            # The master tells no code of a driver that failed.
+            exit_code=0 if word == "FINISHED" else None,
+            reason=f"driver {word}" + (f": {told}" if told else ""),
+        )
+
+    def _worker_for(self, launch: Launch, page: Page) -> Worker | None:
+        """Where it is to run; None where any worker will do and hosts cannot be asked for."""
+        there = [worker for worker in page.workers if launch.host in ("", worker.host)]
+        fitting = [worker for worker in there if worker.takes(self._program)]
+        if launch.host and any(worker.slots_free is None for worker in there):
+            raise LaunchError(
+                f"{launch.execution_id} is wanted on {launch.host}, whose worker has no resource "
+                f"{host_word(launch.host)} to ask for (docs/spark-standalone.md)"
+            )
+        if not fitting:
+            free = ", ".join(_told(worker) for worker in there) or "no living worker"
+            wanted = f"{self._program.cores} cores and {self._program.memory_mib} MiB"
+            raise LaunchError(f"no room for {launch.execution_id} on {launch.host or 'any host'}: {wanted}; {free}")
+        pinned = [worker for worker in fitting if worker.slots_free is not None]
+        # The emptiest; the first by name among equals, so that two launchers think alike.
+        return min(pinned, key=lambda worker: (-(worker.slots_free or 0), worker.host), default=None)
+
+    def _submit(self, launch: Launch, worker: Worker | None) -> None:
+        request = submission_request(self._program, launch, "" if worker is None else worker.host)
+        before_s, self._doubt_until_s = self._doubt_until_s, self._monotonic_s() + _DOUBT_S
+        answer = self._ask("POST", self._master.rest_url, "/v1/submissions/create", json.dumps(request).encode())
+        found = None if answer is None else _object(answer[1])
+        if found is None:
+            raise self._no_answer("the REST port of the master", self._master.rest_url)
+        handle = found.get("submissionId")
+        if found.get("success") is True and isinstance(handle, str) and _DRIVER_ID.fullmatch(handle):
+            self._handles[launch.execution_id] = handle
+            self._doubt_until_s = before_s
+            return
+        reason = f"the master refuses {launch.execution_id}: {_first_line(found.get('message')) or found}"
+        if answer is not None and answer[0] == 400:
+            # What was sent is not what it takes; it would not be the next time either.
+            self._refused[launch.execution_id] = reason
+            return
+        raise LaunchError(reason)
+
+    def _handle_of(self, launch: Launch, page: Page) -> str | None:
+        """The driver of an execution, also of one that another coordinator had started."""
+        known = launch.handle or self._handles.get(launch.execution_id)
+        if known:
+            return known
+        taken = set(self._handles.values()) | self._strangers
+        for driver in page.drivers.values():
+            if driver.handle not in taken and driver.is_submit and driver.worker is not None:
+                self._identify(driver)
+        return self._handles.get(launch.execution_id)
+
+    def _identify(self, driver: Driver) -> None:
+        text = self._stderr(driver.handle, driver.worker, offset=0)
+        if text is None or _COMMAND not in text:
+            return  # The next look may find it: the worker has only begun.
+        matched = _EXECUTION_IN_COMMAND.search(text.partition(_COMMAND)[2].partition("\n")[0])
+        if matched is None:
+            self._strangers.add(driver.handle)
+            return
+        _log.info("%s is %s, started by an earlier coordinator", driver.handle, matched[1])
+        self._handles[ExecutionId(matched[1])] = driver.handle
+
+    def _unidentified(self, page: Page) -> list[str]:
+        known = set(self._handles.values()) | self._strangers
+        return [
+            driver.handle
+            for driver in page.drivers.values()
+            if driver.is_submit and driver.handle not in known and _STATES.get(driver.state) is not S.ENDED
+        ]
+
+    def _forget(self, launches: Iterable[Launch], page: Page) -> None:
+        """What nobody asks for and the master does not show any more."""
+        asked = {launch.execution_id for launch in launches}
+        self._refused = {found: reason for found, reason in self._refused.items() if found in asked}
+        self._handles = {
+            found: handle for found, handle in self._handles.items() if found in asked or handle in page.drivers
+        }
+        self._strangers &= page.drivers.keys()
+
+    def _last_word(self, handle: str, worker: Worker | None) -> str:
+        """What the driver itself said of its end, if its worker is there to tell."""
+        words = _LAST_WORD.findall(self._stderr(handle, worker) or "")
+        return words[-1] if words else ""
+
+    def _stderr(self, handle: str, worker: Worker | None, offset: int | None = None) -> str | None:
+        """A piece of what a driver printed: from `offset` on, or its end."""
+        if worker is None:
+            return None
+        where = "" if offset is None else f"&offset={offset}"
+        path = f"/log/?driverId={_checked(handle)}&logType=stderr{where}&byteLength={_LOG_BYTES}"
+        answer = self._ask("GET", worker.page_url, path, None)
+        return answer[1].decode(errors="replace") if answer is not None and answer[0] == 200 else None
+
+    def _page(self) -> Page | None:
+        answer = self._ask("GET", self._master.page_url, "/json/", None)
+        return parse_page(answer[1]) if answer is not None and answer[0] == 200 else None
+
+    def _rest(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any] | None:
+        answer = self._ask(method, self._master.rest_url, f"/v1/submissions/{path}", body)
+        found = None if answer is None else _object(answer[1])
+        return found if found is not None and "serverSparkVersion" in found else None
+
+    def _no_answer(self, what: str, url: str) -> LaunchError:
+        return LaunchError(f"wanted an answer of {what} at {url}, found none, or not that of a master that rules")
+
+
+def submission_request(program: ContainerProgram, launch: Launch, host: str) -> Mapping[str, Any]:
+    """The body of `POST /v1/submissions/create`; `host` is empty where any will do and hosts have no resources."""
+    pinned = {f"spark.driver.resource.{host_word(host)}.amount": "1"} if host else {}
+    return {
+        "action": "CreateSubmissionRequest",
+        "clientSparkVersion": pyspark.__version__,
+        "mainClass": SUBMIT_CLASS,
+        # Spark copies it into the driver's directory and needs none of it; it must be a file on the worker.
+        "appResource": f"file://{program.job_file}",
+        "appArgs": arguments_of(program, launch),
+        "environmentVariables": environment_of(program, launch, host),
+        "sparkProperties": {
+            "spark.app.name": name_of(program, launch),
+            "spark.driver.cores": str(program.cores),
+            "spark.driver.memory": f"{program.memory_mib}m",
+            "spark.driver.supervise": "false",
+            "spark.submit.deployMode": "cluster",
+            **pinned,
+        },
+    }
+
+
+def parse_page(text: bytes) -> Page | None:
+    """The master's page as JSON; None when it is none, or the master does not rule (now)."""
+    try:
+        found = json.loads(text)
+        if found["status"] != "ALIVE":
+            return None
+        workers = {worker["id"]: _worker(worker) for worker in found["workers"] if worker["state"] == "ALIVE"}
+        drivers = [_driver(driver, workers) for driver in (*found["activedrivers"], *found["completeddrivers"])]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        _log.debug("this is no page of a Spark master: %r", error)
+        return None
+    return Page(
+        workers=tuple(sorted(workers.values(), key=lambda worker: worker.worker_id)),
+        drivers={driver.handle: driver for driver in drivers},
+    )
+
+
+def _worker(found: Mapping[str, Any]) -> Worker:
+    named = [name for name in found["resources"] if name.startswith("host_")]
+    slots_free = None
+    if named:
+        slots_free = len(found["resourcesfree"].get(named[0], {}).get("addresses", ()))
+    return Worker(
+        worker_id=found["id"],
+        host=named[0].removeprefix("host_").replace("_", ".") if named else str(found["host"]),
+        page_url=str(found["webuiaddress"]),
+        slots_free=slots_free,
+        cores_free=int(found["coresfree"]),
+        memory_free_mib=int(found["memoryfree"]),
+    )
+
+
+def _driver(found: Mapping[str, Any], workers: Mapping[str, Worker]) -> Driver:
+    return Driver(
+        handle=str(found["id"]),
+        state=str(found["state"]),
+        is_submit=found["mainclass"] == SUBMIT_CLASS,
+        worker=workers.get(found["worker"]),
+    )
+
+
+def _object(text: bytes) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _checked(handle: str) -> str:
+    """A handle comes from a topic, and goes into a path."""
+    if _DRIVER_ID.fullmatch(handle) is None:
+        raise LaunchError(f"wanted the id of a driver, found {handle!r}")
+    return handle
+
+
+def _first_line(message: object) -> str:
+    return str(message).strip().partition("\n")[0] if message else ""
+
+
+def _told(worker: Worker) -> str:
+    slots = "" if worker.slots_free is None else f"{worker.slots_free} slots, "
+    return f"{worker.host} has {slots}{worker.cores_free} cores and {worker.memory_free_mib} MiB free"

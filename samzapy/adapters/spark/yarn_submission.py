@@ -1,0 +1,99 @@
+"""A container on YARN: the command lines. Pure; nothing here was run on a cluster.
+
+Spark's own YARN mode cannot start a container. Its application master registers with the resource manager only once the
+program has made a SparkContext *on YARN* (`ApplicationMaster.runDriver`), and a container's context is `local[n]`: the
+master would wait `spark.yarn.am.waitTime` for it and fail. So YARN runs spark-submit as a plain command, by Hadoop's
+distributed shell: one application with one YARN container. A host is asked for by a node label, since YARN promises no
+named host; the label of `node-7.rack` is `host_node-7_rack`.
+
+docs/yarn.md walks through it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from samzapy.adapters.spark.submission import ContainerProgram, arguments_of, environment_of, host_word, name_of
+from samzapy.errors import ConfigError
+from samzapy.model.launch import Launch
+
+_CHANGED = re.compile(r'["$`\\\n]|\{\{|\}\}|<CPS>|<LOG_DIR>')
+_SHELL_CLIENT = "org.apache.hadoop.yarn.applications.distributedshell.Client"
+_TIMEOUT_MS_MAX = 2**31 - 1
+"""The client kills the application when its time is up, 10 minutes by default; this is 24 days. A client that is
+ended before leaves it running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnCluster:
+    """Where containers run.
+
+    Attributes:
+        shell_jar: `hadoop-yarn-applications-distributedshell-<version>.jar` on the machine that submits.
+        spark_submit: on each host of the cluster.
+        python_memory_mib: for the Python workers of a container, beside its JVM.
+    """
+
+    shell_jar: str
+    spark_submit: str = "spark-submit"
+    queue: str = "default"
+    python_memory_mib: int = 1024
+
+
+def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster) -> list[str]:
+    """The command that has YARN start a container, and follows it to its end.
+
+    Raises:
+        ConfigError: a word that YARN would change on its way to the host.
+    """
+    label = ["-node_label_expression", host_word(launch.host)] if launch.host else []
+    environment = environment_of(program, launch, launch.host)
+    variables = [f"{name}={value}" for name, value in sorted(environment.items())]
+    memory = ("--driver-memory", f"{program.memory_mib}m")
+    words = [cluster.spark_submit, *memory, *arguments_of(program, launch)]
+    for word in (*words, *variables):
+        _refuse_what_yarn_changes(word)
+    return [
+        "yarn",
+        _SHELL_CLIENT,
+        *("-jar", cluster.shell_jar),
+        *("-appname", yarn_name(program, launch)),
+        *("-queue", cluster.queue),
+        *("-num_containers", "1"),
+        *("-container_memory", str(program.memory_mib + cluster.python_memory_mib)),
+        *("-container_vcores", str(program.cores)),
+        # NEVER_RETRY: the coordinator starts a new execution; the same one must not come back.
+        *("-container_retry_policy", "0"),
+        *("-timeout", str(_TIMEOUT_MS_MAX)),
+        *label,
+        *(part for variable in variables for part in ("-shell_env", variable)),
+        # `exec`, so that the signal of a kill reaches spark-submit itself.
+        *("-shell_command", f"exec {shlex.join(words)}"),
+    ]
+
+
+def _refuse_what_yarn_changes(word: str) -> None:
+    """It puts commands and variables between double quotes of a script, as they are, and replaces marks of its own."""
+    found = _CHANGED.search(word)
+    if found is not None:
+        raise ConfigError(
+            f"{word}: wanted a word that reaches the host as it is, found {found[0]!r}, which YARN or its shell would "
+            "replace; write it in the job's properties file instead"
+        )
+
+
+def yarn_name(program: ContainerProgram, launch: Launch) -> str:
+    """The application's name, which says whose it is: by it a running one is found again."""
+    return f"{name_of(program, launch)} {launch.execution_id}"
+
+
+def yarn_status_command(application_id: str) -> list[str]:
+    """Prints state and final state of an application."""
+    return ["yarn", "application", "-status", application_id]
+
+
+def yarn_kill_command(application_id: str) -> list[str]:
+    """SIGTERM, and SIGKILL a moment later (`yarn.nodemanager.sleep-delay-before-sigkill.ms`)."""
+    return ["yarn", "application", "-kill", application_id]

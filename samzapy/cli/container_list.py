@@ -1,0 +1,121 @@
+"""`samzapy container list`: which containers a job has, where they are, and what they do."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_status import LEADER_WAIT_MS
+from samzapy.cli.requests import recorded_state
+from samzapy.cli.terminal import printable
+from samzapy.coordinator.grants import grants_in_force
+from samzapy.coordinator.liveness import is_alive
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.container import Container
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch, LaunchRole
+
+_COLUMNS = ("processor", "container", "host", "role", "state", "tasks", "heartbeatAgeMs", "reason")
+_NUMBERS = ("tasks", "heartbeatAgeMs")
+
+
+@click.command(name="list")
+@of_a_job
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def list_containers(address: JobAddress, output: str) -> None:
+    """List the containers of a job, those too that are to be started, or to stop.
+
+    A standby is named by its processor and its number: 4-0 is the first one of processor 4.
+
+    \b
+    Example:
+      samzapy container list --job flight-delays-1 --bootstrap-servers localhost:9092
+    """
+    state = recorded_state(address)
+    rows = container_rows(state, _told(address, state))
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, no_wrap=True, justify="right" if column in _NUMBERS else "left")
+    for row in rows:
+        texts = ("-" if row[column] in (None, "") else printable(str(row[column])) for column in _COLUMNS)
+        table.add_row(*(Text(text) for text in texts))
+    Console(width=1000, highlight=False).print(table)
+
+
+def container_rows(
+    state: CoordinatorState, told: Mapping[str, Mapping[str, object]]
+) -> Sequence[Mapping[str, object]]:
+    """A row for each execution that lives, or that the coordinator has started or will, by processor.
+
+    Args:
+        told: what the leader says of those it has heard of, by execution.
+    """
+    tasks = Counter(grant.execution_id for grant in grants_in_force(state).values())
+    living = {found.execution_id for found in state.containers_sorted if is_alive(state, found.execution_id)}
+    rows = [
+        _row(execution_id, state, tasks[execution_id], told.get(execution_id, {}))
+        for execution_id in living | state.launches.keys()
+    ]
+    return sorted(rows, key=lambda row: (len(str(row["processor"])), str(row["processor"]), str(row["container"])))
+
+
+def _row(
+    execution_id: ExecutionId, state: CoordinatorState, task_count: int, told: Mapping[str, object]
+) -> Mapping[str, object]:
+    container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
+    return {
+        "processor": _name(container, launch),
+        "container": execution_id,
+        "host": _host(container, launch),
+        "role": "ACTIVE" if launch is None else launch.role.value,
+        "state": _state(execution_id, state),
+        "tasks": task_count,
+        "heartbeatAgeMs": told.get("heartbeatAgeMs"),
+        "reason": "" if launch is None else launch.reason,
+        "warm": told.get("warm"),
+    }
+
+
+def _name(container: Container | None, launch: Launch | None) -> str:
+    if launch is not None and launch.role is LaunchRole.STANDBY:
+        return f"{launch.processor_id}-{launch.standby}"
+    found = launch or container
+    assert found is not None, "a row is of one or the other"
+    return found.processor_id
+
+
+def _host(container: Container | None, launch: Launch | None) -> str:
+    if container is not None:
+        return container.host
+    return "" if launch is None else launch.host_found or launch.host
+
+
+def _state(execution_id: ExecutionId, state: CoordinatorState) -> str:
+    """What it does, by its own word, unless the coordinator has told it to stop or has yet to start it."""
+    container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
+    if launch is not None and (container is None or not is_alive(state, execution_id)):
+        return launch.phase.value
+    assert container is not None, "without a launch there is one"
+    return "STOPPING" if launch is not None and launch.phase.value == "STOPPING" else container.phase.value
+
+
+def _told(address: JobAddress, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
+    """Nothing when no leader answers: the rest is on the log."""
+    found = (
+        None if state.term is None else HttpCoordinatorClient().status(state.term.url, address.job, LEADER_WAIT_MS)
+    )
+    rows = None if found is None else found.get("containers")
+    return (
+        {str(row.get("executionId")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
+    )

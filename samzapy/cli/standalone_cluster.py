@@ -1,0 +1,62 @@
+"""Puts the launcher for a Spark standalone cluster together, out of a job's configuration and command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
+from samzapy.adapters.spark.submission import ContainerProgram
+from samzapy.adapters.web.client import ask
+from samzapy.cli.run_job import QUIET_SPARK
+from samzapy.config import JobConfig
+from samzapy.errors import ConfigError
+
+_ANSWER_MS = 5000
+_ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""A master's page names every worker and driver: some hundred bytes each."""
+
+
+def standalone_launcher(
+    config: JobConfig,
+    job_file: Path,
+    config_file: Path | None,
+    overrides: Sequence[str],
+    spark_options: Sequence[str] = (),
+) -> StandaloneLauncher:
+    """The launcher. Paths, and this Python's, are those of the workers too.
+
+    Args:
+        job_file, config_file: absolute.
+        overrides: each a `--set` of every container.
+        spark_options: spark-submit's own, of every container.
+
+    Raises:
+        ConfigError: where the master is was not said, or what containers are told is not theirs to be told.
+    """
+    rest_url, page_url = config.standalone_rest_url, config.standalone_page_url
+    if rest_url is None or page_url is None:
+        raise ConfigError(
+            "wanted cluster.standalone.rest.url and cluster.standalone.page.url, where Spark's master takes drivers "
+            f"and where its page is, found {rest_url or 'nothing'} and {page_url or 'nothing'}"
+        )
+    if "--master" in spark_options:
+        raise ConfigError(
+            "--master: wanted the cores of a container as cluster-manager.container.cpu.cores, found a master; "
+            "containers on a cluster are told theirs by the launcher"
+        )
+    quiet = [part for setting in QUIET_SPARK for part in ("--conf", setting)]
+    program = ContainerProgram(
+        job=config.job,
+        job_file=str(job_file),
+        config_file=None if config_file is None else str(config_file),
+        overrides=tuple(overrides),
+        spark_options=(*quiet, *spark_options),
+        python=sys.executable,
+        cores=config.container_cores,
+        memory_mib=config.container_memory_mib,
+    )
+    master = StandaloneMaster(rest_url=rest_url.rstrip("/"), page_url=page_url.rstrip("/"))
+    return StandaloneLauncher(master, program, partial(ask, timeout_ms=_ANSWER_MS, bytes_max=_ANSWER_BYTES_MAX))

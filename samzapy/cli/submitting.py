@@ -1,0 +1,164 @@
+"""What a job is as it is handed in, and whether the coordinator stream allows it: asked before anything is started."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.cli.coordination import Here, HostProcesses
+from samzapy.config import IntermediateStream, JobConfig
+from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
+from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.submission import check_joinable, check_readable, submit_job
+from samzapy.errors import RejectedError
+from samzapy.model.container import Container, coordinator_transactional_id
+from samzapy.model.job import ProcessorId
+from samzapy.model.ssp import SystemStream
+from samzapy.model.topic_checks import TopicFound
+from samzapy.model.topics import (
+    changelog_spec,
+    checkpoint_spec,
+    coordinator_spec,
+    coordinator_topic,
+    intermediate_spec,
+    placement_spec,
+)
+from samzapy.plan.groupers import Groupers
+from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
+from samzapy.plan.intermediates import partition_count_to_be
+
+_LEADER_WAIT_MS = 2000
+
+
+def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Groupers, *, grows: bool) -> SubmitJob:
+    """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator.
+
+    Args:
+        actor: who submits, for the audit.
+        grows: whether intermediate streams get the partitions that the configuration asks for beyond those they have.
+    """
+    admin.check_reachable()
+    if config.input_patterns:
+        config = resolve_inputs(config, admin.topic_names())
+        if not admin.find([coordinator_topic(config.job)]):
+            refuse_unmatched(config)  # Before anything is made for a job that cannot run.
+    streams = [SystemStream.parse(name) for name in config.streams_read]
+    outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
+    own = {stream.topic: stream for stream in config.intermediates}
+    described = admin.describe(stream.stream for stream in (*streams, *outputs) if stream.stream not in own)
+    replicas = config.replication_factor
+    intermediate = {name: _intermediate_topic(own[name], admin, replicas, grows=grows) for name in sorted(own)}
+    described |= intermediate
+    inputs = tuple(
+        InputFound(
+            system_stream=stream,
+            partition_count=described[stream.stream].partition_count,
+            topic_id=described[stream.stream].topic_id,
+        )
+        for stream in streams
+    )
+    # Of what is divided, which comes first; broadcast inputs make no tasks.
+    changelog_partitions = max(1, sum(found.partition_count for found in inputs[: len(config.streams_divided)]))
+    specs = [
+        coordinator_spec(config.job, replicas),
+        checkpoint_spec(config.job, replicas),
+        placement_spec(config.job, replicas),
+        *(
+            changelog_spec(config.job, store.name, changelog_partitions, store.replication_factor or replicas)
+            for store in config.stores
+        ),
+    ]
+    made = [admin.ensure_topic(spec) for spec in specs]
+    return SubmitJob(
+        config=config,
+        inputs=inputs,
+        own_topics=tuple(
+            OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
+            for found in (*made, *intermediate.values())
+        ),
+        cause=f"submit-{uuid.uuid4().hex}",
+        actor=actor,
+        groupers=groupers,
+    )
+
+
+def _intermediate_topic(
+    stream: IntermediateStream, admin: KafkaAdmin, replicas: int | None, *, grows: bool
+) -> TopicFound:
+    there = admin.find([stream.topic]).get(stream.topic)
+    count = partition_count_to_be(stream, None if there is None else there.partition_count)
+    if there is not None and not grows:
+        count = there.partition_count
+    return admin.ensure_topic(replace(intermediate_spec(stream, replicas), partition_count=count))
+
+
+def read_state(config: JobConfig, connection: KafkaConnection) -> CoordinatorState:
+    """What the coordinator stream says of the job now.
+
+    Raises:
+        ConfigError, DataError: it cannot be read, or is another job's.
+    """
+    log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
+    try:
+        state = replay(log.read(), topic=coordinator_topic(config.job)).state
+    finally:
+        log.close()
+    check_readable(state, config.job_name, config.job_id)
+    return state
+
+
+def refuse_what_the_stream_does_not_allow(
+    state: CoordinatorState, submission: SubmitJob, running: Sequence[Container]
+) -> None:
+    """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
+
+    Raises:
+        RejectedError: the job runs under another configuration.
+        ConfigError, DataError: the stream does not allow what is submitted.
+    """
+    check_joinable(state, submission.config, running=[found.execution_id for found in running])
+    submit_job(submission, state, Sightings())
+
+
+def refuse_second(config: JobConfig, running: Sequence[Container], here: Here, processor_id: ProcessorId) -> None:
+    """Raise RejectedError while another process runs as this processor.
+
+    Two that start at the same moment may both pass. That is safe: the coordinator gives the tasks to one of them, and
+    the other one waits without any until that one is gone.
+    """
+    for container in running:
+        if container.processor_id == processor_id:
+            raise RejectedError(
+                f"processor {processor_id} of job {config.job} runs already on "
+                f"{'this host' if container.boot_id == here.boot_id else container.host}, as process {container.pid}; "
+                "stop that one first, or give this one a processor.id of its own"
+            )
+
+
+def running_containers(config: JobConfig, state: CoordinatorState, here: Here) -> Sequence[Container]:
+    """The containers that are seen to run on this host, or that the leader heard of within a lease."""
+    processes = HostProcesses(here.boot_id)
+    living = [container for container in state.containers_sorted if container.phase in LIVING]
+    alive = {
+        found.execution_id: processes.is_alive(found.boot_id, found.pid, found.process_started_ms) for found in living
+    }
+    elsewhere = {execution_id for execution_id, is_alive in alive.items() if is_alive is None}
+    heard = _heard_of(config, state) if elsewhere else frozenset()
+    return [found for found in living if alive[found.execution_id] or found.execution_id in elsewhere & heard]
+
+
+def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
+    """The executions that the leader heard of within a lease; if nobody leads, nobody did."""
+    told = None if state.term is None else HttpCoordinatorClient().status(state.term.url, config.job, _LEADER_WAIT_MS)
+    containers = None if told is None else told.get("containers")
+    if not isinstance(containers, list):
+        return frozenset()
+    ages = {row.get("executionId"): row.get("heartbeatAgeMs") for row in containers}
+    return frozenset(found for found, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)

@@ -1,0 +1,192 @@
+"""`samzapy job stop`, `restart` and `list`: a job as a whole, and which there are."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of
+from samzapy.cli.run_job import read_config
+from samzapy.cli.terminal import printable
+from samzapy.coordinator.launching import is_over, wanted_processors
+from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
+from samzapy.model.placement import Action
+from samzapy.model.topics import coordinator_topic
+
+_LOOK_EVERY_S = 0.5
+_ANSWER_S = 30.0
+_STOP_S = 120.0
+_RESTART_S = 300.0
+_COLUMNS = ("job", "state", "runId", "containers", "startedBy", "leader")
+
+
+@click.command()
+@of_a_job
+@click.option("--wait", is_flag=True, help="Until the last container has ended.")
+@click.option("--timeout", default=_STOP_S, show_default=True, metavar="SECONDS", help="Longest time to wait.")
+def stop(address: JobAddress, wait: bool, timeout: float) -> None:
+    """Stop a job: its containers drain and end, and the run ends with the last of them.
+
+    Also of a job whose processors were started by hand. State and positions stay; the next start goes on from there.
+    Ends with 5 when no coordinator answers, or not all have ended in time; what was asked for still stands then.
+
+    \b
+    Example:
+      samzapy job stop --job flight-delays-1 --bootstrap-servers localhost:9092 --wait
+    """
+    state = recorded_state(address)
+    run_id = run_id_of(address, state)
+    give_up_at_s = time.monotonic() + timeout
+    if not is_over(state):
+        if not _is_told(state):
+            _ask_to_stop(address, run_id)
+        while wait and not _has_ended(state := recorded_state(address), run_id):
+            if time.monotonic() >= give_up_at_s:
+                raise DeadlineError(
+                    f"wanted {address.job} to stop within {timeout:.0f} s, found that {_what_runs(state)}; it is still "
+                    "told to. Is there a coordinator? (samzapy job status)"
+                )
+            time.sleep(_LOOK_EVERY_S)
+    click.echo(f"{address.job}: {'stopped' if _has_ended(state, run_id) else 'told to stop'}")
+
+
+@click.command()
+@of_a_job
+@click.option(
+    "--processor",
+    "processors",
+    metavar="ID,ID",
+    help="Only these, in this order; default: all, one after the other.",
+)
+@click.option(
+    "--timeout", default=_RESTART_S, show_default=True, metavar="SECONDS", help="Longest time to wait for each."
+)
+def restart(address: JobAddress, processors: str | None, timeout: float) -> None:
+    """Replace the processes of a job's containers, one after the other; of a job that `samzapy job submit` started.
+
+    Each drains and ends, and another one starts on its host; the next one follows when its tasks are at work again.
+    Stops at the first one that fails, with 1. The tasks of the others go on meanwhile.
+
+    \b
+    Example:
+      samzapy job restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 0,2
+    """
+    state = recorded_state(address)
+    known = wanted_processors(state)
+    if known is None:
+        raise RejectedError(
+            f"wanted a job whose coordinator starts its containers, found that those of {address.job} were started by "
+            "people: stop a process and start it again, it comes back with its tasks"
+        )
+    asked = known if processors is None else [item.strip() for item in processors.split(",") if item.strip()]
+    asking = Asking(deployment_id=None, expiry=timedelta(seconds=timeout), wait=True, timeout_s=timeout + _ANSWER_S)
+    run_id = run_id_of(address, state)
+    with placement_store(address) as store:
+        for number, processor_id in enumerate(asked, start=1):
+            uuid = store.write_container_placement_request_message(
+                run_id, processor_id, request_expiry=asking.expiry, action=Action.RESTART_CONTAINER
+            )
+            found = asking.answer(store, uuid)
+            assert found is not None, "it waits"
+            click.echo(f"{number} of {len(asked)}: {printable(found.response_message)}")
+
+
+@click.command(name="list")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A properties file, for the cluster.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT", help="The cluster, where there is no properties file.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def list_jobs(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None, output: str) -> None:
+    """List the jobs of a Kafka cluster: those that have a coordinator stream there.
+
+    \b
+    Example:
+      samzapy job list --bootstrap-servers localhost:9092
+    """
+    connection = _connection(config_file, overrides, bootstrap_servers)
+    prefix = coordinator_topic("")
+    jobs = sorted(
+        name.removeprefix(prefix) for name in KafkaAdmin(connection).topic_names() if name.startswith(prefix)
+    )
+    rows = [_row(JobAddress(job=job, connection=connection)) for job in jobs]
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(printable(str(row[column]))) for column in _COLUMNS))
+    Console(width=1000, highlight=False).print(table)
+
+
+def _row(address: JobAddress) -> Mapping[str, object]:
+    try:
+        state = recorded_state(address)
+    except SamzapyError as error:
+        return dict.fromkeys(_COLUMNS, "-") | {"job": address.job, "state": f"cannot be read: {error}"}
+    living = sum(found.phase in LIVING for found in state.containers.values())
+    wanted = "" if state.container_count is None else f" of {state.container_count.count}"
+    return {
+        "job": address.job,
+        "state": _state_text(state),
+        "runId": "-" if state.run is None else state.run.run_id,
+        "containers": f"{living}{wanted}",
+        "startedBy": "people" if state.container_count is None else "coordinator",
+        "leader": "-" if state.term is None else f"{state.term.url} on {state.term.host}",
+    }
+
+
+def _state_text(state: CoordinatorState) -> str:
+    if state.run is None:
+        return "never ran"
+    if state.run.ended:
+        return "stopped"
+    return "stopping" if state.run.finished else "runs"
+
+
+def _is_told(state: CoordinatorState) -> bool:
+    return state.run is not None and (state.run.finished or state.run.ended)
+
+
+def _has_ended(state: CoordinatorState, run_id: str) -> bool:
+    """Whether nothing of the run is left; another one may have begun since."""
+    return is_over(state) or (state.run is not None and state.run.run_id != run_id)
+
+
+def _ask_to_stop(address: JobAddress, run_id: str) -> None:
+    asking = Asking(deployment_id=None, expiry=None, wait=True, timeout_s=_ANSWER_S)
+    with placement_store(address) as store:
+        asking.answer(store, store.write_container_placement_request_message(run_id, "", action=Action.STOP))
+
+
+def _what_runs(state: CoordinatorState) -> str:
+    living = [found for found in state.containers_sorted if found.phase in LIVING]
+    return f"{len(living)} containers have not said that they stopped"
+
+
+def _connection(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None) -> KafkaConnection:
+    """The cluster that the options name. Raises ConfigError."""
+    if config_file is None and bootstrap_servers is None:
+        raise ConfigError("wanted --bootstrap-servers HOST:PORT, or --config FILE; found neither")
+    if config_file is None:
+        assert bootstrap_servers is not None, "one of the two is given"
+        return KafkaConnection(bootstrap_servers=bootstrap_servers)
+    config = read_config(config_file, config_file, overrides, {})
+    return KafkaConnection(
+        bootstrap_servers=bootstrap_servers or config.bootstrap_servers(config.default_system),
+        properties=config.client_properties(config.default_system),
+    )

@@ -1,0 +1,390 @@
+"""Local state kept at hand for a processor whose tasks another execution runs: a standby, or the reserve of a move.
+
+Theory. What a runner commits stands on the changelogs, so whoever reads them has the state, but for what was committed
+a moment ago. A warm execution restores the tasks of its processor on its own host, and then reads on. It takes no slot
+and no transactional id, and writes nothing to Kafka; so it can be wrong about everything and harm nobody. When it is
+granted the tasks it starts as any execution does (`container.service`): `restore.plan_restore` finds local state with
+a position in the changelogs, keeps it, and catches up what is left.
+
+What the state is worth is said by the newest grant of each task, whoever has it: from where on the changelog counts,
+and of which keys. So the same doubts as in a start end in a rebuild here, and a plan with another factor takes what
+relatives left (`container.inheritance`). The position that is written names no execution, no position in inputs, and
+the epoch of that grant: it is what the changelog says up to there, no more.
+
+A task's directory belongs to whoever runs it. Where the runner is on this host, or the directory is marked by an
+execution that lives, nothing is touched: the state is at hand as it is. Should somebody else write to a directory that
+is kept, its position is not what was written last, and it is looked at anew.
+
+The work is cut into pieces (`look`), because whoever does it also reads its orders; heartbeats go out by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from samzapy.config import JobConfig
+from samzapy.container.inheritance import Host, clear_out, inherit
+from samzapy.container.orders import WarmTasks
+from samzapy.container.ports import Clock, LocalPosition, StateDirectory, StateEnvironment, Tail, TailRead, Topics
+from samzapy.container.restore import checked_key, close_cleanly, is_own_entry, plan_restore, position_in
+from samzapy.errors import DataError, DeadlineError, LocalStateError, SamzapyError, TemporaryError
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.text import some
+from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
+from samzapy.model.warmth import Warmth
+
+_LOG = logging.getLogger(__name__)
+_RECORDS_PER_LOOK = 20_000
+# Orders of one plan arrive together, as grants do.
+_SETTLE_MS = 300
+_AGAIN_MS = 5000
+# How often it is asked whether the changelogs are still the same topics.
+_IDENTITY_EVERY_MS = 10_000
+# How often a position is written that moved over records of others only.
+_POSITION_EVERY_MS = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPorts:
+    """What keeping state warm needs of the world; as of `container.service.ContainerPorts`."""
+
+    clock: Clock
+    topics: Topics
+    tail: Tail
+    state_of: Callable[[str], StateDirectory]
+    tasks_here: Callable[[], Sequence[TaskName]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """A task whose state is kept.
+
+    `written`: the position in its environment. `offsets_next`: by store, up to where it has the changelog; that may be
+    further. `targets`: where the changelogs ended when it began. `caught_up_at_ms`: wall clock.
+    """
+
+    grant: Grant
+    environment: StateEnvironment
+    written: LocalPosition
+    offsets_next: dict[str, int]
+    begins: Mapping[str, int]
+    targets: Mapping[str, int]
+    caught_up_at_ms: int
+    written_at_ms: int
+    is_own: Mapping[str, Callable[[bytes], bool]] = field(default_factory=dict)
+
+    @property
+    def is_level(self) -> bool:
+        return all(self.offsets_next[store] >= target for store, target in self.targets.items())
+
+
+class _Disturbed(Exception):
+    """What is kept is not what it was taken for: no error, a reason to look again."""
+
+
+class Warming:
+    """Keeps the state of the tasks that it is told of, piece by piece.
+
+    Args:
+        execution_id: of the container whose host it is.
+    """
+
+    def __init__(self, config: JobConfig, execution_id: ExecutionId, boot_id: str, ports: WarmPorts) -> None:
+        self._config = config
+        self._execution_id = execution_id
+        self._boot_id = boot_id
+        self._ports = ports
+        self._stores = sorted(store.name for store in config.stores)
+        self._scopes = {store.name: store.scope for store in config.stores}
+        self._wanted: WarmTasks | None = None
+        self._settles_at_ms = 0
+        self._begun: WarmTasks | None = None
+        self._kept: dict[TaskName, _Kept] = {}
+        self._with_runner: frozenset[TaskName] = frozenset()
+        self._ends: dict[tuple[str, int], int] = {}
+        self._topic_ids: Mapping[str, str] = {}
+        self._identity_at_ms = 0
+        self._again_at_ms = 0
+        self._has_cleared_out = False
+        self._trouble = ""
+
+    def look(self, wanted: WarmTasks) -> bool:
+        """Do a piece of the work; whether there was any, and may be more.
+
+        What fails is tried again a little later: somebody else runs the tasks.
+        """
+        now_ms = self._ports.clock.monotonic_ms()
+        if wanted != self._wanted:
+            self._wanted, self._settles_at_ms = wanted, now_ms + _SETTLE_MS
+        if now_ms < max(self._settles_at_ms, self._again_at_ms):
+            return False
+        try:
+            if wanted != self._begun:
+                self._begin(wanted)
+                return True
+            return self._go_on(now_ms)
+        except _Disturbed as disturbed:
+            _LOG.warning("local state that is kept warm is looked at anew: %s", disturbed)
+            self._let_go()
+            self._again_at_ms = now_ms + _AGAIN_MS
+            return False
+        except (TemporaryError, DeadlineError, LocalStateError, DataError) as error:
+            self._put_off(error, now_ms)
+            return False
+
+    def told(self, wanted: WarmTasks) -> Warmth:
+        """How ready the tasks of `wanted` are."""
+        if not self._stores:
+            return Warmth(tasks=wanted.task_count, level=len(wanted.grants))
+        epochs = {grant.task_name: grant.epoch for grant in wanted.grants}
+        kept = [found for name, found in self._kept.items() if epochs.get(name) == found.grant.epoch]
+        with_runner = self._with_runner & epochs.keys()
+        steps = [
+            (min(found.offsets_next[store], target) - found.begins[store], target - found.begins[store])
+            for found in kept
+            for store, target in found.targets.items()
+        ]
+        return Warmth(
+            tasks=wanted.task_count,
+            level=sum(found.is_level for found in kept) + len(with_runner),
+            lag=sum(max(0, end - self._reached(place)) for place, end in self._ends.items()),
+            restored=sum(max(0, done) for done, _ in steps),
+            total=sum(max(0, all_of_it) for _, all_of_it in steps),
+            at_hand=len(with_runner),
+        )
+
+    def close(self) -> None:
+        """Let go of every directory, and of the connection; what was read stands in them."""
+        try:
+            now_ms = self._ports.clock.monotonic_ms()
+            for kept in self._kept.values():
+                self._write(kept, {}, now_ms)
+        except (_Disturbed, DeadlineError, LocalStateError) as error:
+            _LOG.info("how far local state was kept warm is not written: %s", error)
+        self._let_go()
+        self._wanted = None
+
+    def end(self) -> None:
+        """`close`, and mark the directories so that they may be used after a reboot."""
+        names = sorted(self._kept)
+        self.close()
+        for name in names:
+            close_cleanly(self._ports.state_of(name))
+
+    # --- beginning ---
+
+    def _begin(self, wanted: WarmTasks) -> None:
+        self._let_go()
+        ports, stores = self._ports, self._stores
+        if not stores:
+            self._begun = wanted
+            return
+        with_runner = {grant.task_name for grant in wanted.grants if grant.task_name in wanted.with_runner}
+        grants = [grant for grant in wanted.grants if grant.task_name not in with_runner]
+        self._topic_ids = ports.topics.changelog_topic_ids(stores)
+        self._identity_at_ms = ports.clock.monotonic_ms()
+        partitions = sorted({grant.changelog_partition for grant in grants})
+        bounds = ports.topics.changelog_bounds([(store, partition) for store in stores for partition in partitions])
+        host = Host(
+            config=self._config,
+            tasks_here=ports.tasks_here(),
+            state_of=ports.state_of,
+            bounds=bounds,
+            topic_ids=self._topic_ids,
+            boot_id=self._boot_id,
+            now_ms=ports.clock.wall_ms(),
+        )
+        marked = {grant.task_name for grant in grants if self._is_marked(grant.task_name, wanted.living)}
+        grants = [grant for grant in grants if grant.task_name not in marked]
+        starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
+        inherit(grants, starts, host)
+        for grant in grants:
+            self._kept[grant.task_name] = self._opened(grant, host)
+        self._ends = {place: found.offset_end for place, found in bounds.items()}
+        self._with_runner = frozenset(with_runner | marked)
+        self._has_cleared_out = False
+        ports.tail.assign({place: self._reached(place) for place in self._places()})
+        self._begun, self._trouble = wanted, ""
+        told = self.told(wanted)
+        _LOG.info(
+            "keeping the state of %d tasks warm (%s): %d records to read; %d more stand with their runner here",
+            len(grants),
+            some([grant.task_name for grant in grants]),
+            told.total,
+            told.at_hand,
+        )
+
+    def _is_marked(self, task_name: TaskName, living: Collection[ExecutionId]) -> bool:
+        """Whether a living execution works in the task's directory."""
+        environment = self._ports.state_of(task_name).existing()
+        if environment is None:
+            return False
+        try:
+            position = position_in(environment)
+        finally:
+            environment.close()
+        return position is not None and position.execution_id in living
+
+    def _opened(self, grant: Grant, host: Host) -> _Kept:
+        """A task's environment with what can be kept in it, and the position that says so."""
+        directory = self._ports.state_of(grant.task_name)
+        environment = directory.open()
+        try:
+            position = position_in(environment)
+            plan = plan_restore(
+                position,
+                # Level under a grant is only who has it, and that is somebody else.
+                grant=replace(grant, execution_id=self._execution_id),
+                starts={start.ssp_kb: start.offset_next for start in grant.starts},
+                committed={},
+                changelogs=host.own_bounds(grant),
+                topic_ids=self._topic_ids,
+                boot_id=self._boot_id,
+                now_ms=host.now_ms,
+                retention_ms=CHANGELOG_DELETE_RETENTION_MS,
+            )
+            caught_up_at_ms = host.now_ms if position is None else position.caught_up_at_ms
+            if plan.rebuild_reason is not None:
+                if position is not None:
+                    _LOG.warning("task %s: warm state is rebuilt: %s", grant.task_name, plan.rebuild_reason)
+                stale, environment, caught_up_at_ms = environment, directory.fresh(), host.now_ms
+                stale.close()
+            kept = _Kept(
+                grant=grant,
+                environment=environment,
+                written=self._position_of(grant, plan.changelog_from, caught_up_at_ms),
+                offsets_next=dict(plan.changelog_from),
+                begins=plan.changelog_from,
+                targets={store: found.offset_end for store, found in host.own_bounds(grant).items()},
+                caught_up_at_ms=caught_up_at_ms,
+                written_at_ms=self._ports.clock.monotonic_ms(),
+                is_own={store: is_own_entry(grant, self._scopes[store]) for store in self._stores},
+            )
+            transaction = environment.begin()
+            transaction.set_position(kept.written)
+            transaction.commit()
+        except BaseException:
+            environment.close()
+            raise
+        return kept
+
+    def _position_of(self, grant: Grant, offsets_next: Mapping[str, int], caught_up_at_ms: int) -> LocalPosition:
+        return LocalPosition(
+            execution_id="",
+            epoch=grant.epoch,
+            offsets_next={},
+            changelog_next=dict(offsets_next),
+            caught_up_at_ms=caught_up_at_ms,
+            boot_id=self._boot_id,
+            changelog_topic_ids=dict(self._topic_ids),
+        )
+
+    # --- going on ---
+
+    def _go_on(self, now_ms: int) -> bool:
+        if not self._kept:
+            return False
+        if now_ms - self._identity_at_ms >= _IDENTITY_EVERY_MS:
+            self._identity_at_ms = now_ms
+            if self._ports.topics.changelog_topic_ids(self._stores) != self._topic_ids:
+                raise _Disturbed("a changelog was deleted and made again")
+        if self._ports.clock.wall_ms() - min(self._caught_up_at_ms()) > CHANGELOG_DELETE_RETENTION_MS // 2:
+            # What was removed meanwhile may have left no trace.
+            raise _Disturbed("it was not read for longer than half of the changelog's tombstone retention")
+        read = self._ports.tail.poll(_RECORDS_PER_LOOK)
+        for kept in self._kept.values():
+            self._take(kept, read, now_ms)
+        for place, found in read.items():
+            self._ends[place] = max(found.offset_end, found.offset_next)
+        if not self._has_cleared_out and all(kept.is_level for kept in self._kept.values()):
+            self._clear_out()
+        return any(found.records for found in read.values())
+
+    def _caught_up_at_ms(self) -> Sequence[int]:
+        return [kept.caught_up_at_ms for kept in self._kept.values()]
+
+    def _take(self, kept: _Kept, read: Mapping[tuple[str, int], TailRead], now_ms: int) -> None:
+        """Put the task's part of what was read into its environment, with where that ends."""
+        partition = kept.grant.changelog_partition
+        entries: dict[str, Mapping[bytes, bytes | None]] = {}
+        has_moved = False
+        for store in self._stores:
+            found = read[store, partition]
+            if found.offset_next < kept.offsets_next[store]:
+                continue  # Another task that shares the partition is behind.
+            place, is_own = f"{changelog_topic(self._config.job, store)}/{partition}", kept.is_own[store]
+            # Of several records with one key the last stands, as on the topic. Those that are in already do no harm:
+            # what came of a key behind them is read here too.
+            own = {key: record.value for record in found.records if is_own(key := checked_key(record, place))}
+            if own:
+                entries[store] = own
+            has_moved = has_moved or found.offset_next > kept.offsets_next[store]
+            kept.offsets_next[store] = found.offset_next
+        if all(read[store, partition].is_at_end for store in self._stores):
+            kept.caught_up_at_ms = self._ports.clock.wall_ms()
+            has_moved = True
+        if entries or (has_moved and now_ms - kept.written_at_ms >= _POSITION_EVERY_MS):
+            self._write(kept, entries, now_ms)
+
+    def _write(self, kept: _Kept, entries: Mapping[str, Mapping[bytes, bytes | None]], now_ms: int) -> None:
+        position = self._position_of(kept.grant, kept.offsets_next, kept.caught_up_at_ms)
+        transaction = kept.environment.begin()
+        try:
+            if transaction.position() != kept.written:
+                raise _Disturbed(f"{kept.grant.task_name} was written to by somebody else")
+            for store in sorted(entries):
+                transaction.write(store, entries[store])
+            transaction.set_position(position)
+            transaction.commit()
+        finally:
+            transaction.abort()
+        kept.written, kept.written_at_ms = position, now_ms
+
+    def _clear_out(self) -> None:
+        """Remove what relatives left on this host. They have no use once all is level."""
+        self._has_cleared_out = True
+        ports = self._ports
+        grants = [kept.grant for kept in self._kept.values()]
+        host = Host(
+            config=self._config,
+            tasks_here=[name for name in ports.tasks_here() if name not in self._kept],
+            state_of=ports.state_of,
+            bounds={},
+            topic_ids=self._topic_ids,
+            boot_id=self._boot_id,
+            now_ms=ports.clock.wall_ms(),
+        )
+        clear_out(grants, host)
+
+    # --- what is kept ---
+
+    def _places(self) -> Collection[tuple[str, int]]:
+        return sorted(
+            {(store, kept.grant.changelog_partition) for kept in self._kept.values() for store in kept.targets}
+        )
+
+    def _reached(self, place: tuple[str, int]) -> int:
+        """Up to where every task that shares a partition has it."""
+        store, partition = place
+        return min(
+            (kept.offsets_next[store] for kept in self._kept.values() if kept.grant.changelog_partition == partition),
+            default=self._ends.get(place, 0),
+        )
+
+    def _put_off(self, error: SamzapyError, now_ms: int) -> None:
+        if str(error) != self._trouble:
+            _LOG.warning("keeping state warm is put off: %s", error)
+        self._trouble = str(error)
+        self._let_go()
+        self._again_at_ms = now_ms + _AGAIN_MS
+
+    def _let_go(self) -> None:
+        kept, self._kept = self._kept, {}
+        self._ends, self._with_runner, self._begun = {}, frozenset(), None
+        for found in kept.values():
+            found.environment.close()
+        if kept:
+            self._ports.tail.assign({})

@@ -1,0 +1,412 @@
+"""Containers that the coordinator starts: which are to be, which are to stop, and what became of each (ADR 0015).
+
+Theory. Every execution that is to be started has a record, `launch/<execution id>`, before anybody starts it. So no
+start is forgotten and none is made twice under two names: a coordinator that dies between record and act comes back,
+reads what is wanted, and asks for it again; the launcher adopts what runs already. What the launcher is to do is read
+off the records (`to_start`, `to_kill`), and what it sees comes back as a command like all other news.
+
+```
+            the launcher has it          it is not wanted, or failed           it is gone
+ WANTED ──────────────────► LAUNCHED ─────────────────────────► STOPPING ─────────────────► ENDED ──► forgotten
+    └───────────────────────────┴─────────── it ended by itself ─────────────────────────────┘
+```
+
+*Who is wanted.* While a run is on, one execution for each of the processors 0 to N-1 (`container-count`), the one that
+its tasks were placed on or else an active one of its own. Standbys and reserves are wanted by others
+(`coordinator.standby`, `coordinator.moving`); from its record on each lives by the rules here.
+
+*Stopping* is told on the stream: the container reads it, drains and ends. It is killed when it has not ended in time;
+at once, when it failed.
+
+*Failures* are counted in the records, from one execution of a processor to the next, within a window. A container
+failed when it ended without being told to, was given up, or was not heard of in time. After too many the job ends, or
+goes on without that processor.
+
+*Where.* On the host where the processor was last, because its state is there; after a start there that came to nothing,
+anywhere.
+
+Times are of the wall clock, because they must outlive a coordinator. A clock that jumps makes a start be given up
+early or late, and starts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
+from samzapy.coordinator.grants import executions_to_grant
+from samzapy.coordinator.liveness import LIVING, give_up, is_alive
+from samzapy.coordinator.serving import UNFINISHED
+from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, remembered, tombstone, uncommitted
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
+from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
+
+P = LaunchPhase
+_Kind = tuple[ProcessorId, LaunchRole, int]
+"""Whose an execution is, what it was started for, and as which of several."""
+UP = frozenset({P.WANTED, P.LAUNCHED})
+"""Phases of an execution that is to be there."""
+
+
+def wanted_processors(state: CoordinatorState) -> tuple[ProcessorId, ...] | None:
+    """The processors that containers are started for, in their order; None where people start them."""
+    if state.container_count is None:
+        return None
+    return tuple(ProcessorId(str(number)) for number in range(state.container_count.count))
+
+
+def review_launches(command: ReviewLaunches, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
+    """What is to be started, stopped and forgotten now; and what led to it, for the audit."""
+    if state.container_count is None and not state.launches:
+        return (), ""
+    found: list[CoordinatorRecord] = []
+    causes: list[str] = []
+    for what, step in (
+        ("not started by the coordinator", _foreign),
+        ("containers failed or are not wanted", _stopped),
+        ("a container failed too often", _run_failed),
+        ("launches are over", _forgotten),
+        ("containers are wanted", _wanted),
+    ):
+        further = tuple(step(command, evolve(state, uncommitted(found))))
+        found.extend(further)
+        causes += [what] if further else []
+    return tuple(found), "; ".join(causes)
+
+
+def launches_looked(command: LaunchesLooked, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """What the launcher's news change; an execution that ended without a word is given up."""
+    found: list[CoordinatorRecord] = []
+    for execution_id in sorted(command.found.keys() & state.launches.keys()):
+        launch, seen = state.launches[execution_id], command.found[execution_id]
+        after = _looked(launch, seen, command, state)
+        if after == launch:
+            continue
+        found.append(LaunchPut(launch=after))
+        if after.phase is P.ENDED:
+            found.extend(give_up(ContainerGone(execution_id, after.reason), state))
+    return tuple(found)
+
+
+def to_start(state: CoordinatorState) -> tuple[Launch, ...]:
+    """What the launcher is to start, unless it runs already. Who was heard of was started."""
+    return tuple(
+        launch
+        for launch in _sorted(state)
+        if launch.phase is P.WANTED and launch.execution_id not in state.containers
+    )
+
+
+def to_kill(state: CoordinatorState, now_ms: int) -> tuple[Launch, ...]:
+    """What the launcher is to end at once."""
+    return tuple(launch for launch in _sorted(state) if launch.phase is P.STOPPING and now_ms >= launch.expires_at_ms)
+
+
+def to_look_at(state: CoordinatorState) -> tuple[Launch, ...]:
+    """What the launcher is asked about: all that may still run."""
+    return tuple(launch for launch in _sorted(state) if launch.phase is not P.ENDED)
+
+
+def launch_wanted(
+    command: ReviewLaunches,
+    state: CoordinatorState,
+    processor_id: ProcessorId,
+    role: LaunchRole,
+    *,
+    host: str,
+    standby: int = 0,
+    uuid: str = "",
+) -> LaunchPut:
+    """The record of an execution that is to be started. It inherits the failures of the last one of its kind.
+
+    Args:
+        host: where it is wanted; empty for any.
+    """
+    last = last_of_kind(state, processor_id, role, standby)
+    kind = {LaunchRole.ACTIVE: "", LaunchRole.STANDBY: f"s{standby}-", LaunchRole.RESERVE: "r-"}[role]
+    return LaunchPut(
+        launch=Launch(
+            execution_id=ExecutionId(f"container-{processor_id}-{kind}{command.seed}"),
+            processor_id=processor_id,
+            role=role,
+            phase=P.WANTED,
+            standby=standby,
+            host=host,
+            wanted_at_ms=command.now_ms,
+            expires_at_ms=command.now_ms + command.request_timeout_ms,
+            failures=0 if last is None else last.failures,
+            window_began_ms=0 if last is None else last.window_began_ms,
+            uuid=uuid,
+        )
+    )
+
+
+def ordered_to_stop(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
+    """The record that tells an execution to drain and end. It is no failure."""
+    expires_at_ms = command.now_ms + command.stop_timeout_ms
+    return LaunchPut(launch=replace(launch, phase=P.STOPPING, reason=reason, expires_at_ms=expires_at_ms))
+
+
+def runner_of(state: CoordinatorState, processor_id: ProcessorId) -> Launch | None:
+    """The execution that runs a processor's tasks, or is to once it is up; None while there is none."""
+    runner = executions_to_grant(state).get(processor_id)
+    if runner is not None and runner in state.launches and is_alive(state, runner):
+        return state.launches[runner]
+    up = [
+        found
+        for found in _sorted(state)
+        if found.phase in UP and _kind(found) == (processor_id, LaunchRole.ACTIVE, 0)
+    ]
+    return min(up, key=_age) if up else None
+
+
+def last_of_kind(
+    state: CoordinatorState, processor_id: ProcessorId, role: LaunchRole, standby: int = 0
+) -> Launch | None:
+    """The newest execution of a kind that was started for a processor, as far as it is remembered."""
+    return _newest(state).get((processor_id, role, standby))
+
+
+def is_exhausted(launch: Launch, retry_count: int) -> bool:
+    """Whether so many of its kind failed that no other one is to be started."""
+    return launch.failures > retry_count and launch.phase not in UP
+
+
+def failed_job(state: CoordinatorState, retry_count: int) -> str:
+    """Why the job ended: which processor's containers failed too often; empty where none did. A standby that cannot be
+    started, or a reserve, is missed by nobody's tasks."""
+    exhausted = [
+        launch for launch in _sorted(state) if launch.role is LaunchRole.ACTIVE and is_exhausted(launch, retry_count)
+    ]
+    return (
+        ""
+        if not exhausted
+        else f"containers of processor {exhausted[0].processor_id} failed {exhausted[0].failures} times in a row "
+        f"(cluster-manager.container.retry.count is {retry_count}); the last one, {exhausted[0].execution_id}: "
+        f"{exhausted[0].reason}"
+    )
+
+
+def is_over(state: CoordinatorState) -> bool:
+    """Whether the run has ended and nothing of it may still run."""
+    return state.run is not None and state.run.ended and not to_look_at(state)
+
+
+def launches_forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
+    """Tombstones of all launches that have ended, for a run that begins: failures of an earlier one do not count."""
+    return tuple(
+        tombstone(LaunchPut(launch=launch))
+        for launch in _sorted(state)
+        if launch.phase is P.ENDED and not _may_live(launch, state)
+    )
+
+
+# --- what ends ---
+
+
+def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Living executions that were started by somebody else than the job's coordinator."""
+    for container in state.containers_sorted if state.container_count is not None else ():
+        if container.phase in LIVING and container.execution_id not in state.launches:
+            reason = "the job's containers are started by its coordinator (samzapy job submit), and this one was not"
+            yield from give_up(ContainerGone(container.execution_id, reason), state)
+
+
+def _stopped(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    surplus = _surplus(state)
+    for launch in _up(state):
+        container = state.containers.get(launch.execution_id)
+        if not is_on(state):
+            yield ordered_to_stop(launch, command, "the run of the job is finished")
+        elif container is None and command.now_ms >= launch.expires_at_ms:
+            waited_ms = launch.expires_at_ms - launch.wanted_at_ms
+            yield _given_up(
+                launch,
+                command,
+                f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)",
+            )
+        elif container is not None and container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED):
+            yield _given_up(launch, command, container.reason)
+        elif container is not None and container.phase is ContainerPhase.STOPPED:
+            failed = _failed(launch, command.now_ms, command.retry_window_ms)
+            yield ordered_to_stop(failed, command, f"it stopped by itself: {container.reason}")
+        elif launch.execution_id in surplus and not _holds(launch, state):
+            yield ordered_to_stop(launch, command, surplus[launch.execution_id])
+        elif container is not None and launch.phase is P.WANTED:
+            yield LaunchPut(launch=replace(launch, phase=P.LAUNCHED, host_found=container.host))
+
+
+def _surplus(state: CoordinatorState) -> Mapping[ExecutionId, str]:
+    """The executions that are not wanted, and why; each is told so once it has let go of its tasks."""
+    wanted = frozenset(wanted_processors(state) or ())
+    runners = executions_to_grant(state)
+    # While none of its active executions was heard of, the one that was wanted first is to be it.
+    first = {_kind(launch): launch for launch in sorted(_up(state), key=_age, reverse=True)}
+    found: dict[ExecutionId, str] = {}
+    for launch in _up(state):
+        runner = runners.get(launch.processor_id)
+        if launch.processor_id not in wanted:
+            found[launch.execution_id] = f"the job has {len(wanted)} containers now"
+        elif launch.execution_id == runner:
+            continue
+        elif launch.role is LaunchRole.ACTIVE and _is_up(runner, state):
+            found[launch.execution_id] = f"{runner} runs the tasks of processor {launch.processor_id}"
+        elif launch.role is LaunchRole.ACTIVE and first[_kind(launch)] != launch:
+            other = first[_kind(launch)].execution_id
+            found[launch.execution_id] = f"{other} is to run the tasks of processor {launch.processor_id}"
+        elif launch.role is LaunchRole.RESERVE and not is_asked_for(launch, state):
+            found[launch.execution_id] = "the request that it was for is over"
+    return found
+
+
+def _is_up(execution_id: ExecutionId | None, state: CoordinatorState) -> bool:
+    return execution_id is not None and is_alive(state, execution_id)
+
+
+def is_asked_for(launch: Launch, state: CoordinatorState) -> bool:
+    """Whether the request that it was started for is not over; False where there was none."""
+    request = state.requests.get(launch.uuid)
+    return request is not None and request.status_code in UNFINISHED
+
+
+def _holds(launch: Launch, state: CoordinatorState) -> bool:
+    """Whether something may still be committed under a grant of it."""
+    return is_alive(state, launch.execution_id) and has_grants(launch, state)
+
+
+def has_grants(launch: Launch, state: CoordinatorState) -> bool:
+    """Whether a grant of it was not let go, as far as is recorded."""
+    return any(grant.execution_id == launch.execution_id and not grant.released for grant in state.grants.values())
+
+
+def _given_up(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
+    """One that failed and may still run somewhere: killed as soon as the launcher can."""
+    failed = _failed(launch, command.now_ms, command.retry_window_ms)
+    return LaunchPut(launch=replace(failed, phase=P.STOPPING, reason=reason, expires_at_ms=command.now_ms))
+
+
+def _failed(launch: Launch, now_ms: int, window_ms: int) -> Launch:
+    """The launch with one failure more; the first one, when the others were too long ago."""
+    if not launch.failures or now_ms - launch.window_began_ms > window_ms:
+        return replace(launch, failures=1, window_began_ms=now_ms)
+    return replace(launch, failures=launch.failures + 1)
+
+
+def _run_failed(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The run ends for all when the containers of one processor cannot be kept running."""
+    if command.fails_job and is_on(state) and failed_job(state, command.retry_count):
+        assert state.run is not None, "a run that is on is there"
+        yield replace(state.run, finished=True)
+
+
+def _forgotten(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Launches that have ended, once a later one of their kind counts their failures, or none of the kind is wanted.
+
+    One that a request asked for is remembered until that is over. In a run that is finished all are: they tell why.
+    """
+    wanted, newest = frozenset(wanted_processors(state) or ()), _newest(state)
+    for launch in _sorted(state) if is_on(state) else ():
+        is_needed = launch == newest[_kind(launch)] and launch.processor_id in wanted
+        if launch.role is LaunchRole.RESERVE or is_asked_for(launch, state):
+            is_needed = is_asked_for(launch, state)
+        if launch.phase is P.ENDED and not is_needed and not _may_live(launch, state):
+            yield tombstone(LaunchPut(launch=launch))
+
+
+def _may_live(launch: Launch, state: CoordinatorState) -> bool:
+    """Whether the role of an execution still matters: until nothing of it can be committed any more."""
+    container = state.containers.get(launch.execution_id)
+    return container is not None and not container.is_gone
+
+
+# --- what is wanted ---
+
+
+def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """An active execution for each processor that has none and whose tasks are not placed on another one."""
+    if not is_on(state):
+        return
+    hosts, newest = locality_of(state).processors if command.has_affinity else {}, _newest(state)
+    for processor_id in wanted_processors(state) or ():
+        placed = state.placed.get(processor_id)
+        if placed is not None and is_alive(state, placed.execution_id):
+            continue
+        last = newest.get((processor_id, LaunchRole.ACTIVE, 0))
+        if last is not None and (_occupies(last, command.now_ms) or is_put_off(last, command)):
+            continue
+        # Where the last one was wanted and never came up, there may be no place.
+        is_refused = last is not None and last.host != "" and last.execution_id not in state.containers
+        host = "" if is_refused else hosts.get(processor_id, "")
+        yield launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)
+
+
+def _occupies(launch: Launch, now_ms: int) -> bool:
+    """Whether another one of the kind waits for it: one that drains is to give back its place and its state first. One
+    that is to be killed may be where nobody can reach it."""
+    return launch.phase in UP or (launch.phase is P.STOPPING and now_ms < launch.expires_at_ms)
+
+
+def is_put_off(last: Launch, command: ReviewLaunches) -> bool:
+    """Whether too many failed, and not long ago."""
+    is_recent = command.now_ms - last.window_began_ms <= command.retry_window_ms
+    return is_exhausted(last, command.retry_count) and is_recent
+
+
+def is_on(state: CoordinatorState) -> bool:
+    """Whether the job is to run, in containers that the coordinator starts."""
+    is_on = state.run is not None and not state.run.ended and not state.run.finished
+    return is_on and state.container_count is not None
+
+
+# --- what the launcher sees ---
+
+
+def _looked(launch: Launch, seen: Launched, command: LaunchesLooked, state: CoordinatorState) -> Launch:
+    if launch.phase is P.ENDED or seen.state is LaunchedState.UNKNOWN:
+        return launch
+    found = replace(launch, host_found=seen.host or launch.host_found, handle=seen.handle or launch.handle)
+    if seen.state is not LaunchedState.ENDED:
+        return replace(found, phase=P.LAUNCHED) if launch.phase is P.WANTED else found
+    what = _end_text(seen)
+    if launch.phase is P.STOPPING:
+        return replace(found, phase=P.ENDED, reason=f"{launch.reason}; {what}")
+    is_failed = is_on(state)
+    ended = _failed(found, command.now_ms, command.retry_window_ms) if is_failed else found
+    return replace(ended, phase=P.ENDED, reason=what)
+
+
+def _end_text(seen: Launched) -> str:
+    code = "it ended" if seen.exit_code is None else f"it ended with exit code {seen.exit_code}"
+    return f"{code}: {seen.reason}" if seen.reason else code
+
+
+def _sorted(state: CoordinatorState) -> tuple[Launch, ...]:
+    return tuple(state.launches[execution_id] for execution_id in sorted(state.launches))
+
+
+def _up(state: CoordinatorState) -> tuple[Launch, ...]:
+    return tuple(launch for launch in _sorted(state) if launch.phase in UP)
+
+
+@remembered
+def _newest(state: CoordinatorState) -> Mapping[_Kind, Launch]:
+    """Of each kind the newest. One that is to be there is newer than those that go or are gone: a wall clock that was
+    set back made the others later."""
+    return {_kind(launch): launch for launch in sorted(state.launches.values(), key=by_age)}
+
+
+def by_age(launch: Launch) -> tuple[int, int, str]:
+    """The order in which executions of a kind followed one another."""
+    gone = {P.ENDED: 0, P.STOPPING: 1}
+    return gone.get(launch.phase, 2), *_age(launch)
+
+
+def _kind(launch: Launch) -> _Kind:
+    return launch.processor_id, launch.role, launch.standby
+
+
+def _age(launch: Launch) -> tuple[int, str]:
+    return launch.wanted_at_ms, launch.execution_id

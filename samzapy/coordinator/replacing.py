@@ -1,0 +1,75 @@
+"""Another process for a processor, where the coordinator starts the containers: `restart-container`.
+
+Theory. The execution that runs the processor's tasks is told to stop, and that is all: it drains, and as one is wanted
+in its place another one is started, on its host, where its state is (`coordinator.launching`). Which one was to go is
+remembered in the request, so a repetition finds it stopped, and an execution that is another one is what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.launching import UP, last_of_kind, ordered_to_stop, runner_of
+from samzapy.coordinator.liveness import Sightings, is_alive
+from samzapy.coordinator.moving import awaited
+from samzapy.coordinator.serving import Kind, begun
+from samzapy.coordinator.state import CoordinatorState, tombstone
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
+from samzapy.model.text import some
+from samzapy.stream.records import CoordinatorRecord, LaunchPut, RequestPut
+
+
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Tell the processor's container to stop. See `Kind`."""
+    processor_id = ProcessorId(request.processor_id)
+    runner = runner_of(state, processor_id)
+    if runner is None:
+        text = f"no container of processor {processor_id} runs; one is started"
+        last = last_of_kind(state, processor_id, LaunchRole.ACTIVE)
+        # Whoever asks for another one wants it in spite of the failures of those before.
+        over = () if last is None or last.phase is not LaunchPhase.ENDED else (tombstone(LaunchPut(launch=last)),)
+        return (begun(request, text, command.now_ms), *over)
+    text = f"{runner.execution_id} is to stop, and another one to start in its place"
+    found = begun(request, text, command.now_ms, execution_id=runner.execution_id)
+    return (found, *go_on(found, command, state))
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The order to stop, where it is not given yet. See `Kind`."""
+    launch = state.launches.get(ExecutionId(request.execution_id))
+    if launch is not None and launch.phase in UP and command.launching is not None:
+        yield ordered_to_stop(launch, command.launching, f"request {request.uuid}: it is started anew")
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """In which execution the tasks run now. See `Kind`."""
+    runner = _successor(request, state)
+    if runner is None or awaited(request, state, seen):
+        return ""
+    took_ms = now_ms - request.decided_at_ms
+    host = state.containers[runner.execution_id].host
+    return (
+        f"processor {request.processor_id} runs in {runner.execution_id} on {host}, {took_ms} ms after it was asked"
+    )
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """What it waits for. See `Kind`."""
+    runner = _successor(request, state)
+    if runner is None:
+        return f"no other container of processor {request.processor_id} was heard of; one is still to be started"
+    waiting = awaited(request, state, seen)
+    return f"{runner.execution_id} runs, and {len(waiting)} tasks are not at work there yet ({some(waiting)})"
+
+
+def _successor(request: RequestPut, state: CoordinatorState) -> Launch | None:
+    """The execution that runs the tasks now, if it lives and is not the one that was to go."""
+    runner = runner_of(state, ProcessorId(request.processor_id))
+    if runner is None or runner.execution_id == request.execution_id or not is_alive(state, runner.execution_id):
+        return None
+    return runner
+
+
+REPLACING = Kind(begin=begin, go_on=go_on, done=done, late=late)

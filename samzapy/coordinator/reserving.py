@@ -1,0 +1,450 @@
+"""A move with a container that the coordinator starts for it: reserve, restore, stop, start (SEP-22, design section 9).
+
+Theory. A move is done when the tasks are at work in another execution, and nothing is stopped before that one is ready:
+
+```
+              a reserve is up          its state is level         the other one has let go
+ RESERVING ─────────────────► RESTORING ───────────────► STOPPING ─────────────────────────► STARTING ──► SUCCEEDED
+     └──── no place, no start ────┴──► FAILED, and whoever runs the tasks was not touched
+```
+
+From the last phase but one on it is the hand-over of every placement (`coordinator.moving`): one record says that the
+processor is placed on the reserve. The execution that ran it is not wanted any more then and is told to stop once it
+has let go (`coordinator.launching`). A reserve that dies after that leaves a processor without an execution: one is
+started where it ran last, and where that comes to nothing, anywhere.
+
+Which execution is the reserve says its launch record, which names the request. A request may have several tries.
+
+`STANDBY` has no reserve: the best standby is waited for, and placed. A standby itself moves by a second one under its
+number; the first one is told to stop when the second is level.
+
+To the host where it runs a processor moves with a reserve too, which finds the state at hand. Where the host has no
+place for two the one that runs is stopped first, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
+from samzapy.coordinator.grants import executions_to_grant, newest_grants, not_at_work
+from samzapy.coordinator.launching import UP, by_age, launch_wanted, ordered_to_stop, runner_of
+from samzapy.coordinator.liveness import Sightings, is_alive
+from samzapy.coordinator.serving import UNFINISHED, begun, ended, said
+from samzapy.coordinator.standby import (
+    best_standby,
+    clash,
+    has_state,
+    hosts_allowed,
+    is_warm,
+    named,
+    place_of,
+    standbys_of,
+)
+from samzapy.coordinator.state import CoordinatorState, locality_of
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlacementRequestMessage, Phase, StatusCode
+from samzapy.model.text import some
+from samzapy.stream.records import CoordinatorRecord, PlacedPut, RequestPut
+
+SECOND_PLACE_WAIT_MS: Final = 10_000
+"""So long a cluster manager has to find a second place on a host before the one that is there is given up for it."""
+
+
+def refused_reserve(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why a move cannot be, as the job stands now; empty where it can."""
+    return _refused(message.processor_id, message.destination_host, state, Sightings())
+
+
+def _refused(name: str, host: str, state: CoordinatorState, seen: Sightings) -> str:
+    processor_id, number = named(name, state)
+    if host == STANDBY and number is not None:
+        return f"destinationHost: wanted a host or {ANY_HOST} for the standby {name}, found {STANDBY}"
+    if host == STANDBY and not has_state(state):
+        return f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: the job has no state to have at hand"
+    if host == STANDBY and not standbys_of(processor_id, state):
+        return (
+            f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: processor {processor_id} has no standby"
+        )
+    if number is not None and not _standbys(processor_id, number, state):
+        standing = some([standby_name(found) for found in standbys_of(processor_id, state)]) or "it has none"
+        return f"processorId: wanted a standby of processor {processor_id} ({standing}), found {name}"
+    wanted = _host_wanted(name, host, state)
+    if not wanted:
+        return ""
+    if reason := clash(wanted, processor_id, state, seen, _goes(processor_id, number, state)):
+        return f"destinationHost: wanted a host apart from standbys and what they stand by, found {wanted}: {reason}"
+    return ""
+
+
+def begin_reserve(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState
+) -> Iterable[CoordinatorRecord]:
+    """The beginning of a move. See `Kind`."""
+    if reason := _refused(request.processor_id, request.destination_host, state, Sightings()):
+        yield ended(request, StatusCode.FAILED, f"{reason}; nothing was done", command.now_ms)
+    else:
+        text = f"a container of processor {request.processor_id} is wanted on {request.destination_host}"
+        yield begun(request, text, command.now_ms, phase=Phase.RESERVING)
+
+
+def go_on_reserve(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> Iterable[CoordinatorRecord]:
+    """What a move that is under way does next. See `Kind`."""
+    processor_id, number = named(request.processor_id, state)
+    if command.launching is None:
+        return  # Nothing can be started: the job is being taken over by other means.
+    if request.execution_id and number is None:
+        yield from _hand_over(request, processor_id, command, state)
+    elif request.source_id:
+        yield from _stop_first(request, processor_id, number, command, state)
+    elif number is None and request.destination_host == STANDBY:
+        yield from _await_standby(request, processor_id, command, state, seen)
+    elif not request.execution_id:
+        yield from _await_reserve(request, processor_id, number, command, state, seen)
+
+
+def done_reserve(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """Where the tasks, or the standby, are now. See `Kind`."""
+    processor_id, number = named(request.processor_id, state)
+    if number is not None:
+        return _standby_moved(request, number, state, seen)
+    if not (request.execution_id or request.source_id):
+        return ""
+    runner = executions_to_grant(state).get(processor_id)
+    if runner is None or not is_alive(state, runner) or runner == request.source_id:
+        return ""
+    if request.execution_id and runner != request.execution_id:
+        return ""
+    # Grants are listed when they were read; the query that works for them runs a little later.
+    if tasks_awaited(processor_id, state, seen) or state.containers[runner].phase is not ContainerPhase.RUNNING:
+        return ""
+    count = sum(planned.processor_id == processor_id for planned in state.plan)
+    text = (
+        f"{count} tasks of processor {processor_id} run in {runner} on {state.containers[runner].host}; their "
+        f"query runs again after {max(0, now_ms - request.paused_at_ms)} ms"
+    )
+    if request.source_id:
+        return f"{text}. There was no second place on the host, so {request.source_id} was stopped first"
+    if request.destination_host == STANDBY:
+        return f"{text}. {_next_standby(processor_id, state)}"
+    return text
+
+
+def late_reserve(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """What it waits for. See `Kind`."""
+    processor_id, number = named(request.processor_id, state)
+    if request.source_id or (request.execution_id and number is None):
+        waiting = tasks_awaited(processor_id, state, seen)
+        return f"{len(waiting)} tasks are not at work yet ({some(waiting)}); the move goes on"
+    return f"it was still {request.phase}: {request.response_message}. Whatever ran was not touched"
+
+
+def tasks_awaited(processor_id: str, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+    """The tasks of the processor that are not at work where they are to be."""
+    idle = frozenset(not_at_work(state, seen))
+    return tuple(
+        planned.task_name
+        for planned in state.plan
+        if planned.processor_id == processor_id and planned.task_name in idle
+    )
+
+
+# --- until the reserve is ready ---
+
+
+def _await_reserve(
+    request: RequestPut,
+    processor_id: ProcessorId,
+    number: int | None,
+    command: ReviewRequests,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> Iterable[CoordinatorRecord]:
+    """A try after the other to have another execution up and level."""
+    assert command.launching is not None, "checked by the caller"
+    host = _host_wanted(request.processor_id, request.destination_host, state)
+    old = tuple(found for found in _goes(processor_id, number, state) if found in state.launches)
+    in_place = [found for found in old if host and place_of(state.launches[found], state) == host]
+    if number is not None and in_place:
+        # Two that keep the same directory level would be in each other's way.
+        yield from _stop(request, in_place[0], "a standby is started anew where it is", command, state)
+        return
+    tries = _tries(request, state)
+    last = tries[-1] if tries else None
+    if last is None or last.phase not in UP:
+        if last is not None and last.phase is not LaunchPhase.ENDED:
+            return  # It may still have the place that the next one is to get.
+        if last is not None and len(tries) >= command.tries_max:
+            text = (
+                f"{len(tries)} containers were started for it and none came to be of use; the last one, "
+                f"{last.execution_id}: {last.reason}. Whatever ran was not touched"
+            )
+            yield ended(request, StatusCode.FAILED, text, command.now_ms)
+            return
+        role = LaunchRole.RESERVE if number is None else LaunchRole.STANDBY
+        chosen = host or _host_for(processor_id, old, tries, command.launching, state, seen)
+        yield launch_wanted(
+            command.launching, state, processor_id, role, host=chosen, standby=number or 0, uuid=request.uuid
+        )
+        return
+    if last.execution_id not in state.containers:
+        waited_ms = command.now_ms - last.wanted_at_ms
+        if in_place and last.phase is LaunchPhase.WANTED and waited_ms >= SECOND_PLACE_WAIT_MS:
+            yield from _stop(request, in_place[0], f"there is no second place on {host}", command, state)
+            yield ordered_to_stop(last, command.launching, f"there is no second place on {host}")
+            return
+        where = f"on {host}" if host else "on any host"
+        text = f"container {last.execution_id} is to start {where} (try {len(tries)} of {command.tries_max})"
+        yield from said(request, Phase.RESERVING, text, command.now_ms)
+        return
+    if not is_alive(state, last.execution_id):
+        return  # What became of it is about to be recorded.
+    found = state.containers[last.execution_id].host
+    if reason := _misplaced(found, host, processor_id, number, (*old, last.execution_id), state, seen):
+        yield ordered_to_stop(last, command.launching, reason)
+    elif not is_warm(last.execution_id, state, seen):
+        text = f"{_restoring(last, state, seen)} (try {len(tries)} of {command.tries_max})"
+        yield from said(request, Phase.RESTORING, text, command.now_ms)
+    elif number is None:
+        yield from _place(request, processor_id, last.execution_id, command)
+    else:
+        for execution_id in old:
+            text = f"request {request.uuid}: {last.execution_id} stands by in its place"
+            yield ordered_to_stop(state.launches[execution_id], command.launching, text)
+        yield from said(request, Phase.STOPPING, f"{last.execution_id} is level; {some(old)} stops", command.now_ms)
+
+
+def _await_standby(
+    request: RequestPut,
+    processor_id: ProcessorId,
+    command: ReviewRequests,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> Iterable[CoordinatorRecord]:
+    best = best_standby(processor_id, state, seen)
+    if best is not None and is_warm(best.execution_id, state, seen):
+        yield from _place(request, processor_id, best.execution_id, command)
+    elif best is not None:
+        yield from said(request, Phase.RESTORING, _restoring(best, state, seen), command.now_ms)
+    elif not standbys_of(processor_id, state):
+        text = f"processor {processor_id} has no standby any more; {_not_touched(processor_id, state)}"
+        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+
+
+def _place(
+    request: RequestPut, processor_id: ProcessorId, execution_id: ExecutionId, command: ReviewRequests
+) -> Iterable[CoordinatorRecord]:
+    """The request first: torn behind it, the rest is written when it is looked at again."""
+    text = f"the tasks go to {execution_id}, which has their state; whoever runs them is to let go"
+    yield replace(_pausing(request, text, command.now_ms), execution_id=execution_id)
+    yield PlacedPut(processor_id=processor_id, execution_id=execution_id, uuid=request.uuid)
+
+
+def _stop(
+    request: RequestPut, source_id: ExecutionId, reason: str, command: ReviewRequests, state: CoordinatorState
+) -> Iterable[CoordinatorRecord]:
+    assert command.launching is not None, "checked by the caller"
+    text = f"{reason}: {source_id} is stopped, and another one started then"
+    yield replace(_pausing(request, text, command.now_ms), source_id=source_id)
+    launch = state.launches.get(source_id)
+    if launch is not None and launch.phase in UP:
+        yield ordered_to_stop(launch, command.launching, f"request {request.uuid}: {reason}")
+
+
+def _pausing(request: RequestPut, text: str, now_ms: int) -> RequestPut:
+    """The request from when on nobody works on the tasks."""
+    return replace(
+        request,
+        phase=Phase.STOPPING,
+        response_message=text,
+        decided_at_ms=now_ms,
+        paused_at_ms=now_ms,
+        answered=False,
+    )
+
+
+# --- from then on ---
+
+
+def _hand_over(
+    request: RequestPut, processor_id: ProcessorId, command: ReviewRequests, state: CoordinatorState
+) -> Iterable[CoordinatorRecord]:
+    execution_id = ExecutionId(request.execution_id)
+    placed = state.placed.get(processor_id)
+    if not is_alive(state, execution_id):
+        text = (
+            f"{execution_id}, which processor {processor_id} was to go to, is gone; the tasks go on where they are, "
+            "or in a container that is started where they were, and if there is no place, on any host"
+        )
+        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+    elif placed is None or placed.execution_id != execution_id:
+        yield PlacedPut(processor_id=processor_id, execution_id=execution_id, uuid=request.uuid)
+    else:
+        holders = _holders(processor_id, execution_id, state)
+        text = f"{some(holders)} is to let go" if holders else f"the tasks begin in {execution_id}"
+        yield from said(request, Phase.STOPPING if holders else Phase.STARTING, text, command.now_ms)
+
+
+def _stop_first(
+    request: RequestPut,
+    processor_id: ProcessorId,
+    number: int | None,
+    command: ReviewRequests,
+    state: CoordinatorState,
+) -> Iterable[CoordinatorRecord]:
+    """The order to stop, where it is torn off; the one that follows is started by who starts what is wanted."""
+    assert command.launching is not None, "checked by the caller"
+    source = state.launches.get(ExecutionId(request.source_id))
+    if source is not None and source.phase in UP:
+        yield ordered_to_stop(source, command.launching, f"request {request.uuid}: it is started anew")
+    elif source is not None and source.phase is not LaunchPhase.ENDED:
+        return
+    elif number is None:
+        runner = runner_of(state, processor_id)
+        host = _host_wanted(request.processor_id, request.destination_host, state)
+        container = None if runner is None else state.containers.get(runner.execution_id)
+        if container is not None and request.destination_host != LAST_SEEN and container.host != host:
+            text = (
+                f"{request.source_id} was stopped, and {container.execution_id} started on {container.host} instead"
+            )
+            yield ended(request, StatusCode.FAILED, text, command.now_ms)
+            return
+        what = "one in its place is to start" if runner is None else f"{runner.execution_id} starts in its place"
+        yield from said(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", command.now_ms)
+    else:
+        yield from said(
+            request, Phase.STARTING, f"{request.source_id} has stopped; another one starts", command.now_ms
+        )
+
+
+def _holders(processor_id: ProcessorId, but: ExecutionId, state: CoordinatorState) -> list[str]:
+    """The executions that may still commit for tasks of the processor."""
+    newest = newest_grants(state)
+    return sorted(
+        {
+            grant.execution_id
+            for planned in state.plan
+            if planned.processor_id == processor_id
+            and (grant := newest.get(planned.task_name)) is not None
+            and grant.execution_id != but
+            and not grant.released
+            and is_alive(state, grant.execution_id)
+        }
+    )
+
+
+def _standby_moved(request: RequestPut, number: int, state: CoordinatorState, seen: Sightings) -> str:
+    processor_id, _ = named(request.processor_id, state)
+    if request.source_id:
+        source = state.launches.get(ExecutionId(request.source_id))
+        if source is not None and source.phase is not LaunchPhase.ENDED:
+            return ""
+        mine: Sequence[Launch] = _standbys(processor_id, number, state)
+        text = "; the one before it was stopped first, because both keep the same directory"
+    else:
+        mine = [found for found in _tries(request, state) if found.phase in UP]
+        text = ""
+        if request.phase != Phase.STOPPING or len(_standbys(processor_id, number, state)) > len(mine):
+            return ""
+    for launch in mine:
+        if is_warm(launch.execution_id, state, seen):
+            host = place_of(launch, state)
+            return f"standby {request.processor_id} is {launch.execution_id} on {host}, and level{text}"
+    return ""
+
+
+def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
+    """For people: what stands by now that a standby has taken over."""
+    standing = standbys_of(processor_id, state)
+    up = [f"{standby_name(found)} on {place_of(found, state)}" for found in standing if place_of(found, state)]
+    came = [found for found in standing if found.execution_id in state.containers]
+    if came:
+        return f"Standing by: {some(up)}"
+    return "No host is free for a new standby yet; it is started as soon as there is one"
+
+
+# --- what is meant ---
+
+
+def _host_wanted(name: str, destination: str, state: CoordinatorState) -> str:
+    """The host that a request asks for; empty for any. Without host affinity each is any."""
+    if destination == ANY_HOST or state.config.get("job.host-affinity.enabled") == "false":
+        return ""
+    if destination != LAST_SEEN:
+        return destination
+    processor_id, number = named(name, state)
+    if number is not None:
+        standing = _standbys(processor_id, number, state)
+        return place_of(standing[0], state) if standing else ""
+    return locality_of(state).processors.get(processor_id, "")
+
+
+def _host_for(
+    processor_id: ProcessorId,
+    old: Sequence[ExecutionId],
+    tries: Sequence[Launch],
+    command: ReviewLaunches,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> str:
+    """Where to go when any host will do: to another one than now, and than those that were tried; empty where none is
+    known."""
+    tried = {launch.host for launch in tries}
+    load = hosts_allowed(processor_id, command, state, seen)
+    return min(load, key=lambda host: (host in tried, load[host], host), default="")
+
+
+def _goes(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:
+    """The executions that a move is to take the place of."""
+    if number is not None:
+        moving = {found.uuid for found in state.requests.values() if found.status_code in UNFINISHED}
+        return [found.execution_id for found in _standbys(processor_id, number, state) if found.uuid not in moving]
+    runner = runner_of(state, processor_id)
+    return [] if runner is None else [runner.execution_id]
+
+
+def _standbys(processor_id: ProcessorId, number: int, state: CoordinatorState) -> list[Launch]:
+    return [found for found in standbys_of(processor_id, state) if found.standby == number]
+
+
+def _tries(request: RequestPut, state: CoordinatorState) -> list[Launch]:
+    found = [launch for launch in state.launches.values() if launch.uuid == request.uuid]
+    return sorted(found, key=by_age)
+
+
+def _misplaced(
+    found: str,
+    wanted: str,
+    processor_id: ProcessorId,
+    number: int | None,
+    but: Sequence[ExecutionId],
+    state: CoordinatorState,
+    seen: Sightings,
+) -> str:
+    """Why the host that was found is of no use; empty where it is."""
+    if wanted and found != wanted:
+        return f"wanted on {wanted}, it was started on {found}"
+    in_the_way = [other for other in but[:-1] if place_of(state.launches[other], state) == found]
+    if number is not None and in_the_way:
+        return f"it was started on {found}, where {in_the_way[0]} keeps the same directory"
+    return clash(found, processor_id, state, seen, but)
+
+
+def _restoring(launch: Launch, state: CoordinatorState, seen: Sightings) -> str:
+    sighting = seen.last.get(launch.execution_id)
+    warm = None if sighting is None else sighting.warm
+    where = f"{launch.execution_id} on {place_of(launch, state)}"
+    if warm is None:
+        return f"{where} has begun"
+    return f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"
+
+
+def _not_touched(processor_id: ProcessorId, state: CoordinatorState) -> str:
+    runner = runner_of(state, processor_id)
+    return "nothing runs it" if runner is None else f"{runner.execution_id} goes on as before"

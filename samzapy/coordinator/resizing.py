@@ -1,0 +1,80 @@
+"""Another number of containers while the job runs, where the coordinator starts them: `scale` with `containers`.
+
+Theory. The number is a record; everything else follows from it. Processors that are wanted and have no execution get
+one, and are planned for when it has come; those that are not wanted any more are planned for no longer, let go of their
+tasks, and are told to stop (`coordinator.launching`, `coordinator.membership`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.grants import not_at_work
+from samzapy.coordinator.launching import to_look_at, wanted_processors
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.scaling import refused_scale, scale_wanted
+from samzapy.coordinator.serving import Kind, begun, ended
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.launch import Launch
+from samzapy.model.placement import Scale, StatusCode
+from samzapy.model.text import some
+from samzapy.stream.records import ContainerCountPut, CoordinatorRecord, RequestPut
+
+
+def refused_resize(wanted: Scale, state: CoordinatorState) -> str:
+    """Why the job's containers cannot be so many; empty where they can, and of other scales."""
+    if wanted.containers is None or state.container_count is not None:
+        return ""
+    return (
+        "containers: wanted a job whose coordinator starts the containers (samzapy job submit), found one whose "
+        "containers are started by people; start another one, or stop one"
+    )
+
+
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Write the number down. See `Kind`."""
+    wanted = scale_wanted(request)
+    if reason := refused_resize(wanted, state) or refused_scale(wanted, state):
+        return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
+    assert state.container_count is not None, "refused where there is none"
+    text = f"from {state.container_count.count} containers to {wanted.containers}"
+    return (begun(request, text, command.now_ms), *go_on(request, command, state))
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The number, where it does not stand yet. See `Kind`."""
+    wanted = scale_wanted(request).containers
+    assert wanted is not None, "of the other scales `coordinator.scaling` is the kind"
+    if state.container_count is None or state.container_count.count != wanted:
+        yield ContainerCountPut(count=wanted, uuid=request.uuid)
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """How many containers are at work. See `Kind`."""
+    wanted = wanted_processors(state) or ()
+    planned = frozenset(() if state.generation is None else state.generation.processor_ids)
+    if len(wanted) != scale_wanted(request).containers or planned != frozenset(wanted):
+        return ""
+    if not_at_work(state, seen) or _too_many(state):
+        return ""
+    took_ms = now_ms - request.decided_at_ms
+    return f"{len(state.plan)} tasks run in {len(wanted)} containers, {took_ms} ms after the change began"
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """Who is waited for. See `Kind`."""
+    idle = not_at_work(state, seen)
+    leaving = [launch.execution_id for launch in _too_many(state)]
+    return (
+        f"{len(idle)} of {len(state.plan)} tasks are not at work yet ({some(idle)}), {len(leaving)} containers have "
+        f"not ended yet ({some(leaving)}). The number stands, and the change goes on"
+    )
+
+
+def _too_many(state: CoordinatorState) -> tuple[Launch, ...]:
+    wanted = frozenset(wanted_processors(state) or ())
+    return tuple(launch for launch in to_look_at(state) if launch.processor_id not in wanted)
+
+
+RESIZING = Kind(begin=begin, go_on=go_on, done=done, late=late)

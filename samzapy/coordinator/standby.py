@@ -1,0 +1,363 @@
+"""Standbys: which there are to be, where they may be, when one is ready, and when it takes its processor over.
+
+Theory. A standby is an execution of its processor that runs none of its tasks and has their state at hand on another
+host (`container.warming`). To take over is one record, `placed/<processor>` naming it; what follows is the hand-over
+that each change has (`coordinator.grants`). So there is little to decide here:
+
+- *How many* a processor has says its own record (`control-standby`), else the configuration: one less than
+  `job.standbytasks.replication.factor`. A job without state has none: there would be nothing to have at hand.
+- *Where*: on no host, and where it is asked for in no fault domain, of another execution of the processor. The host is
+  chosen here among those that are known, and looked at once more when the standby has come.
+- *Ready* is one whose last heartbeat has read the plan in force and says that the state of all tasks is there, but for
+  a little.
+- *After a loss* the best one that is ready takes over at once. Who drains in good order is no loss: it is to come back,
+  or an operator has said where to.
+
+Standbys have numbers from 0 on, `4-0` is the first one of processor 4. A number whose standby runs the tasks is given
+to another one once that is gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from samzapy.coordinator.commands import ReviewLaunches
+from samzapy.coordinator.grants import executions_to_grant, newest_grants
+from samzapy.coordinator.launching import (
+    UP,
+    has_grants,
+    is_asked_for,
+    is_on,
+    is_put_off,
+    last_of_kind,
+    launch_wanted,
+    ordered_to_stop,
+    wanted_processors,
+)
+from samzapy.coordinator.liveness import Sightings, is_alive
+from samzapy.coordinator.state import CoordinatorState, is_leaving, sorted_processors
+from samzapy.model.container import ContainerPhase
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.stream.records import CoordinatorRecord, PlacedPut
+
+LAG_MAX = 50_000
+"""Offsets of changelogs that a start catches up within a fraction of a second."""
+
+_NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+
+
+def named(name: str, state: CoordinatorState) -> tuple[ProcessorId, int | None]:
+    """The processor that a request is for, and the number of the standby that is meant: `4-0` is one of processor 4.
+
+    Where people start the containers any text may be the name of a processor.
+    """
+    found = None if state.container_count is None else _NAME.fullmatch(name)
+    return (ProcessorId(name), None) if found is None else (ProcessorId(found[1]), int(found[2]))
+
+
+def has_state(state: CoordinatorState) -> bool:
+    """Whether the job has stores, as its configuration stands on the log."""
+    return any(key.startswith("stores.") for key in state.config)
+
+
+def standby_count(processor_id: ProcessorId, state: CoordinatorState) -> int:
+    """How many standbys a processor is to have."""
+    if not has_state(state):
+        return 0
+    own = state.standbys.get(processor_id)
+    return int(state.config.get("job.standbytasks.replication.factor", "1")) - 1 if own is None else own.count
+
+
+def standbys_of(processor_id: ProcessorId, state: CoordinatorState) -> tuple[Launch, ...]:
+    """The standbys of a processor that are to be there, by number and age; without one that runs its tasks."""
+    found = _standing(processor_id, state.launches.values())
+    if not found:
+        return ()
+    runner = executions_to_grant(state).get(processor_id)
+    return tuple(launch for launch in found if launch.execution_id != runner)
+
+
+def _standing(processor_id: ProcessorId, launches: Iterable[Launch]) -> tuple[Launch, ...]:
+    found = (
+        launch
+        for launch in launches
+        if launch.processor_id == processor_id and launch.role is LaunchRole.STANDBY and launch.phase in UP
+    )
+    return tuple(sorted(found, key=lambda launch: (launch.standby, launch.wanted_at_ms, launch.execution_id)))
+
+
+def is_warm(execution_id: ExecutionId, state: CoordinatorState, seen: Sightings) -> bool:
+    """Whether an execution that runs nothing could go on with its processor's tasks at once."""
+    sighting, container = seen.last.get(execution_id), state.containers.get(execution_id)
+    if container is None or not is_alive(state, execution_id) or sighting is None or sighting.warm is None:
+        return False
+    count = sum(planned.processor_id == container.processor_id for planned in state.plan)
+    return (
+        sighting.stream_offset > state.generation_offset
+        and sighting.warm.tasks == sighting.warm.level == count
+        and sighting.warm.lag <= LAG_MAX
+    )
+
+
+def best_standby(processor_id: ProcessorId, state: CoordinatorState, seen: Sightings) -> Launch | None:
+    """The standby of a processor that lacks least; None where none of them lives."""
+
+    def rank(launch: Launch) -> tuple[bool, int, int, str]:
+        sighting = seen.last.get(launch.execution_id)
+        warm = None if sighting is None else sighting.warm
+        is_cold = not is_warm(launch.execution_id, state, seen)
+        return is_cold, 0 if warm is None else -warm.level, 0 if warm is None else warm.lag, launch.execution_id
+
+    living = [launch for launch in standbys_of(processor_id, state) if is_alive(state, launch.execution_id)]
+    return min(living, key=rank) if living else None
+
+
+def promotions(state: CoordinatorState, seen: Sightings) -> tuple[PlacedPut, ...]:
+    """The standbys that take over for an execution that was lost; at once, before another one is started for it."""
+    if not is_on(state):
+        return ()
+    lost = _processors_lost(state)
+    runners = executions_to_grant(state)
+    found = []
+    for processor_id in sorted_processors(lost & frozenset(wanted_processors(state) or ())):
+        runner = runners.get(processor_id)
+        if runner is not None and is_alive(state, runner) and not is_leaving(runner, state):
+            continue
+        best = best_standby(processor_id, state, seen)
+        if best is not None and is_warm(best.execution_id, state, seen):
+            found.append(PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid=""))
+    return tuple(found)
+
+
+def _processors_lost(state: CoordinatorState) -> frozenset[ProcessorId]:
+    """Those of which a task was granted last to an execution that was given up."""
+    given_up = {
+        container.execution_id
+        for container in state.containers.values()
+        if container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED)
+    }
+    newest = newest_grants(state) if given_up else {}
+    return frozenset(
+        planned.processor_id
+        for planned in state.plan
+        if planned.task_name in newest and newest[planned.task_name].execution_id in given_up
+    )
+
+
+# --- places ---
+
+
+def place_of(launch: Launch, state: CoordinatorState) -> str:
+    """The host of an execution: where it is, else where it was put, else where it is wanted."""
+    container = state.containers.get(launch.execution_id)
+    return launch.host_found or launch.host if container is None else container.host
+
+
+def hosts_taken(
+    processor_id: ProcessorId, state: CoordinatorState, but: Collection[ExecutionId] = ()
+) -> Mapping[str, ExecutionId]:
+    """The hosts of a processor's executions, without those of `but`."""
+    there = [
+        launch
+        for launch in state.launches.values()
+        if launch.processor_id == processor_id
+        and launch.execution_id not in but
+        and (launch.phase in UP or is_alive(state, launch.execution_id))
+    ]
+    found = {place_of(launch, state): launch.execution_id for launch in sorted(there, key=_name)}
+    return {host: found[host] for host in sorted(found) if host}
+
+
+def _name(launch: Launch) -> str:
+    return launch.execution_id
+
+
+def clash(
+    host: str,
+    processor_id: ProcessorId,
+    state: CoordinatorState,
+    seen: Sightings,
+    but: Collection[ExecutionId] = (),
+) -> str:
+    """Why another execution of the processor may not be on `host`, for people; empty where it may.
+
+    Args:
+        but: executions that are no reason against it: those that go, and the one that is asked about.
+    """
+    domains = _domains(state, seen)
+    own = domains.get(host, host)
+    for other, execution_id in hosts_taken(processor_id, state, but).items():
+        if other == host:
+            return f"{execution_id} of processor {processor_id} is on {host} already, and would be lost with it"
+        if domains.get(other, other) == own:
+            return f"{execution_id} of processor {processor_id} is in the fault domain of {host} already ({own})"
+    return ""
+
+
+def hosts_allowed(
+    processor_id: ProcessorId, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+) -> Mapping[str, int]:
+    """The known hosts on which another execution of the processor may be, and how many containers each has or is to
+    have."""
+    load = Counter(place_of(launch, state) for launch in state.launches.values() if launch.phase in UP)
+    return {host: load[host] for host in _hosts_known(command, state) if not clash(host, processor_id, state, seen)}
+
+
+def _hosts_known(command: ReviewLaunches, state: CoordinatorState) -> tuple[str, ...]:
+    """The hosts that containers of the job can be started on, as far as anybody knows: all that there are, else those
+    where some were."""
+    if command.hosts:
+        return tuple(sorted(command.hosts))
+    seen = (place_of(launch, state) for launch in state.launches.values())
+    return tuple(sorted({host for host in (*seen, *(found.host for found in state.localities.values())) if host}))
+
+
+def _domains(state: CoordinatorState, seen: Sightings) -> Mapping[str, str]:
+    """The fault domains of hosts, where they count."""
+    if state.config.get("cluster-manager.fault-domain-aware.standby.enabled") != "true":
+        return {}
+    told = {
+        state.containers[execution_id].host: sighting.fault_domain
+        for execution_id, sighting in seen.last.items()
+        if execution_id in state.containers
+    }
+    recorded = {found.host: found.fault_domain for found in state.localities.values()}
+    return {host: domain for host, domain in (recorded | told).items() if domain}
+
+
+# --- what is to be ---
+
+
+def review_standbys(
+    command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+) -> tuple[CoordinatorRecord, ...]:
+    """The standbys that are to be started, and those that are to stop."""
+    if not is_on(state):
+        return ()
+    standing: dict[ProcessorId, list[Launch]] = {}
+    for launch in state.launches.values():
+        if launch.role is LaunchRole.STANDBY and launch.phase in UP:
+            standing.setdefault(launch.processor_id, []).append(launch)
+    # Looked at many times a second, and mostly there is nothing to do.
+    concerned = [
+        found for found in wanted_processors(state) or () if found in standing or standby_count(found, state)
+    ]
+    runners = executions_to_grant(state) if concerned else {}
+    return tuple(
+        record
+        for processor_id in concerned
+        for record in _of_processor(processor_id, runners.get(processor_id), command, state, seen)
+    )
+
+
+def _of_processor(
+    processor_id: ProcessorId,
+    runner: ExecutionId | None,
+    command: ReviewLaunches,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> Iterable[CoordinatorRecord]:
+    count = standby_count(processor_id, state)
+    # Those that are ready stay first.
+    standing = [
+        found
+        for found in sorted(
+            _standing(processor_id, state.launches.values()),
+            key=lambda found: not is_warm(found.execution_id, state, seen),
+        )
+        if found.execution_id != runner
+    ]
+    stays: list[Launch] = []
+    for launch in standing:
+        if (reason := _why_not(launch, stays, standing, runner, state, seen)) or len(_numbers(stays, launch)) > count:
+            text = reason or f"processor {processor_id} is to have {count} standbys"
+            if not has_grants(launch, state):
+                yield ordered_to_stop(launch, command, text)
+        else:
+            stays.append(launch)
+    if runner is None or not is_alive(state, runner):
+        return  # Nobody knows yet on which host it must not be.
+    taken = {launch.standby for launch in (*stays, *_others(runner, state))}
+    for _ in range(count - len(_numbers(stays))):
+        number = next(found for found in range(len(taken) + 1) if found not in taken)
+        taken.add(number)
+        last = last_of_kind(state, processor_id, LaunchRole.STANDBY, number)
+        if last is not None and not _may_follow(last, command, state):
+            continue
+        host = _host_for(processor_id, last, command, state, seen)
+        if host is not None:
+            yield launch_wanted(command, state, processor_id, LaunchRole.STANDBY, host=host, standby=number)
+            return  # Another one when it is known where this one is.
+
+
+def _numbers(standing: Sequence[Launch], *more: Launch) -> frozenset[int]:
+    return frozenset(launch.standby for launch in (*standing, *more))
+
+
+def _others(runner: ExecutionId, state: CoordinatorState) -> Iterable[Launch]:
+    launch = state.launches.get(runner)
+    return () if launch is None or launch.role is not LaunchRole.STANDBY else (launch,)
+
+
+def _why_not(
+    launch: Launch,
+    stays: Sequence[Launch],
+    standing: Sequence[Launch],
+    runner: ExecutionId | None,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> str:
+    """Why a standby cannot stay; empty where it can."""
+    twin = next((found for found in stays if found.standby == launch.standby), None)
+    if twin is not None and not is_asked_for(launch, state):
+        return f"{twin.execution_id} is standby {standby_name(launch)}, and the move of that is over"
+    if launch.execution_id not in state.containers:
+        return ""
+    if state.containers[launch.execution_id].phase is ContainerPhase.RUNNING:
+        return "it ran the tasks, and they were moved to another one"
+    # Each is held against those that stay before it, and against the runner. Reserves are looked at by their moves.
+    others = {found.execution_id for found in standing if found not in stays}
+    others |= {
+        found.execution_id
+        for found in state.launches.values()
+        if found.processor_id == launch.processor_id
+        and found.execution_id != runner
+        and (found.role is LaunchRole.RESERVE or found.phase not in UP or found == twin)
+    }
+    return clash(place_of(launch, state), launch.processor_id, state, seen, others)
+
+
+def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState) -> bool:
+    """Whether another standby may be started under the number of `last`, which is not to be there any more."""
+    if last.execution_id == executions_to_grant(state).get(last.processor_id):
+        return True
+    if last.phase is LaunchPhase.STOPPING and command.now_ms < last.expires_at_ms:
+        return False
+    return not is_put_off(last, command)
+
+
+def _host_for(
+    processor_id: ProcessorId,
+    last: Launch | None,
+    command: ReviewLaunches,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> str | None:
+    """Where a standby is to be started; empty for anywhere, None for nowhere now.
+
+    Among the hosts that may have it where the last one was, because its state is there; else that with the fewest
+    containers, and rather not the one that had no place for the last one.
+    """
+    has_come = last is not None and last.execution_id in state.containers
+    before, refused = (place_of(last, state), "") if last and has_come else ("", last.host if last else "")
+    load = hosts_allowed(processor_id, command, state, seen)
+    if load:
+        return min(load, key=lambda host: (host == refused, host != before, load[host], host))
+    if command.hosts:
+        return None  # Those are all, and on each of them there is one.
+    # The cluster manager may have others; it is not asked all the time.
+    is_due = last is None or command.now_ms - last.wanted_at_ms >= command.request_timeout_ms
+    return "" if is_due else None

@@ -1,0 +1,137 @@
+"""One standby more for a processor, or one less, while the job runs: `control-standby` (SEP-22).
+
+Theory. What is recorded is how many standbys the processor is to have, `standby/<processor>`; that they come and go
+follows from it (`coordinator.standby`). A request to start one is done when all of them are ready, and when it is too
+late for that, the number is as before. A request to stop one is done when there are no more than that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.launching import to_look_at
+from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.serving import Kind, begun, said
+from samzapy.coordinator.standby import has_state, is_warm, named, place_of, standby_count, standbys_of
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.job import ProcessorId
+from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
+from samzapy.model.placement import ContainerPlacementRequestMessage, Phase, is_standby_wanted
+from samzapy.model.text import some
+from samzapy.stream.records import CoordinatorRecord, RequestPut, StandbyPut
+
+STANDBYS_MAX = 10
+"""More copies of a state than that are a slip of the pen."""
+
+
+def refused_control(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why the number of standbys cannot be changed, as the job stands now; empty where it can."""
+    if state.container_count is None:
+        return (
+            f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
+            "started those of this one"
+        )
+    processor_id, number = named(message.processor_id, state)
+    if number is not None:
+        return f"processorId: wanted a processor, found {message.processor_id}, which is a standby"
+    if not has_state(state):
+        return "the job has no state that a standby could have at hand"
+    is_more, count = is_standby_wanted(message.arguments), standby_count(processor_id, state)
+    if not is_more and not count:
+        return f"wanted to stop a standby of processor {processor_id}, found that it has none"
+    if is_more and count >= STANDBYS_MAX:
+        return f"wanted at most {STANDBYS_MAX} standbys of processor {processor_id}, found that it has {count}"
+    return ""
+
+
+def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Record the other number. See `Kind`."""
+    processor_id = ProcessorId(request.processor_id)
+    is_more, count = _is_more(request), standby_count(processor_id, state)
+    text = f"processor {processor_id} is to have {_after(count, is_more=is_more)} standbys, after {count}"
+    found = begun(request, text, command.now_ms, phase=Phase.RESERVING if is_more else Phase.STOPPING)
+    return (found, *go_on(found, command, state))
+
+
+def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The number, where it is not recorded yet. See `Kind`."""
+    processor_id = ProcessorId(request.processor_id)
+    if _recorded(request, state) is None:
+        count = _after(standby_count(processor_id, state), is_more=_is_more(request))
+        yield StandbyPut(processor_id=processor_id, count=count, uuid=request.uuid)
+
+
+def follow_up(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> Iterable[CoordinatorRecord]:
+    """How far the standbys are. See `Kind`."""
+    recorded = _recorded(request, state)
+    if recorded is None or not _is_more(request):
+        return
+    standing = standbys_of(recorded.processor_id, state)
+    phase, text = Phase.RESERVING, f"{len(standing)} of {recorded.count} standbys are to start"
+    cold = [found for found in standing if not is_warm(found.execution_id, state, seen)]
+    told = [(found, seen.last[found.execution_id].warm) for found in cold if found.execution_id in seen.last]
+    if len(standing) >= recorded.count and len(told) == len(cold):
+        shown = [f"{standby_name(found)} {0 if warm is None else warm.percent} %" for found, warm in told]
+        phase, text = Phase.RESTORING, f"of the state is there: {some(shown)}"
+    yield from said(request, phase, text, command.now_ms)
+
+
+def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
+    """Who stands by now. See `Kind`."""
+    recorded = _recorded(request, state)
+    if recorded is None:
+        return ""
+    standing = standbys_of(recorded.processor_id, state)
+    if _is_more(request):
+        ready = [found for found in standing if is_warm(found.execution_id, state, seen)]
+        is_done = len(ready) >= recorded.count
+    else:
+        is_done = len(standing) <= recorded.count and not _leaving(recorded.processor_id, state)
+    shown = some([f"{standby_name(found)} on {place_of(found, state)}" for found in standing]) or "nobody"
+    return f"standing by for processor {recorded.processor_id}: {shown}" if is_done else ""
+
+
+def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+    """What it waits for. See `Kind`."""
+    if _is_more(request):
+        what = f"it was still {request.phase}: {request.response_message}"
+        return f"{what}; processor {request.processor_id} is to have as many as before"
+    return "one that was told to stop had not ended yet; it will"
+
+
+def abandoned(request: RequestPut, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """The number as it was, where a standby was not started in time. See `Kind`."""
+    recorded = _recorded(request, state)
+    if recorded is not None and _is_more(request):
+        yield replace(recorded, count=_after(recorded.count, is_more=False))
+
+
+def _is_more(request: RequestPut) -> bool:
+    return is_standby_wanted(json.loads(request.arguments))
+
+
+def _after(count: int, *, is_more: bool) -> int:
+    return min(count + 1, STANDBYS_MAX) if is_more else max(0, count - 1)
+
+
+def _recorded(request: RequestPut, state: CoordinatorState) -> StandbyPut | None:
+    """The number that the request led to; None as long as it has not."""
+    known = state.standbys.get(ProcessorId(request.processor_id))
+    return known if known is not None and known.uuid == request.uuid else None
+
+
+def _leaving(processor_id: ProcessorId, state: CoordinatorState) -> bool:
+    return any(
+        found.processor_id == processor_id
+        and found.role is LaunchRole.STANDBY
+        and found.phase is LaunchPhase.STOPPING
+        for found in to_look_at(state)
+    )
+
+
+CONTROLLING_STANDBYS = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up, abandoned=abandoned)

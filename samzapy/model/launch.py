@@ -1,0 +1,101 @@
+"""A container that the coordinator has started, or is to be started: what is wanted, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from samzapy.model.job import ExecutionId, ProcessorId
+
+EXECUTION_VARIABLE: Final = "EXECUTION_ENV_CONTAINER_ID"
+"""In the environment of a container: which execution it is (seed 000)."""
+HOST_VARIABLE: Final = "SAMZAPY_HOST"
+"""In the environment of a container: what its host is called, where that is not the name of the machine."""
+
+
+class LaunchRole(StrEnum):
+    """What an execution is started for.
+
+    ACTIVE: to run its processor's tasks. STANDBY: to keep their state at hand on another host. RESERVE: to have it at
+    hand for one move. The latter two run tasks only once `placed/<processor>` names them.
+    """
+
+    ACTIVE = "ACTIVE"
+    STANDBY = "STANDBY"
+    RESERVE = "RESERVE"
+
+
+class LaunchPhase(StrEnum):
+    """WANTED -> LAUNCHED (the cluster manager has it) -> STOPPING (it is to drain and end) -> ENDED (it is gone)."""
+
+    WANTED = "WANTED"
+    LAUNCHED = "LAUNCHED"
+    STOPPING = "STOPPING"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One execution that the coordinator starts. Recorded before the act, so that no start is ever forgotten (H23).
+
+    Attributes:
+        standby: the number of a standby among those of its processor (`4-0`); 0 for others.
+        host: where it is wanted; empty for any.
+        host_found: where the cluster manager put it; empty until that is known.
+        handle: what the cluster manager calls it; empty until that is known.
+        wanted_at_ms: wall clock.
+        expires_at_ms: wall clock, by when it must have begun to send heartbeats; else it is given up. Of one that is
+            STOPPING, by when it must have ended; else it is killed.
+        failures: how many executions of its kind for the processor failed in a row within the retry window, this one
+            too once it has.
+        window_began_ms: wall clock of the first of these; 0 without any.
+        uuid: of the request that asked for it; empty where the job's own wants did.
+        reason: why it is to stop, or ended; empty before.
+    """
+
+    execution_id: ExecutionId
+    processor_id: ProcessorId
+    role: LaunchRole
+    phase: LaunchPhase
+    standby: int = 0
+    host: str = ""
+    host_found: str = ""
+    handle: str = ""
+    wanted_at_ms: int
+    expires_at_ms: int
+    failures: int = 0
+    window_began_ms: int = 0
+    uuid: str = ""
+    reason: str = ""
+
+
+class LaunchedState(StrEnum):
+    """What a launcher can say of an execution. UNKNOWN: nothing, now; silence of a cluster manager is no end."""
+
+    UNKNOWN = "UNKNOWN"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """An execution as its launcher sees it.
+
+    Attributes:
+        host, handle: as of `Launch`; empty while they are not known.
+        exit_code: of one that has ended; None where nobody can tell.
+        reason: for people, of one that has ended or is unknown.
+    """
+
+    state: LaunchedState
+    host: str = ""
+    handle: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+
+
+def standby_name(launch: Launch) -> str:
+    """What people call a standby: `4-0` is the first one of processor 4."""
+    return f"{launch.processor_id}-{launch.standby}"

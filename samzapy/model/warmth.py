@@ -1,0 +1,63 @@
+"""How ready an execution is that runs none of its processor's tasks: a standby, or the reserve of a move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmth:
+    """What a warm execution says of the local state that it keeps. Counts of records are of offsets, markers included.
+
+    Attributes:
+        tasks: those of its processor in the plan in force, as it has read that.
+        level: those of them whose state here has come to where their changelogs ended when it began with them, or is
+            at hand: it stands in the directory that their runner works in.
+        lag: what their changelogs hold beyond the state here, over all tasks that are kept.
+        restored, total: how far the way from where it began to the ends as they were then has been gone.
+        at_hand: how many of the level ones are so because they stand with their runner.
+    """
+
+    tasks: int = 0
+    level: int = 0
+    lag: int = 0
+    restored: int = 0
+    total: int = 0
+    at_hand: int = 0
+
+    @property
+    def percent(self) -> int:
+        """How much of the restore is done, in whole percent; 100 only when all of it is."""
+        if self.restored >= self.total:
+            return 100 if self.level >= self.tasks else 99
+        return self.restored * 100 // self.total
+
+    def as_json(self) -> Mapping[str, int]:
+        return {spelled: getattr(self, name) for name, spelled in _JSON.items()}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, object]) -> Warmth:
+        """The other way. What is left out is 0.
+
+        Raises:
+            ValueError: a count is none.
+        """
+        counts: dict[str, int] = {}
+        for name, spelled in _JSON.items():
+            value = found.get(spelled, 0)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+                raise ValueError(f"warm.{spelled}: wanted a whole number, found {value!r:.100}")
+            counts[name] = value
+        return cls(**counts)
+
+
+_JSON: Final = {
+    "tasks": "tasks",
+    "level": "level",
+    "lag": "lag",
+    "restored": "restored",
+    "total": "total",
+    "at_hand": "atHand",
+}

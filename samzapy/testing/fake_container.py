@@ -1,0 +1,402 @@
+"""A container without Spark that keeps the contract of `docs/container-contract.md`: for tests of whatever concerns
+only the coordinator, with processes that start in a second; and the contract once more, as a program.
+
+It runs one task after another in one thread. Each message of its tasks is copied to an output, with where it stood and
+under which grant, in the transaction that moves the position: so a test counts what was done. It keeps no state and
+reads no broadcast inputs, and is otherwise as careful as a real container, whose rules it shares where they are pure
+(`container.orders`, `container.start`).
+
+    python -m samzapy.testing.fake_container job.properties --execution ID --processor 0 --output TOPIC
+
+ends with the exit code that a container would end with (docs/exit-codes.md); SIGTERM drains it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
+from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
+from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.adapters.kafka.transactions import TransactionalProducer
+from samzapy.adapters.web.client import HttpCoordinatorClient
+from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
+from samzapy.config import JobConfig, in_force, merge, parse_config, read_properties
+from samzapy.container.orders import Orders, follow
+from samzapy.container.ports import HeartbeatContent
+from samzapy.container.start import check_bounds, check_config, positions_of, starts_of
+from samzapy.errors import (
+    DeadlineError,
+    ExitCode,
+    FencedError,
+    LostContainerError,
+    ProducerError,
+    SamzapyError,
+    TemporaryError,
+)
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.container import ContainerPhase, slot_transactional_id
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import EXECUTION_VARIABLE
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.topics import checkpoint_topic, coordinator_topic
+from samzapy.plan.elasticity import key_bucket
+from samzapy.stream.codec import decode, encode
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import FORMAT_LEVEL, CheckpointPut
+
+_BATCH_MESSAGES = 500
+_BATCH_WAIT_S = 0.05
+_START_WAIT_MS = 30_000
+_LAST_WORD_WAIT_MS = 5000
+_PUT_OFF_S = 0.2
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+P = ContainerPhase
+
+
+class FakeContainer:
+    """One execution, from its first heartbeat to its end.
+
+    Args:
+        output: a topic; each message of its tasks becomes a record with the message's key and a JSON object: `stream`,
+            `partition` and `offset` of the message, and `task`, `epoch` and `execution` of who did it.
+        client: talks to coordinators; a test may cut it off.
+        before_commit: called with the positions of each transaction when all is produced and nothing is committed.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        config: JobConfig,
+        *,
+        execution_id: str,
+        processor_id: str,
+        output: str,
+        host: str = "host-a",
+        client: HttpCoordinatorClient | None = None,
+        before_commit: Callable[[Mapping[SspKeyBucket, int]], None] = lambda positions: None,
+    ) -> None:
+        assert not config.stores and not config.broadcast_inputs, "it keeps no state and reads no broadcast inputs"
+        self.execution_id = ExecutionId(execution_id)
+        self._connection = connection
+        self._config = config
+        self._output = output
+        self._before_commit = before_commit
+        self._stop = threading.Event()
+        self._orders = Orders(execution_id=self.execution_id)
+        self._state = P.STARTED
+        # What a transaction of ours may still be committed for; the newest order to restart that this was begun after.
+        self._running: tuple[Grant, ...] = ()
+        self._restart = 0
+        # Of each bucket of the finest factor of a grant's start: the first offset that is not done.
+        self._positions: dict[SspKeyBucket, dict[int, int]] = {}
+        self._producer: TransactionalProducer | None = None
+        self._follower = KafkaFollower(connection, coordinator_topic(config.job))
+        self._search = KafkaLeaderSearch(connection, coordinator_topic(config.job))
+        self._topics = KafkaTopics(connection, config.job)
+        self._heartbeats = HeartbeatThread(
+            client or HttpCoordinatorClient(),
+            identity=_identity(config, execution_id, processor_id, host),
+            interval_ms=config.heartbeat_ms,
+            lease_ms=config.lease_ms,
+            on_alive=self._extend_lease,
+            find_leader=self._find_leader,
+        )
+        self._lease_until_ns = 0
+        ours = {"isolation.level": "read_committed", "auto.offset.reset": "error", "fetch.wait.max.ms": 10}
+        self._consumer = make_consumer(connection, ours, ErrorEvents())
+
+    def stop(self) -> None:
+        """Ask it to drain and end, from any thread."""
+        self._stop.set()
+
+    @property
+    def tasks(self) -> tuple[TaskName, ...]:
+        """Those that it works on."""
+        return tuple(grant.task_name for grant in self._running)
+
+    def run(self) -> None:
+        """Work until it is asked to stop, by `stop` or by the coordinator, or the run is over.
+
+        Raises:
+            LostContainerError: it was given up, or nobody answered for too long; it commits nothing more.
+            DataError: its positions lie outside of what the inputs hold.
+            ConfigError: the job runs under another configuration.
+        """
+        self._heartbeats.start()
+        try:
+            while not (self._stop.is_set() or self._orders.is_finished or self._orders.is_stopping):
+                self._one_round()
+            self._running, self._state = (), P.STOPPED
+            self._publish()
+            self._heartbeats.send_now(_LAST_WORD_WAIT_MS)
+        finally:
+            self._heartbeats.close()
+            self._close_producer()
+            self._consumer.close()
+            self._follower.close()
+            self._search.close()
+
+    def _one_round(self) -> None:
+        """Between two transactions: look around, let go or take up what changed, do a batch."""
+        self._follow(self._follower.poll())
+        self._check_life()
+        own = self._orders.own_grants()
+        if set(self._running) - set(own):
+            # No transaction is open, so nothing can be committed for them any more.
+            self._running = tuple(grant for grant in self._running if grant in own)
+            self._publish()
+        try:
+            if own != self._running or self._orders.restart > self._restart:
+                self._begin(own)
+            if self._running and self._may_work():
+                self._batch()
+            else:
+                self._stop.wait(_BATCH_WAIT_S)
+        except (FencedError, ProducerError, TemporaryError, DeadlineError):
+            # One way to recover: begin anew. That tells whether this execution still may.
+            self._close_producer()
+            self._running = ()
+            self._stop.wait(_PUT_OFF_S)
+
+    def _begin(self, own: tuple[Grant, ...]) -> None:
+        """The start procedure: own the id, read whether one may, then where."""
+        restart = self._orders.restart
+        self._running = ()
+        if own:
+            check_config(self._config, self._orders.config)
+            self._own_id()
+            self._follow(self._follower.to_the_end())
+            self._check_life()
+            if own != self._orders.own_grants():
+                return
+            topic = checkpoint_topic(self._config.job)
+            positions = positions_of(decode(record, topic=topic) for record in self._topics.checkpoint_records())
+            starts = starts_of(own, positions)
+            ssps = sorted({ssp_kb.ssp for ssp_kb in starts})
+            check_bounds(starts, self._topics.input_bounds(ssps, _START_WAIT_MS))
+            self._positions = {
+                start.ssp_kb: dict(replace(start, offset_next=starts[start.ssp_kb]).positions(start.finest_factor))
+                for grant in own
+                for start in grant.starts
+            }
+        self._running, self._restart, self._state = own, restart, P.RUNNING
+        self._assign()
+        self._publish()
+
+    def _own_id(self) -> None:
+        if self._producer is not None and not self._producer.must_be_renewed:
+            return
+        self._close_producer()
+        self._producer = TransactionalProducer(
+            self._connection,
+            slot_transactional_id(self._config.job, self.execution_id, 0),
+            transaction_timeout_ms=self._config.transaction_timeout_ms,
+        )
+        self._producer.take_over()
+
+    def _assign(self) -> None:
+        first: dict[tuple[str, int], int] = {}
+        for ssp_kb, positions in self._positions.items():
+            place = (ssp_kb.ssp.stream, ssp_kb.ssp.partition)
+            first[place] = min(first.get(place, 2**62), *positions.values())
+        begun = first if self._running else {}
+        self._consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(begun.items())])
+
+    def _batch(self) -> None:
+        """One transaction: outputs, then positions; a look at the lease before it begins and before it is committed."""
+        messages: list[Any] = [
+            message for message in self._consumer.consume(_BATCH_MESSAGES, _BATCH_WAIT_S) if not message.error()
+        ]
+        producer = self._producer
+        if not messages or producer is None:
+            return
+        if producer.must_be_renewed:
+            raise ProducerError("a sign of a lost connection: begin anew")
+        producer.begin()
+        moved: dict[SspKeyBucket, int] = {}
+        for message in messages:
+            for grant, ssp_kb in self._takers(message):
+                body = _told(message, grant, self.execution_id)
+                producer.produce(self._output, message.key(), json.dumps(body).encode())
+                moved[ssp_kb] = message.offset() + 1
+        if not moved:
+            producer.abort()
+            return
+        for grant in self._running:
+            for start in grant.starts:
+                if start.ssp_kb in moved:
+                    key, value = encode(CheckpointPut(checkpoint=self._checkpoint(grant, start.ssp_kb, moved)))
+                    producer.produce(checkpoint_topic(self._config.job), key, value, partition=0)
+        producer.flush()
+        self._before_commit(moved)
+        if not self._may_work():
+            producer.abort()
+            raise ProducerError("the lease ran out within a transaction: begin anew")
+        producer.commit()
+
+    def _takers(self, message: Any) -> list[tuple[Grant, SspKeyBucket]]:
+        """Whose the message is, unless it is done already; it counts as done from now on."""
+        found = []
+        for grant in self._running:
+            for start in grant.starts:
+                ssp_kb = start.ssp_kb
+                if (ssp_kb.ssp.stream, ssp_kb.ssp.partition) != (message.topic(), message.partition()):
+                    continue
+                bucket = key_bucket(message.key(), message.offset(), start.finest_factor)
+                position = self._positions[ssp_kb].get(bucket)
+                if position is not None and message.offset() >= position:
+                    self._positions[ssp_kb][bucket] = message.offset() + 1
+                    found.append((grant, ssp_kb))
+        return found
+
+    def _checkpoint(self, grant: Grant, ssp_kb: SspKeyBucket, moved: Mapping[SspKeyBucket, int]) -> Checkpoint:
+        return Checkpoint(
+            ssp_kb=ssp_kb,
+            offset_next=moved[ssp_kb],
+            epoch=grant.epoch,
+            task_name=grant.task_name,
+            execution_id=self.execution_id,
+        )
+
+    def _follow(self, records: Sequence[LogRecord]) -> None:
+        offset_next = self._follower.offset_next()
+        if records or offset_next != self._orders.offset_next:
+            topic = coordinator_topic(self._config.job)
+            self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
+            self._publish()
+
+    def _publish(self) -> None:
+        """What heartbeats say: what the stream leaves us, and what may still be committed for."""
+        term = self._orders.term
+        own = () if self._state is P.STOPPED else self._orders.own_grants()
+        held = {(grant.task_name, grant.epoch) for grant in (*own, *self._running)}
+        self._heartbeats.publish(
+            HeartbeatContent(
+                coordinator_url=None if term is None else term.url,
+                term=0 if term is None else term.term,
+                state=self._state.value,
+                stream_offset=self._orders.offset_next,
+                held=tuple(sorted(held)),
+                figures={},
+                reason="drained" if self._state is P.STOPPED else "",
+                restart=self._restart,
+            )
+        )
+
+    def _check_life(self) -> None:
+        """Raises LostContainerError: it was given up, or nobody answered for longer than the grace."""
+        reason = self._orders.reason if self._orders.is_given_up else self._heartbeats.given_up()
+        if self._orders.is_given_up or reason is not None:
+            raise LostContainerError(f"execution {self.execution_id} was given up by the coordinator ({reason})")
+        ran_out_at_ms = self._heartbeats.lease_ran_out_at_ms()
+        if ran_out_at_ms is not None and time.monotonic() * 1000 - ran_out_at_ms > self._config.grace_ms:
+            raise LostContainerError(
+                f"wanted an answer within {self._config.grace_ms} ms after the lease, found none"
+            )
+
+    def _may_work(self) -> bool:
+        """Whether the lease holds, by the clock that also counts while the host sleeps."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) < self._lease_until_ns
+
+    def _extend_lease(self, sent_at_ns: int) -> None:
+        self._lease_until_ns = sent_at_ns + self._config.lease_ms * 1_000_000
+
+    def _find_leader(self, offset_from: int) -> Leader | None:
+        term = self._search.newest_term(offset_from)
+        return None if term is None else Leader(term.term, term.url)
+
+    def _close_producer(self) -> None:
+        if self._producer is not None:
+            with suppress(SamzapyError):
+                self._producer.close()
+            self._producer = None
+
+
+def _identity(config: JobConfig, execution_id: str, processor_id: str, host: str) -> Mapping[str, object]:
+    own = ProcessIdentity.of(os.getpid())
+    return {
+        "job": config.job,
+        "executionId": execution_id,
+        "processorId": ProcessorId(processor_id),
+        "host": host,
+        "bootId": own.boot_id,
+        "pid": own.pid,
+        "processStartedMs": own.started_ticks * 1000 // _TICKS_PER_S,
+        "slotCount": 1,
+        "formatLevel": FORMAT_LEVEL,
+    }
+
+
+def _told(message: Any, grant: Grant, execution_id: str) -> Mapping[str, object]:
+    return {
+        "stream": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "task": grant.task_name,
+        "epoch": grant.epoch,
+        "execution": execution_id,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """One container as a process; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="fake_container", description=__doc__.partition("\n")[0])
+    parser.add_argument("properties", type=Path, help="the job's")
+    parser.add_argument("--execution", default=os.environ.get(EXECUTION_VARIABLE))
+    parser.add_argument("--processor", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--host", default="host-a")
+    parser.add_argument(
+        "--sleep-at",
+        type=int,
+        help="stop itself (SIGSTOP) once, before it commits a position at this offset or later",
+    )
+    options = parser.parse_args(arguments)
+    file = read_properties(options.properties.read_text(encoding="utf-8"), str(options.properties))
+    config = parse_config(in_force(merge(file=file, environment=os.environ, overrides=())))
+    system = config.default_system
+    sleeps_at: list[int] = [] if options.sleep_at is None else [options.sleep_at]
+
+    def sleep_once(positions: Mapping[SspKeyBucket, int]) -> None:
+        if sleeps_at and max(positions.values()) >= sleeps_at[0]:
+            sleeps_at.clear()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    container = FakeContainer(
+        KafkaConnection(
+            bootstrap_servers=config.bootstrap_servers(system), properties=config.client_properties(system)
+        ),
+        config,
+        execution_id=options.execution,
+        processor_id=options.processor,
+        output=options.output,
+        host=options.host,
+        before_commit=sleep_once,
+    )
+    signal.signal(signal.SIGTERM, lambda number, frame: container.stop())
+    try:
+        container.run()
+    except SamzapyError as error:
+        sys.stderr.write(f"fake container: {error}\n")
+        return error.exit_code
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,455 @@
+"""A real Spark standalone cluster on loopback addresses: a master with a REST server, and workers that pose as hosts.
+
+For development and for tests of the launcher (`adapters/spark/standalone_launcher.py`); `scripts/spark-cluster` starts
+one that outlives the command, a test one whose parts it may kill. Worker `w2` listens on 127.0.0.2, has the resource
+`host_w2` for as many containers as it takes, its own work directory, and an environment that says so to what runs on
+it: `SAMZAPY_HOST=w2`, and a `local.store.dir` of its own (`SAMZAPY_SET_LOCAL_STORE_DIR`).
+
+What a cluster's directory holds: `cluster.json` (which processes run, by pid and start time, and on which ports), and
+for the master and each worker a directory with its settings, its log, and what it keeps. The master keeps what it
+knows of drivers on disk (`recovery/`), so one that is killed and started again goes on with them.
+
+Traps this avoids, each met once:
+
+- Spark takes the next port when the one that it was given is in use: here it must not, and a taken port is named.
+- Its web pages listen everywhere unless SPARK_LOCAL_IP says otherwise.
+- A worker that is killed leaves no driver behind only because the driver watches the connection to its worker; what
+  does not end so bears the cluster's mark in its environment, and is ended with the cluster.
+
+Linux only: there all of 127.0.0.0/8 is the loopback device's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from samzapy.adapters.host.processes import ProcessIdentity, processes_with, start_in_own_session
+from samzapy.adapters.maven.fetch import pyspark_jar
+from samzapy.adapters.maven.java import find_java
+from samzapy.errors import ConfigError, DeadlineError, RejectedError
+from samzapy.model.launch import HOST_VARIABLE
+from samzapy.testing.broker import LOOPBACK, free_port, one_at_a_time, port_is_free, port_taken_error, reason_in_log
+from samzapy.testing.waiting import wait_until
+
+MASTER = "master"
+_MARK = "SAMZAPY_SPARK_CLUSTER"
+_STARTS_WITHIN_S = 180.0
+_LOOK_EVERY_S = 0.3
+_DRAINS_WITHIN_S = 30
+_STOPS_WITHIN_S = _DRAINS_WITHIN_S + 15.0
+_GONE_WITHIN_S = 30.0
+_DAEMON_MEMORY = "384m"
+_ANSWER_WAIT_S = 5.0
+_PORTS = ("master_port", "rest_port", "page_port")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The master's: for workers, for submissions by REST, for its page; 0 stands for any free one."""
+
+    master_port: int = 0
+    rest_port: int = 0
+    page_port: int = 0
+
+
+class SparkCluster:
+    """A master and workers in a directory. As a context manager it is started on entry, and gone on exit.
+
+    Args:
+        directory: where everything of the cluster lives; without one a temporary directory, removed at the end.
+        workers: how many; `w1` on 127.0.0.1, `w2` on 127.0.0.2, ...
+        slots: how many containers each takes.
+        cores, memory_mib: what each worker offers. Only numbers that the master counts down: nothing is reserved.
+        detached: lives on when this Python process ends. Otherwise it is ended at exit.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        workers: int = 3,
+        slots: int = 2,
+        cores: int = 16,
+        memory_mib: int = 16 * 1024,
+        ports: Ports | None = None,
+        detached: bool = False,
+    ) -> None:
+        self._is_temporary = directory is None
+        self.directory = (directory or Path(tempfile.mkdtemp(prefix="samzapy-spark-"))).absolute()
+        self._shape = {"workers": workers, "slots": slots, "cores": cores, "memory_mib": memory_mib}
+        self._ports = ports or Ports()
+        self._detached = detached
+
+    @property
+    def master_url(self) -> str:
+        """What workers, and spark-submit's --master, are told."""
+        return f"spark://{LOOPBACK}:{self._known().ports.master_port}"
+
+    @property
+    def rest_url(self) -> str:
+        """Where drivers are submitted."""
+        return f"http://{LOOPBACK}:{self._known().ports.rest_port}"
+
+    @property
+    def page_url(self) -> str:
+        """The master's page; below it `/json/`."""
+        return f"http://{LOOPBACK}:{self._known().ports.page_port}"
+
+    @property
+    def record_path(self) -> Path:
+        """Which processes run here."""
+        return self.directory / "cluster.json"
+
+    def hosts(self) -> Sequence[str]:
+        """The names of the workers, which are those of the hosts that they pose as."""
+        return [name for name in self._names() if name != MASTER]
+
+    def processes(self) -> Mapping[str, ProcessIdentity | None]:
+        """The master and each worker; None for one that does not run."""
+        record = self._record()
+        found = {} if record is None else record.processes
+        return {name: found[name] if name in found and found[name].is_alive() else None for name in self._names()}
+
+    def drivers(self) -> tuple[ProcessIdentity, ...]:
+        """Every living process that a worker started, and those that they started."""
+        record = self._record()
+        if record is None:
+            return ()
+        own = set(record.processes.values())
+        return tuple(found for found in processes_with(_MARK, record.mark) if found not in own)
+
+    def log_path(self, name: str) -> Path:
+        """What the latest start of `name` printed."""
+        return self.directory / name / "log"
+
+    def start(self) -> None:
+        """Start what does not run, and wait until the master knows all workers. Running already is fine.
+
+        Raises:
+            EnvironmentMissingError: no Java.
+            ConfigError: a port is taken, or a process ended while it started; the message says which.
+            RejectedError: it runs in another shape than asked for.
+            DeadlineError: it did not come up; it has been ended.
+        """
+        find_java()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time(self.directory):
+            begun = not any(self.processes().values())
+            if begun:
+                self._begin()
+            elif not self._runs_as_asked():
+                raise self._runs_otherwise()
+            if not self._detached:
+                atexit.unregister(self._end_at_exit)
+                atexit.register(self._end_at_exit, os.getpid())
+            try:
+                missing = [name for name, process in self.processes().items() if process is None]
+                self._start([name for name in missing if name == MASTER])
+                self._start([name for name in missing if name != MASTER])
+            except BaseException:  # Ctrl-C too: half a cluster is of no use to anybody.
+                if begun:
+                    self._end()
+                raise
+
+    def start_one(self, name: str) -> None:
+        """Start one that was killed, on its address and with what it kept; wait until the master knows it."""
+        if self.processes()[name] is not None:
+            raise RejectedError(f"{name} of the cluster in {self.directory} runs already")
+        with one_at_a_time(self.directory):
+            self._start([name])
+
+    def kill_one(self, name: str) -> None:
+        """SIGKILL, and proof that it is gone."""
+        process = self.living(name)
+        process.send(signal.SIGKILL)
+        if not process.wait_gone(_GONE_WITHIN_S):
+            raise DeadlineError(
+                f"Waited {_GONE_WITHIN_S:g} s for the killed {name}, pid {process.pid}, to be gone; it is not."
+            )
+
+    def living(self, name: str) -> ProcessIdentity:
+        """The process of the master or of a worker. Raises RejectedError when it does not run."""
+        process = self.processes()[name]
+        if process is None:
+            raise RejectedError(f"{name} of the cluster in {self.directory} does not run: start it first")
+        return process
+
+    def stop(self) -> int:
+        """End workers with what runs on them, then the master; returns how many processes had to be killed after that.
+
+        Not running is fine. What drivers leave in their work directories is kept.
+        """
+        if not self.record_path.exists():
+            return 0
+        with one_at_a_time(self.directory):
+            return self._end()
+
+    def kill(self) -> None:
+        """End it and all that runs on it at once; nothing drains. Not running is fine."""
+        record = self._record()
+        if record is not None:
+            _kill_all(record.mark)
+            self.record_path.unlink(missing_ok=True)
+
+    def page(self) -> Mapping[str, Any] | None:
+        """What the master's `/json/` says; None when it does not answer."""
+        try:
+            with urlopen(f"{self.page_url}/json/", timeout=_ANSWER_WAIT_S) as answer:  # noqa: S310  # ours
+                found = json.load(answer)
+        except (URLError, OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        atexit.unregister(self._end_at_exit)
+        self._remove_temporary()
+
+    def _names(self) -> Sequence[str]:
+        record = self._record()
+        count = (self._shape if record is None else record.shape)["workers"]
+        return [MASTER, *(f"w{number}" for number in range(1, count + 1))]
+
+    def _runs_as_asked(self) -> bool:
+        record = self._known()
+        asked, runs = asdict(self._ports), asdict(record.ports)
+        return record.shape == self._shape and all(asked[name] in (0, runs[name]) for name in _PORTS)
+
+    def _runs_otherwise(self) -> RejectedError:
+        record = self._known()
+        return RejectedError(
+            f"The cluster in {self.directory} runs already, with {_told(record.shape)} and"
+            f" {_told(asdict(record.ports))}; asked for was {_told(self._shape)} and {_told(asdict(self._ports))}."
+            " Stop it first (`scripts/spark-cluster down`)."
+        )
+
+    def _begin(self) -> None:
+        """A cluster that knows nothing of an earlier one in the same directory, of which nothing is left."""
+        before = self._record()
+        if before is not None:
+            _kill_all(before.mark)
+        shutil.rmtree(self.directory / MASTER / "recovery", ignore_errors=True)
+        wanted = asdict(self._ports)
+        for name, port_number in wanted.items():
+            if port_number and not port_is_free(port_number):
+                raise port_taken_error(port_number, _WHOSE_PORT[name])
+        picked = {name: port_number or free_port() for name, port_number in wanted.items()}
+        _Record(mark=uuid.uuid4().hex, shape=self._shape, ports=Ports(**picked)).write(self.record_path)
+
+    def _start(self, names: Sequence[str]) -> None:
+        """All of them at the same time: most of a start is a JVM's."""
+        started = {name: self._spawn(name) for name in names}
+        for name, process in started.items():
+            log = self.log_path(name)
+            wait_until(
+                lambda name=name, process=process: not process.is_alive() or self._is_up(name),  # type: ignore[misc]
+                _STARTS_WITHIN_S,
+                f"{name} of the cluster in {self.directory} to be up (see {log})",
+                poll_interval_s=_LOOK_EVERY_S,
+            )
+            if process.wait_gone(0):
+                said = log.read_text(encoding="utf-8", errors="replace")
+                raise ConfigError(f"{name} ended while starting: {reason_in_log(said)}. The whole story is in {log}.")
+
+    def _spawn(self, name: str) -> ProcessIdentity:
+        record = self._known()
+        directory, log = self.directory / name, self.log_path(name)
+        directory.mkdir(exist_ok=True)
+        if log.exists():
+            log.replace(directory / "log.previous")
+        command, environment = self._of_master(record) if name == MASTER else self._of_worker(record, name)
+        process = start_in_own_session(command, log, {**os.environ, **environment, _MARK: record.mark})
+        record.with_process(name, process).write(self.record_path)
+        return process
+
+    def _is_up(self, name: str) -> bool:
+        page = self.page()
+        if page is None:
+            return False
+        if name == MASTER:
+            return bool(page.get("status") == "ALIVE")
+        alive = {worker["host"] for worker in page.get("workers", ()) if worker["state"] == "ALIVE"}
+        return _address(name) in alive
+
+    def _of_master(self, record: _Record) -> tuple[list[str], Mapping[str, str]]:
+        ports, directory = record.ports, self.directory / MASTER
+        settings = {
+            "spark.deploy.recoveryDirectory": str(directory / "recovery"),
+            "spark.deploy.recoveryMode": "FILESYSTEM",
+            "spark.master.rest.enabled": "true",
+            "spark.master.rest.port": str(ports.rest_port),
+        }
+        options = ["--host", LOOPBACK, "--port", str(ports.master_port), "--webui-port", str(ports.page_port)]
+        command = self._spark_class("org.apache.spark.deploy.master.Master", directory, settings)
+        return [*command, *options], _environment(directory, LOOPBACK)
+
+    def _of_worker(self, record: _Record, name: str) -> tuple[list[str], Mapping[str, str]]:
+        directory, shape, address = self.directory / name, record.shape, _address(name)
+        resource = f"spark.worker.resource.host_{name}"
+        discovery = directory / "discovery.sh"
+        slots = json.dumps({"name": f"host_{name}", "addresses": [str(slot) for slot in range(shape["slots"])]})
+        discovery.write_text(f"#!/bin/sh\necho '{slots}'\n", encoding="ascii")
+        discovery.chmod(0o755)
+        settings = {f"{resource}.amount": str(shape["slots"]), f"{resource}.discoveryScript": str(discovery)}
+        options = ["--host", address, "--port", "0", "--webui-port", "0", "--work-dir", str(directory / "work")]
+        offer = ["--cores", str(shape["cores"]), "--memory", f"{shape['memory_mib']}m"]
+        command = self._spark_class("org.apache.spark.deploy.worker.Worker", directory, settings)
+        environment = {
+            **_environment(directory, address),
+            HOST_VARIABLE: name,
+            "SAMZAPY_SET_LOCAL_STORE_DIR": str(directory / "state"),
+        }
+        return [*command, *options, *offer, self.master_url], environment
+
+    def _spark_class(self, main_class: str, directory: Path, settings: Mapping[str, str]) -> list[str]:
+        properties = directory / "spark.properties"
+        everything = {
+            # Who is silent for so many seconds is given up by the master; it is asked four times as often.
+            "spark.worker.timeout": "15",
+            # Between SIGTERM and SIGKILL for a driver.
+            "spark.worker.driverTerminateTimeout": f"{_DRAINS_WITHIN_S}s",
+            "spark.port.maxRetries": "0",
+            "spark.ui.reverseProxy": "false",
+            **settings,
+        }
+        properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(everything.items())))
+        return [str(_spark_home() / "bin" / "spark-class"), main_class, "--properties-file", str(properties)]
+
+    def _end(self) -> int:
+        record = self._known()
+        names = [*self.hosts(), MASTER]
+        for group in (names[:-1], names[-1:]):
+            ending = [process for name in group if (process := self.processes()[name]) is not None]
+            for process in ending:
+                process.send(signal.SIGCONT)  # A stopped process would sit on its SIGTERM.
+                process.send(signal.SIGTERM)
+            for process in ending:
+                process.wait_gone(_STOPS_WITHIN_S)
+        killed = _kill_all(record.mark)
+        self.record_path.unlink(missing_ok=True)
+        return killed
+
+    def _end_at_exit(self, owner_pid: int) -> None:
+        if os.getpid() == owner_pid and self.record_path.exists():
+            # A forked child inherits the hook, not the cluster.
+            self.kill()
+            self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        if self._is_temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _known(self) -> _Record:
+        record = self._record()
+        if record is None:
+            raise RejectedError(f"No Spark cluster runs in {self.directory}: start it first.")
+        return record
+
+    def _record(self) -> _Record | None:
+        return _Record.read(self.record_path)
+
+
+_WHOSE_PORT = {
+    "master_port": "Spark's master",
+    "rest_port": "the REST server of Spark's master",
+    "page_port": "the page of Spark's master",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What `cluster.json` says."""
+
+    mark: str
+    shape: Mapping[str, int]
+    ports: Ports
+    processes: Mapping[str, ProcessIdentity] = field(default_factory=dict)
+
+    def with_process(self, name: str, process: ProcessIdentity) -> _Record:
+        return _Record(
+            mark=self.mark, shape=self.shape, ports=self.ports, processes={**self.processes, name: process}
+        )
+
+    def write(self, path: Path) -> None:
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> _Record | None:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                mark=found["mark"],
+                shape=found["shape"],
+                ports=Ports(**found["ports"]),
+                processes={name: ProcessIdentity(**process) for name, process in found["processes"].items()},
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{path} does not say which processes a cluster has ({error!r}). Make sure that no Spark runs on this"
+                " directory, then delete the file."
+            ) from error
+
+
+def _kill_all(mark: str) -> int:
+    """End every process that bears `mark`, however often one starts another; returns how many there were."""
+    count = 0
+    while processes := processes_with(_MARK, mark):
+        count += len(processes)
+        for process in processes:
+            process.send(signal.SIGKILL)
+        for process in processes:
+            if not process.wait_gone(_GONE_WITHIN_S):
+                raise DeadlineError(
+                    f"Waited {_GONE_WITHIN_S:g} s for the killed process {process.pid} to be gone; it is not."
+                )
+    return count
+
+
+def _environment(directory: Path, address: str) -> Mapping[str, str]:
+    """What a daemon gets beside the environment of who starts it; what runs on a worker inherits it."""
+    return {
+        "SPARK_CONF_DIR": str(directory),  # Without somebody's spark-defaults.conf and log4j2.properties.
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
+        "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
+        "SPARK_HOME": str(_spark_home()),
+        "SPARK_LOCAL_IP": address,
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_PUBLIC_DNS": address,
+    }
+
+
+def _spark_home() -> Path:
+    return pyspark_jar("slf4j-api").parent.parent
+
+
+def _address(name: str) -> str:
+    return f"127.0.0.{name.removeprefix('w')}"
+
+
+def _told(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

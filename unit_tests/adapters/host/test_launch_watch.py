@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from samzapy.adapters.host.launch_watch import LaunchWatch
+from samzapy.coordinator.commands import LaunchesLooked
+from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
+from samzapy.errors import LaunchError
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase
+from samzapy.stream.records import ContainerPut, LaunchPut
+from samzapy.testing.builders import a_container, a_launch
+from samzapy.testing.waiting import wait_until
+
+FAR_AHEAD_MS = 2**60
+
+
+class Recorded:
+    """A launcher that notes what it is asked; `trouble` is what it is in."""
+
+    def __init__(self, trouble: Exception | None = None) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.trouble = trouble
+
+    def launch(self, launch: Launch) -> None:
+        self._note("launch", launch)
+
+    def kill(self, launch: Launch) -> None:
+        self._note("kill", launch)
+
+    def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+        for launch in launches:
+            self._note("look", launch)
+        return {launch.execution_id: Launched(state=LaunchedState.RUNNING) for launch in launches}
+
+    def _note(self, what: str, launch: Launch) -> None:
+        self.asked.append((what, launch.execution_id))
+        if self.trouble is not None:
+            raise self.trouble
+
+
+def a_state(*launches: Launch) -> CoordinatorState:
+    return evolve(INITIAL, committed([LaunchPut(launch=launch) for launch in launches], 0))
+
+
+def watching(
+    launcher: Recorded, state: Callable[[], CoordinatorState | None], put: Callable[[LaunchesLooked], object]
+) -> LaunchWatch:
+    return LaunchWatch(launcher, state=state, put=put, retry_window_ms=5, on_failure=_fails)
+
+
+def _fails(error: Exception) -> None:
+    raise AssertionError(f"wanted no failure, found {error}")
+
+
+ALL = a_state(
+    a_launch("wanted", phase=LaunchPhase.WANTED),
+    a_launch("launched", phase=LaunchPhase.LAUNCHED),
+    a_launch("late", phase=LaunchPhase.STOPPING, expires_at_ms=0),
+    a_launch("stopping", phase=LaunchPhase.STOPPING, expires_at_ms=FAR_AHEAD_MS),
+    a_launch("ended", phase=LaunchPhase.ENDED),
+)
+
+
+def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_is_looked_at() -> None:
+    launcher, said = Recorded(), list[LaunchesLooked]()
+
+    watching(launcher, lambda: ALL, said.append).go_on()
+
+    assert [
+        ("launch", "wanted"),
+        ("kill", "late"),
+        ("look", "late"),
+        ("look", "launched"),
+        ("look", "stopping"),
+        ("look", "wanted"),
+    ] == launcher.asked
+    assert [{"late", "launched", "stopping", "wanted"}] == [set(found.found) for found in said]
+    assert [5] == [found.retry_window_ms for found in said]
+
+
+def test_who_was_heard_of_is_not_started() -> None:
+    launcher = Recorded()
+    heard = evolve(ALL, committed([ContainerPut(container=a_container("wanted"))], 9))
+
+    watching(launcher, lambda: heard, _ignored).go_on()
+
+    assert ("launch", "wanted") not in launcher.asked
+
+
+def _ignored(found: LaunchesLooked) -> None:
+    pass
+
+
+def test_who_does_not_lead_does_nothing() -> None:
+    launcher = Recorded()
+
+    watching(launcher, lambda: None, _ignored).go_on()
+
+    assert [] == launcher.asked
+
+
+def test_trouble_with_one_keeps_nobody_else_waiting_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked]()
+    watch = watching(launcher, lambda: ALL, said.append)
+
+    watch.go_on()
+    watch.go_on()
+
+    assert 2 == launcher.asked.count(("kill", "late"))
+    assert [] == said
+    assert 1 == caplog.text.count("no slot is free")
+
+
+def test_a_launcher_that_fails_as_nobody_expected_ends_its_process() -> None:
+    failures: list[Exception] = []
+    watch = LaunchWatch(
+        Recorded(ValueError("a fault of ours")),
+        state=lambda: ALL,
+        put=_ignored,
+        retry_window_ms=5,
+        on_failure=failures.append,
+    )
+
+    watch.start()
+    wait_until(lambda: failures, 10, "the failure to be told")
+    watch.close(5)
+
+    assert ["a fault of ours"] == [str(error) for error in failures]

@@ -1,0 +1,246 @@
+"""Containers as processes of this machine, played by shells that sleep."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from samzapy.adapters.host.process_launcher import ProcessLauncher
+from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, processes_with
+from samzapy.config import HostSlots
+from samzapy.errors import LaunchError
+from samzapy.model.launch import (
+    EXECUTION_VARIABLE,
+    HOST_VARIABLE,
+    Launch,
+    Launched,
+    LaunchedState,
+    LaunchPhase,
+    LaunchRole,
+)
+from samzapy.testing.builders import a_launch
+from samzapy.testing.waiting import wait_until
+
+WAIT_S = 20.0
+SLEEPS = "sleep 600 & wait"
+
+
+class Cluster:
+    """Launchers of one directory, and what their containers do."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.script = SLEEPS
+        self.asked: list[tuple[str, Path]] = []
+
+    def launcher(self, **hosts: int) -> ProcessLauncher:
+        slots = [HostSlots(host=host, slot_count=count) for host, count in (hosts or {"h1": 2, "h2": 2}).items()]
+        return ProcessLauncher(
+            hosts=slots, directory=self.directory, command_of=self.command, environment=dict(os.environ)
+        )
+
+    def command(self, launch: Launch, store_dir: Path) -> Sequence[str]:
+        self.asked.append((launch.execution_id, store_dir))
+        return ["/bin/sh", "-c", self.script]
+
+    def processes(self, launch: Launch) -> list[ProcessIdentity]:
+        return list(processes_with(EXECUTION_VARIABLE, launch.execution_id))
+
+    def end(self) -> None:
+        for process in processes_with("SAMZAPY_PROCESS_DIR", str(self.directory.resolve())):
+            process.send(signal.SIGKILL)
+            process.wait_gone(WAIT_S)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(tmp_path)
+    yield found
+    found.end()
+
+
+def wanted(name: str, processor_id: str = "0", host: str = "", role: LaunchRole = LaunchRole.ACTIVE) -> Launch:
+    return a_launch(
+        f"{name}-{os.getpid()}", processor_id=processor_id, host=host, role=role, phase=LaunchPhase.WANTED
+    )
+
+
+def launched(launch: Launch) -> Launch:
+    return replace(launch, phase=LaunchPhase.LAUNCHED)
+
+
+def seen(launcher: ProcessLauncher, launch: Launch) -> Launched | None:
+    return launcher.look([launch]).get(launch.execution_id)
+
+
+def test_a_container_runs_on_the_host_that_is_wanted_with_a_directory_of_its_own(cluster: Cluster) -> None:
+    launcher, launch = cluster.launcher(), wanted("e1", host="h2")
+
+    launcher.launch(launch)
+
+    found = seen(launcher, launch)
+    assert found is not None
+    assert (LaunchedState.RUNNING, "h2") == (found.state, found.host)
+    assert [(launch.execution_id, cluster.directory / "h2" / "state")] == cluster.asked
+    assert {"h2"} == {
+        of[HOST_VARIABLE]
+        for _, of in processes_bearing(EXECUTION_VARIABLE)
+        if of[EXECUTION_VARIABLE] == launch.execution_id
+    }
+    assert (cluster.directory / "h2" / f"{launch.execution_id}.log").exists()
+
+
+def test_the_same_launch_again_is_nothing_whoever_asks_for_it(cluster: Cluster) -> None:
+    first, second, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
+
+    first.launch(launch)
+    first.launch(launch)
+    second.launch(launch)
+
+    assert 1 == len(cluster.asked)
+    assert seen(first, launch) == seen(second, launch)
+
+
+def test_of_one_that_is_wanted_and_was_not_started_nothing_is_known(cluster: Cluster) -> None:
+    assert None is seen(cluster.launcher(), wanted("e1"))
+
+
+def test_a_container_that_was_started_and_is_not_there_has_ended(cluster: Cluster) -> None:
+    found = seen(cluster.launcher(), launched(wanted("e1")))
+
+    assert found == Launched(state=LaunchedState.ENDED)
+
+
+def test_who_started_a_container_knows_its_exit_code_and_its_last_words(cluster: Cluster) -> None:
+    cluster.script = "echo first; echo 'samzapy: no such topic'; echo; exit 8"
+    first, second, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
+    first.launch(launch)
+    wait_until(lambda: _has_ended(first, launch), WAIT_S, "the container to end")
+
+    assert Launched(state=LaunchedState.ENDED, exit_code=8, reason="samzapy: no such topic") == seen(first, launch)
+    assert Launched(state=LaunchedState.ENDED, reason="samzapy: no such topic") == seen(second, launched(launch))
+
+
+def test_one_that_ended_before_it_was_seen_is_not_started_again(cluster: Cluster) -> None:
+    cluster.script = "exit 2"
+    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher.launch(launch)
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+
+    launcher.launch(launch)
+
+    assert 1 == len(cluster.asked)
+
+
+def _has_ended(launcher: ProcessLauncher, launch: Launch) -> bool:
+    found = seen(launcher, launch)
+    return found is not None and found.state is LaunchedState.ENDED
+
+
+def test_a_kill_ends_all_that_the_container_started(cluster: Cluster) -> None:
+    launcher, other, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
+    launcher.launch(launch)
+    wait_until(lambda: len(cluster.processes(launch)) == 2, WAIT_S, "the shell and its child to run")
+
+    other.kill(launch)
+    other.kill(launch)
+
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    found = seen(launcher, launch)
+    assert found is not None and 128 + signal.SIGKILL == found.exit_code
+    assert [] == cluster.processes(launch)
+
+
+def test_what_a_dead_container_leaves_behind_is_ended(cluster: Cluster) -> None:
+    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher.launch(launch)
+    wait_until(lambda: len(cluster.processes(launch)) == 2, WAIT_S, "the shell and its child to run")
+    shell = next(found for found in cluster.processes(launch) if os.getsid(found.pid) == found.pid)
+
+    shell.send(signal.SIGKILL)
+
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+    assert [] == cluster.processes(launch)
+
+
+def test_a_host_takes_no_more_than_its_slots(cluster: Cluster) -> None:
+    launcher = cluster.launcher(h1=1, h2=1)
+    first, second, third = wanted("e1", host="h1"), wanted("e2", host="h1"), wanted("e3")
+    launcher.launch(first)
+
+    with pytest.raises(LaunchError, match="free slot on h1"):
+        launcher.launch(second)
+    launcher.launch(third)
+    with pytest.raises(LaunchError, match="any of h1, h2"):
+        launcher.launch(replace(second, host=""))
+    launcher.kill(first)
+    wait_until(lambda: _has_ended(launcher, first), WAIT_S, "the first one to end")
+    launcher.launch(second)
+
+    hosts = [found.host if (found := seen(launcher, one)) else None for one in (second, third)]
+    assert ["h1", "h2"] == hosts
+
+
+def test_where_any_host_will_do_it_is_the_one_with_the_fewest_containers(cluster: Cluster) -> None:
+    launcher = cluster.launcher(h1=3, h2=3)
+    launches = [wanted(f"e{number}", str(number)) for number in range(4)]
+
+    for launch in launches:
+        launcher.launch(launch)
+
+    found = launcher.look(launches)
+    assert ["h1", "h2", "h1", "h2"] == [found[launch.execution_id].host for launch in launches]
+
+
+def test_a_standby_is_never_on_a_host_of_its_processor(cluster: Cluster) -> None:
+    launcher = cluster.launcher(h1=3, h2=1)
+    active, standby = wanted("e1", host="h1"), wanted("e2", role=LaunchRole.STANDBY)
+    another = wanted("e3", role=LaunchRole.STANDBY)
+    launcher.launch(active)
+
+    launcher.launch(standby)
+    with pytest.raises(LaunchError):
+        launcher.launch(another)
+    launcher.launch(replace(another, role=LaunchRole.ACTIVE))
+
+    hosts = [found.host if (found := seen(launcher, one)) else None for one in (active, standby, another)]
+    assert ["h1", "h2", "h1"] == hosts
+
+
+def test_a_host_that_there_is_not_is_no_reason_to_wait(cluster: Cluster) -> None:
+    launcher, launch = cluster.launcher(), wanted("e1", host="h9")
+
+    launcher.launch(launch)
+
+    found = seen(launcher, launch)
+    assert found is not None
+    assert LaunchedState.ENDED is found.state
+    assert "found h9" in found.reason
+
+
+def test_a_program_that_is_not_there_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "command", lambda launch, store_dir: ["/no/such/program"])
+    launcher, launch = cluster.launcher(), wanted("e1")
+
+    launcher.launch(launch)
+
+    found = seen(launcher, launch)
+    assert found is not None
+    assert "it cannot be started" in found.reason
+
+
+def test_containers_of_another_directory_are_none_of_this_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    launch = wanted("e1")
+    cluster.launcher().launch(launch)
+    other = Cluster(tmp_path / "other")
+
+    found = seen(other.launcher(), launched(launch))
+    other.launcher().kill(launch)
+
+    assert found is not None and LaunchedState.ENDED is found.state
+    assert [] != cluster.processes(launch)

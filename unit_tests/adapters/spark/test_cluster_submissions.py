@@ -1,0 +1,160 @@
+"""Command lines and files for clusters that no test has. What the pages say of them is what is made here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from samzapy.adapters.spark.kubernetes_submission import (
+    KubernetesCluster,
+    job_label,
+    pod_command,
+    pod_kill_command,
+    pod_name,
+    pod_properties,
+    pod_status_command,
+    pod_template,
+)
+from samzapy.adapters.spark.submission import ContainerProgram, arguments_of
+from samzapy.adapters.spark.yarn_submission import YarnCluster, yarn_command, yarn_name
+from samzapy.errors import ConfigError
+from samzapy.model.job import ExecutionId
+from samzapy.testing.builders import a_launch
+
+DOCS = Path(__file__).parents[3] / "docs"
+PROGRAM = ContainerProgram(
+    job="flights-1",
+    job_file="/srv/flights/flights.py",
+    python="/srv/flights/env/bin/python",
+    cores=2,
+    memory_mib=2048,
+)
+LAUNCH = a_launch("flights-0-4f1c", processor_id="0", host="node-7.rack")
+KUBERNETES = KubernetesCluster(api_url="https://10.0.0.1:6443", image="registry.example/flights:3", namespace="jobs")
+YARN = YarnCluster(shell_jar="/opt/hadoop/distributedshell.jar", spark_submit="/srv/flights/env/bin/spark-submit")
+
+
+def options(command: list[str]) -> Mapping[str, str]:
+    """YARN's options, each of which has one value; of one that comes again the last."""
+    return {word: value for word, value in pairwise(command) if word.startswith("-")}
+
+
+def test_a_container_on_yarn_is_one_command_on_one_labelled_node() -> None:
+    command = yarn_command(PROGRAM, LAUNCH, YARN)
+    found = options(command)
+
+    assert ["yarn", "org.apache.hadoop.yarn.applications.distributedshell.Client"] == command[:2]
+    assert "host_node-7_rack" == found["-node_label_expression"]
+    assert ("1", "0", "3072", "2") == tuple(
+        found[name]
+        for name in ("-num_containers", "-container_retry_policy", "-container_memory", "-container_vcores")
+    )
+    assert {
+        "EXECUTION_ENV_CONTAINER_ID=flights-0-4f1c",
+        "PYSPARK_PYTHON=/srv/flights/env/bin/python",
+        "SAMZAPY_HOST=node-7.rack",
+    } == {value for word, value in pairwise(command) if word == "-shell_env"}
+
+
+def test_what_yarn_runs_is_spark_submit_with_each_word_as_it_is() -> None:
+    program = replace(PROGRAM, overrides=("job.name=it's; rm -rf /",))
+
+    script = options(yarn_command(program, LAUNCH, YARN))["-shell_command"]
+
+    words = shlex.split(script)
+    assert ["exec", "/srv/flights/env/bin/spark-submit", "--driver-memory", "2048m"] == words[:4]
+    assert arguments_of(program, LAUNCH) == words[4:]
+
+
+@pytest.mark.parametrize("text", ["$HOME", "`id`", 'a"b', "a\\b", "${env:PASS}", "{{PWD}}", "<LOG_DIR>", "a\nb"])
+def test_a_word_that_yarn_would_change_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="wanted a word that reaches the host as it is"):
+        yarn_command(replace(PROGRAM, overrides=(f"job.name={text}",)), LAUNCH, YARN)
+    with pytest.raises(ConfigError, match="wanted a word that reaches the host as it is"):
+        yarn_command(replace(PROGRAM, environment={"A": text}), LAUNCH, YARN)
+
+
+def test_on_any_host_no_label_and_no_node_is_asked_for() -> None:
+    anywhere = replace(LAUNCH, host="")
+
+    assert "-node_label_expression" not in yarn_command(PROGRAM, anywhere, YARN)
+    assert not [name for name in pod_properties(PROGRAM, anywhere, KUBERNETES) if "node.selector" in name]
+    assert not [word for word in yarn_command(PROGRAM, anywhere, YARN) if "SAMZAPY_HOST" in word]
+
+
+def test_an_application_on_yarn_is_found_again_by_its_name() -> None:
+    assert "samzapy flights-1 0 flights-0-4f1c" == yarn_name(PROGRAM, LAUNCH)
+    assert yarn_name(PROGRAM, LAUNCH) == options(yarn_command(PROGRAM, LAUNCH, YARN))["-appname"]
+
+
+def test_a_container_on_kubernetes_is_a_pod_that_is_named_after_its_execution() -> None:
+    found = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
+
+    assert pod_name(LAUNCH.execution_id) == found["spark.kubernetes.driver.pod.name"]
+    assert "node-7.rack" == found["spark.kubernetes.driver.node.selector.kubernetes.io/hostname"]
+    assert "flights-0-4f1c" == found["spark.kubernetes.driverEnv.EXECUTION_ENV_CONTAINER_ID"]
+    assert "flights-0-4f1c" == found["spark.kubernetes.driver.annotation.samzapy.execution"]
+    assert job_label("flights-1") == found["spark.kubernetes.driver.label.samzapy-job"]
+    assert ("2", "2048m", "1024m") == tuple(
+        found[f"spark.driver.{name}"] for name in ("cores", "memory", "memoryOverhead")
+    )
+
+
+@pytest.mark.parametrize("execution_id", ["e", "A_b.C-d", "x" * 128])
+def test_any_execution_has_a_name_that_kubernetes_takes(execution_id: str) -> None:
+    name = pod_name(ExecutionId(execution_id))
+
+    assert name.removeprefix("samzapy-").isalnum()
+    assert name == name.lower()
+    assert 63 >= len(name)
+    assert name != pod_name(ExecutionId(f"{execution_id}x"))
+
+
+def test_a_pod_runs_spark_submit_in_itself() -> None:
+    command = pod_command(PROGRAM, LAUNCH, KUBERNETES, "/tmp/p.properties", "/tmp/pod.json")
+
+    assert ["--master", "k8s://https://10.0.0.1:6443", "--deploy-mode", "cluster"] == command[1:5]
+    assert arguments_of(PROGRAM, LAUNCH) == command[command.index("spark-internal") + 1 :]
+    assert "org.apache.spark.deploy.SparkSubmit" == command[command.index("--class") + 1]
+
+
+def test_a_pod_does_not_come_back_by_itself_and_keeps_its_state_on_the_node() -> None:
+    template = json.loads(json.dumps(pod_template(KUBERNETES)))["spec"]
+
+    assert "Never" == template["restartPolicy"]
+    assert {"path": "/var/lib/samzapy", "type": "DirectoryOrCreate"} == template["volumes"][0]["hostPath"]
+    assert ["/var/lib/samzapy", "/dev/shm"] == [
+        mount["mountPath"] for mount in template["containers"][0]["volumeMounts"]
+    ]
+
+
+def test_the_page_of_yarn_shows_what_is_made() -> None:
+    assert shown(yarn_command(PROGRAM, LAUNCH, YARN)) in (DOCS / "yarn.md").read_text()
+
+
+def test_the_page_of_kubernetes_shows_what_is_made() -> None:
+    page = (DOCS / "kubernetes.md").read_text()
+    properties = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
+
+    assert "".join(f"{name} {value}\n" for name, value in properties.items()) in page
+    assert json.dumps(pod_template(KUBERNETES), indent=2) in page
+    for command in (
+        pod_command(PROGRAM, LAUNCH, KUBERNETES, "container.properties", "pod.json"),
+        pod_status_command(LAUNCH, KUBERNETES),
+        pod_kill_command(LAUNCH, KUBERNETES),
+    ):
+        assert shown(command) in page
+
+
+def shown(command: list[str]) -> str:
+    """A command as a page shows it: an option and its value on a line."""
+    text = shlex.quote(command[0])
+    for word in command[1:]:
+        text += (" \\\n  " if word.startswith("-") else " ") + shlex.quote(word)
+    return text

@@ -1,0 +1,480 @@
+"""The launcher against a master in memory, which answers as a real one was seen to (an integration test asks that one).
+
+What it must never do: start an execution twice that it could have found, and call one ended because nobody answered.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from samzapy.adapters.spark.standalone_launcher import (
+    StandaloneLauncher,
+    StandaloneMaster,
+    parse_page,
+    submission_request,
+)
+from samzapy.adapters.spark.submission import ContainerProgram, host_word
+from samzapy.errors import ConfigError, LaunchError
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase
+from samzapy.testing.builders import a_launch
+
+REST, PAGE = "http://master:6066", "http://master:8080"
+PROGRAM = ContainerProgram(
+    job="flights-1",
+    job_file="/srv/flights.py",
+    overrides=("job.name=flights",),
+    spark_options=("--conf", "spark.log.level=ERROR"),
+    environment={"TZ": "UTC"},
+    python="/srv/env/bin/python",
+    cores=2,
+    memory_mib=2048,
+)
+STARTING, RUNNING, ENDED, UNKNOWN = (LaunchedState[name] for name in ("STARTING", "RUNNING", "ENDED", "UNKNOWN"))
+
+
+class MasterInMemory:
+    """A master with workers of two slots each; `ask` is what the launcher is given."""
+
+    def __init__(self, *hosts: str, cores: int = 16) -> None:
+        self.workers = {
+            f"worker-{host}": {"host": "10.0.0.1", "resource": f"host_{host}" if host else "", "cores": cores}
+            for host in hosts
+        }
+        self.drivers: dict[str, dict[str, Any]] = {}
+        self.status = "ALIVE"
+        self.rest_answers = self.page_answers = True
+        self.loses_answers = False
+        self.forgotten: set[str] = set()
+        self.asked: list[str] = []
+
+    def ask(self, method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
+        self.asked.append(f"{method} {path}")
+        if url == PAGE:
+            return (200, json.dumps(self._page()).encode()) if self.page_answers else None
+        if url != REST:
+            return self._log(path)
+        if not self.rest_answers:
+            return None
+        code, answer = self._rest(path.removeprefix("/v1/submissions/"), body)
+        return None if self.loses_answers else (code, json.dumps({**answer, "serverSparkVersion": "4.2.0"}).encode())
+
+    def run(self, handle: str = "driver-1", worker: str = "worker-a") -> None:
+        self.drivers[handle] |= {"state": "RUNNING", "worker": worker}
+
+    def end(self, state: str, handle: str = "driver-1", message: str | None = None) -> None:
+        self.drivers[handle] |= {"state": state, "message": message}
+
+    def used(self, worker: str) -> int:
+        return sum(driver["worker"] == worker for driver in self.drivers.values())
+
+    def _rest(self, path: str, body: bytes | None) -> tuple[int, dict[str, Any]]:
+        if path == "create":
+            assert body is not None
+            request = json.loads(body)
+            if request["appArgs"][0] != "--master":
+                return 400, {"action": "ErrorResponse", "message": "malformed"}
+            handle = f"driver-{len(self.drivers) + 1}"
+            self.drivers[handle] = {"state": "SUBMITTED", "worker": "None", "request": request, "message": None}
+            return 200, {"success": True, "submissionId": handle}
+        verb, _, handle = path.partition("/")
+        if self.status != "ALIVE":
+            return 200, {"success": False, "message": "Exception from the cluster:\n Current state is not alive"}
+        if handle not in self.drivers or handle in self.forgotten:
+            return 200, {"success": False}
+        driver = self.drivers[handle]
+        if verb == "kill":
+            was_there = driver["state"] in ("SUBMITTED", "RUNNING")
+            driver["state"] = "KILLED" if was_there else driver["state"]
+            return 200, {"success": was_there, "message": "Kill request submitted"}
+        return 200, {"success": True, "driverState": driver["state"], "message": driver["message"]}
+
+    def _page(self) -> dict[str, Any]:
+        def shown(handle: str, driver: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "id": handle,
+                "state": driver["state"],
+                "mainclass": driver["request"]["mainClass"],
+                "worker": driver["worker"],
+            }
+
+        there = {handle: driver for handle, driver in self.drivers.items() if handle not in self.forgotten}
+        over = {handle for handle, driver in there.items() if driver["state"] in ("FINISHED", "KILLED", "FAILED")}
+        return {
+            "status": self.status,
+            "workers": [self._shown(worker_id) for worker_id in self.workers],
+            "activedrivers": [shown(handle, there[handle]) for handle in there if handle not in over],
+            "completeddrivers": [shown(handle, there[handle]) for handle in sorted(over)],
+        }
+
+    def _shown(self, worker_id: str) -> dict[str, Any]:
+        worker = self.workers[worker_id]
+        name, free = worker["resource"], max(0, 2 - self.used(worker_id))
+
+        def resources(count: int) -> dict[str, Any]:
+            return {name: {"name": name, "addresses": [str(slot) for slot in range(count)]}} if name else {}
+
+        return {
+            "id": worker_id,
+            "host": worker["host"],
+            "webuiaddress": f"http://{worker_id}:8081",
+            "state": "ALIVE",
+            "coresfree": worker["cores"],
+            "memoryfree": 8192,
+            "resources": resources(2),
+            "resourcesfree": resources(free),
+        }
+
+    def _log(self, path: str) -> tuple[int, bytes] | None:
+        query = parse_qs(urlsplit(path).query)
+        driver = self.drivers[query["driverId"][0]]
+        command = " ".join(f'"{part}"' for part in ("java", *driver["request"]["appArgs"]))
+        text = f"==== Bytes 0-9 of 9 of stderr ====\nLaunch Command: {command}\n=====\n\n"
+        if "offset" not in query:
+            text += "samzapy: the first thing\nat x\nsamzapy: the task failed on kafka.in.0 at 7\n"
+        return 200, text.encode()
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def master() -> MasterInMemory:
+    return MasterInMemory("a", "b")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def launcher(master: MasterInMemory, clock: Clock) -> StandaloneLauncher:
+    return a_launcher(master, clock)
+
+
+def a_launcher(master: MasterInMemory, clock: Clock) -> StandaloneLauncher:
+    """One that knows nothing yet, as that of a coordinator that has just come up."""
+    return StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, master.ask, clock)
+
+
+def e1(host: str = "a", phase: LaunchPhase = LaunchPhase.WANTED) -> Launch:
+    return a_launch("e1", host=host, phase=phase)
+
+
+def seen(launcher: StandaloneLauncher, launch: Launch | None = None) -> Launched | None:
+    return launcher.look([launch or e1()]).get(ExecutionId("e1"))
+
+
+def test_a_container_is_spark_submit_in_a_driver_on_the_host_that_it_is_wanted_on() -> None:
+    request = submission_request(PROGRAM, a_launch("e1", processor_id="7", host="rack-1.b"), "rack-1.b")
+
+    assert "org.apache.spark.deploy.SparkSubmit" == request["mainClass"]
+    assert "file:///srv/flights.py" == request["appResource"]
+    assert ["--master", "local[2,1]"] == request["appArgs"][:2]
+    behind = request["appArgs"][request["appArgs"].index("/srv/flights.py") + 1 :]
+    assert ["--set", "job.name=flights", "--set", "processor.id=7"] == behind
+    assert "spark.samzapy.execution.id=e1" in request["appArgs"]
+    assert {
+        "TZ": "UTC",
+        "PYSPARK_PYTHON": "/srv/env/bin/python",
+        "EXECUTION_ENV_CONTAINER_ID": "e1",
+        "SAMZAPY_HOST": "rack-1.b",
+    } == request["environmentVariables"]
+    assert {
+        "spark.app.name": "samzapy flights-1 7",
+        "spark.driver.cores": "2",
+        "spark.driver.memory": "2048m",
+        "spark.driver.resource.host_rack-1_b.amount": "1",
+        "spark.driver.supervise": "false",
+        "spark.submit.deployMode": "cluster",
+    } == request["sparkProperties"]
+
+
+def test_nothing_secret_stands_on_a_command_line() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)password.*env:NAME") as refused:
+        replace(PROGRAM, overrides=("systems.kafka.client.sasl.password=hunter2",))
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_launch_is_followed_from_its_submission_to_its_end(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
+    assert seen(launcher) is None
+
+    launcher.launch(e1())
+    assert Launched(state=STARTING, handle="driver-1") == seen(launcher)
+    master.run()
+    assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(launcher)
+    master.end("FINISHED")
+    ended = Launched(state=ENDED, handle="driver-1", host="a", exit_code=0, reason="driver FINISHED")
+    assert ended == seen(launcher)
+
+
+def test_a_launch_that_is_asked_for_again_is_done_already(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
+    for _ in range(3):
+        launcher.launch(e1())
+        launcher.look([e1()])
+
+    assert 1 == len(master.drivers)
+
+
+def test_a_driver_that_another_coordinator_started_is_adopted_by_its_command_line(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    launcher.launch(a_launch("e2", host="b"))
+    master.run("driver-1", "worker-a")
+    master.run("driver-2", "worker-b")
+    successor = a_launcher(master, clock)
+
+    successor.launch(a_launch("e2", host="b"))
+
+    assert 2 == len(master.drivers)
+    assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(successor)
+
+
+def test_each_driver_is_asked_for_its_command_line_once(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    master.drivers["driver-2"] = {**master.drivers["driver-1"], "request": {"mainClass": "Pi", "appArgs": []}}
+    stranger = json.loads(json.dumps(master.drivers["driver-1"]))
+    stranger["request"]["appArgs"] = ["--master", "local", "other.py"]
+    master.drivers["driver-3"] = stranger
+    successor = a_launcher(master, clock)
+    for _ in range(3):
+        successor.look([e1(), a_launch("e9")])
+
+    logs = [path.partition("driverId=")[2].partition("&")[0] for path in master.asked if "/log/" in path]
+
+    assert ["driver-1", "driver-3"] == sorted(logs)
+
+
+def test_whose_a_waiting_driver_is_cannot_be_told_and_so_a_start_waits_for_a_while(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    successor = a_launcher(master, clock)
+
+    with pytest.raises(LaunchError, match="driver-1 has not begun yet"):
+        successor.launch(e1())
+    clock.now_s += 31
+    successor.launch(e1())
+
+    assert 2 == len(master.drivers)
+
+
+def test_a_submission_whose_answer_was_lost_is_not_repeated_before_it_can_be_found(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    clock.now_s += 60  # The launcher is not new any more.
+    master.loses_answers = True
+    with pytest.raises(LaunchError, match="found none"):
+        launcher.launch(e1())
+    master.loses_answers = False
+
+    with pytest.raises(LaunchError, match="driver-1 has not begun"):
+        launcher.launch(e1())
+    master.run()
+    launcher.launch(e1())
+
+    assert 1 == len(master.drivers)
+
+
+def test_silence_is_no_end(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+    launcher.launch(e1())
+    master.run()
+    master.page_answers = False
+    with pytest.raises(LaunchError, match="http://master:8080"):
+        launcher.look([e1()])
+
+    master.page_answers, master.rest_answers = True, False
+    master.forgotten = {"driver-1"}
+    assert UNKNOWN == launcher.look([e1()])[ExecutionId("e1")].state
+
+
+@pytest.mark.parametrize("body", [b'{"success": false}', b"<html>", b"{}", b"[]"])
+def test_another_program_on_the_rest_port_ends_nothing(master: MasterInMemory, clock: Clock, body: bytes) -> None:
+    def ask(method: str, url: str, path: str, sent: bytes | None) -> tuple[int, bytes] | None:
+        return (200, body) if url == REST else master.ask(method, url, path, sent)
+
+    stranger = StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, ask, clock)
+
+    found = seen(stranger, replace(e1(), handle="driver-9"))
+    assert found is not None
+    assert UNKNOWN is found.state
+    with pytest.raises(LaunchError):
+        stranger.launch(a_launch("e2"))
+
+
+@pytest.mark.parametrize("status", ["RECOVERING", "STANDBY", "COMPLETING_RECOVERY"])
+def test_a_master_that_does_not_rule_says_nothing(
+    master: MasterInMemory, launcher: StandaloneLauncher, status: str
+) -> None:
+    launcher.launch(e1())
+    master.status = status
+
+    for act in (lambda: launcher.look([e1()]), lambda: launcher.launch(a_launch("e2"))):
+        with pytest.raises(LaunchError):
+            act()
+    with pytest.raises(LaunchError, match="could not be killed: the master says: Exception from the cluster"):
+        launcher.kill(e1())
+
+
+def test_a_driver_that_the_master_has_forgotten_has_ended(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
+    launcher.launch(e1())
+    master.forgotten = {"driver-1"}
+
+    found = seen(launcher)
+
+    assert found is not None
+    assert (ENDED, None) == (found.state, found.exit_code)
+
+
+def test_one_that_was_launched_and_is_nowhere_has_ended_unless_something_waits_that_it_may_be(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    found = seen(launcher, e1(phase=LaunchPhase.STOPPING))
+    assert found is not None
+    assert (ENDED, "the master knows no driver of it") == (found.state, found.reason)
+
+    launcher.launch(a_launch("e2", host="a"))
+    assert None is seen(a_launcher(master, clock), e1(phase=LaunchPhase.STOPPING))
+
+
+def test_of_a_driver_that_failed_nobody_knows_the_exit_code_but_its_last_word_is_told(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    master.end("FAILED")
+
+    found = seen(launcher)
+
+    assert found is not None
+    assert None is found.exit_code
+    assert "driver FAILED: the task failed on kafka.in.0 at 7" == found.reason
+
+
+def test_what_the_master_will_never_take_has_ended(master: MasterInMemory, clock: Clock) -> None:
+    def malformed(method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
+        if path.endswith("create"):
+            body = json.dumps({**json.loads(body or b""), "appArgs": ["x"]}).encode()
+        return master.ask(method, url, path, body)
+
+    launcher = StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, malformed, clock)
+    launcher.launch(e1())
+    launcher.launch(e1())
+
+    found = seen(launcher)
+    assert found is not None
+    assert (ENDED, "the master refuses e1: malformed") == (found.state, found.reason)
+    assert 1 == master.asked.count("POST /v1/submissions/create")
+
+
+def test_a_kill_is_done_when_there_is_nothing_to_kill(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+    launcher.kill(e1())
+    launcher.launch(e1())
+    for _ in range(2):
+        launcher.kill(e1())
+
+    assert "KILLED" == master.drivers["driver-1"]["state"]
+
+
+def test_a_handle_from_a_record_chooses_no_path(launcher: StandaloneLauncher) -> None:
+    with pytest.raises(LaunchError, match="wanted the id of a driver"):
+        launcher.kill(replace(e1(), handle="driver-1/../../x"))
+
+
+def test_any_host_is_the_one_with_the_most_room(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+    launcher.launch(a_launch("e2", host="a"))
+    master.run("driver-1", "worker-a")
+
+    launcher.launch(e1(host=""))
+
+    assert "b" == master.drivers["driver-2"]["request"]["environmentVariables"]["SAMZAPY_HOST"]
+    assert {"a": 1, "b": 2} == launcher.hosts()
+
+
+@pytest.mark.parametrize(("host", "what"), [("a", "a has 0 slots"), ("nowhere", "no living worker")])
+def test_a_host_without_room_is_told_before_anything_waits_at_the_master(
+    master: MasterInMemory, launcher: StandaloneLauncher, host: str, what: str
+) -> None:
+    for number in (1, 2):
+        launcher.launch(a_launch(f"other-{number}", host="a"))
+        master.run(f"driver-{number}", "worker-a")
+
+    with pytest.raises(LaunchError, match=f"no room for e1 on {host}: 2 cores and 2048 MiB; {what}"):
+        launcher.launch(e1(host))
+    assert 2 == len(master.drivers)
+
+
+def test_a_worker_with_too_few_cores_takes_nothing(clock: Clock) -> None:
+    launcher = a_launcher(MasterInMemory("a", cores=1), clock)
+
+    with pytest.raises(LaunchError, match="a has 2 slots, 1 cores and 8192 MiB free"):
+        launcher.launch(e1())
+
+
+def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clock) -> None:
+    master = MasterInMemory("")
+    launcher = a_launcher(master, clock)
+
+    with pytest.raises(LaunchError, match=r"no resource host_10_0_0_1 to ask for"):
+        launcher.launch(e1("10.0.0.1"))
+    launcher.launch(e1(""))
+
+    request = master.drivers["driver-1"]["request"]
+    assert "SAMZAPY_HOST" not in request["environmentVariables"]
+    assert not [name for name in request["sparkProperties"] if "resource" in name]
+    assert {"10.0.0.1": None} == launcher.hosts()
+
+
+def test_names_of_hosts_go_through_resources_and_back() -> None:
+    page = parse_page(
+        json.dumps(
+            {
+                "status": "ALIVE",
+                "activedrivers": [],
+                "completeddrivers": [],
+                "workers": [
+                    {
+                        "id": "w",
+                        "host": "10.0.0.7",
+                        "webuiaddress": "http://x",
+                        "state": "ALIVE",
+                        "coresfree": 1,
+                        "memoryfree": 1,
+                        "resources": {host_word("node-7.rack.example"): {}},
+                        "resourcesfree": {},
+                    }
+                ],
+            }
+        ).encode()
+    )
+
+    assert page is not None
+    assert [("node-7.rack.example", 0)] == [(worker.host, worker.slots_free) for worker in page.workers]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{}", b'{"status": "ALIVE"}', b'{"status": "ALIVE", "workers": [1]}', b"<html>", b"[" * 9999],
+)
+def test_a_foreign_page_is_none(text: bytes) -> None:
+    assert parse_page(text) is None

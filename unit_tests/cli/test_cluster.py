@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from samzapy.adapters.host import process_launcher
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.cli.cluster import launcher_of, submit
+from samzapy.coordinator.state import INITIAL, committed, evolve
+from samzapy.coordinator.submission import refuse_started_by_people
+from samzapy.errors import ConfigError, RejectedError
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import LaunchPhase
+from samzapy.stream.records import LaunchPut
+from samzapy.testing.builders import a_config, a_launch
+
+JOB_FILE = Path("/jobs/flights.py")
+
+
+def test_a_job_that_does_not_say_what_starts_its_containers_is_told_what_can() -> None:
+    with pytest.raises(ConfigError, match="one of process"):
+        launcher_of(a_config(), JOB_FILE, None, (), ())
+
+
+def test_processes_need_a_directory() -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.process\.dir"):
+        launcher_of(a_config(cluster_manager="process"), JOB_FILE, None, (), ())
+
+
+def test_a_container_gets_the_jobs_settings_and_last_what_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def start(command: list[str], log_path: Path, environment: dict[str, str]) -> ProcessIdentity:
+        started.append([*command, environment["EXECUTION_ENV_CONTAINER_ID"], environment["SAMZAPY_HOST"]])
+        return ProcessIdentity(pid=2**22 + 1, started_ticks=1, boot_id="b")
+
+    monkeypatch.setattr(process_launcher, "start_in_own_session", start)
+    config = a_config(cluster_manager="process", cluster_process_dir=str(tmp_path), cluster_process_hosts="h1:1")
+    launcher = launcher_of(
+        config, JOB_FILE, Path("/jobs/x.properties"), ["local.store.dir=/dev/null"], ["--master", "local[2]"]
+    )
+
+    launcher.launch(a_launch("e1", processor_id="3", phase=LaunchPhase.WANTED, host=""))
+
+    (command,) = started
+    assert "spark-submit" == Path(command[0]).name
+    assert ["--master", "local[2]", str(JOB_FILE), "--config", "/jobs/x.properties"] == command[5:10]
+    own = ["--set", "processor.id=3", "--set", f"local.store.dir={tmp_path}/h1/state", "e1", "h1"]
+    assert ["--set", "local.store.dir=/dev/null", *own] == command[10:]
+
+
+def test_a_submission_is_refused_while_containers_of_people_run() -> None:
+    state = evolve(INITIAL, committed([LaunchPut(launch=a_launch("e1"))], 0))
+
+    refuse_started_by_people(state, [ExecutionId("e1")], "flights-1")
+    with pytest.raises(RejectedError, match="found e2 that people started"):
+        refuse_started_by_people(state, [ExecutionId("e1"), ExecutionId("e2")], "flights-1")
+
+
+def test_a_mistake_is_told_before_anything_is_started(tmp_path: Path) -> None:
+    job_file = tmp_path / "job.py"
+    job_file.write_text("")
+    job_file.with_suffix(".properties").write_text("job.name=flights\ntask.inputs=kafka.orders\n")
+
+    found = CliRunner().invoke(submit, [str(job_file), "--containers", "0"])
+    wrong = CliRunner().invoke(submit, [str(job_file), "--set", "job.nam=x"])
+
+    assert 2 == found.exit_code
+    assert isinstance(wrong.exception, ConfigError)

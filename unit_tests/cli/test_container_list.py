@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from samzapy.cli.container_list import container_rows
+from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
+from samzapy.model.container import ContainerPhase
+from samzapy.model.launch import LaunchPhase, LaunchRole
+from samzapy.stream.records import ContainerPut, CoordinatorRecord, LaunchPut
+from samzapy.testing.builders import a_container, a_launch
+
+
+def a_state(*records: CoordinatorRecord) -> CoordinatorState:
+    return evolve(INITIAL, committed(records, 0))
+
+
+def shown(state: CoordinatorState, *columns: str) -> list[tuple[object, ...]]:
+    return [tuple(row[column] for column in columns) for row in container_rows(state, {})]
+
+
+def test_a_container_that_people_started_is_shown_as_it_says_it_is() -> None:
+    state = a_state(
+        ContainerPut(container=a_container("e1", processor_id="p10")),
+        ContainerPut(container=a_container("e0", processor_id="p9", phase=ContainerPhase.STOPPED)),
+    )
+
+    assert [("p10", "e1", "host-a", "ACTIVE", "RUNNING", "")] == shown(
+        state, "processor", "container", "host", "role", "state", "reason"
+    )
+
+
+def test_one_that_is_to_be_started_is_shown_before_it_is_heard_of() -> None:
+    state = a_state(
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED, host="h2")),
+        LaunchPut(launch=a_launch("e2", processor_id="1", host="", host_found="h3")),
+    )
+
+    assert [("e1", "h2", "WANTED"), ("e2", "h3", "LAUNCHED")] == shown(state, "container", "host", "state")
+
+
+def test_one_that_is_told_to_stop_is_shown_as_such_while_it_still_runs() -> None:
+    state = a_state(
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING)), ContainerPut(container=a_container("e1"))
+    )
+
+    assert [("e1", "STOPPING")] == shown(state, "container", "state")
+
+
+def test_a_standby_is_named_by_processor_and_number() -> None:
+    state = a_state(
+        LaunchPut(launch=a_launch("e1", processor_id="4")),
+        LaunchPut(launch=a_launch("e2", processor_id="4", role=LaunchRole.STANDBY, standby=1)),
+        ContainerPut(container=a_container("e2", processor_id="4", phase=ContainerPhase.STARTED)),
+    )
+
+    rows = [("4", "ACTIVE", "LAUNCHED"), ("4-1", "STANDBY", "STARTED")]
+    assert rows == shown(state, "processor", "role", "state")
+
+
+def test_processors_come_in_the_order_of_their_numbers() -> None:
+    numbers = ("10", "9", "2")
+    state = a_state(*(LaunchPut(launch=a_launch(f"e{number}", processor_id=number)) for number in numbers))
+
+    assert [("2",), ("9",), ("10",)] == shown(state, "processor")
+
+
+def test_what_the_leader_heard_of_a_container_is_beside_it() -> None:
+    state = a_state(ContainerPut(container=a_container("e1")))
+
+    (row,) = container_rows(state, {"e1": {"heartbeatAgeMs": 120}})
+
+    assert 120 == row["heartbeatAgeMs"]

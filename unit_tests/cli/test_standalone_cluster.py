@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samzapy.cli.standalone_cluster import standalone_launcher
+from samzapy.errors import ConfigError
+from samzapy.testing.builders import a_config
+
+THERE = {"cluster_standalone_rest_url": "http://m:6066", "cluster_standalone_page_url": "http://m:8080"}
+JOB = Path("/srv/job.py")
+
+
+@pytest.mark.parametrize("missing", THERE)
+def test_where_the_master_is_must_be_said(missing: str) -> None:
+    config = a_config(**{key: value for key, value in THERE.items() if key != missing})
+
+    with pytest.raises(ConfigError, match=r"wanted cluster.standalone.rest.url and cluster.standalone.page.url"):
+        standalone_launcher(config, JOB, None, [])
+
+
+def test_cores_are_no_option_of_spark_submit() -> None:
+    with pytest.raises(ConfigError, match=r"cluster-manager.container.cpu.cores"):
+        standalone_launcher(a_config(**THERE), JOB, None, [], ["--master", "local[4]"])
+
+
+def test_a_secret_is_no_setting_of_a_command_line_that_a_master_shows() -> None:
+    with pytest.raises(ConfigError, match="wanted nothing secret on a container's command line"):
+        standalone_launcher(a_config(**THERE), JOB, None, ["systems.kafka.client.sasl.password=hunter2"])

@@ -1,0 +1,195 @@
+"""Which of a processor's executions runs its tasks: those started as standbys or reserves only when placed there."""
+
+from __future__ import annotations
+
+import pytest
+
+from samzapy.container.orders import Orders, follow
+from samzapy.coordinator.grants import executions_to_grant, release, taken_away, wanted_grants
+from samzapy.coordinator.liveness import may_register
+from samzapy.coordinator.membership import living_processors
+from samzapy.coordinator.state import (
+    INITIAL,
+    CoordinatorState,
+    committed,
+    evolve,
+    locality_of,
+    records_of,
+    tombstone,
+    works_for,
+)
+from samzapy.model.container import ProcessorLocality
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import LaunchPhase, LaunchRole
+from samzapy.stream.records import (
+    ContainerCountPut,
+    ContainerPut,
+    CoordinatorRecord,
+    GenerationPut,
+    GrantPut,
+    JobIdentityPut,
+    LaunchPut,
+    LocalityPut,
+    PlacedPut,
+    PlannedTaskPut,
+    StandbyPut,
+)
+from samzapy.testing.builders import a_container, a_grant, a_heartbeat, a_launch, an_ssp_kb
+
+ZERO = ProcessorId("0")
+TASK = "SystemStreamPartition_kafka.orders.0"
+PLAN = (
+    PlannedTaskPut(
+        generation=1,
+        task_name=TASK,
+        processor_id=ZERO,
+        partition_id=0,
+        changelog_partition=0,
+        mode="Active",
+        ssp_kbs=(an_ssp_kb(),),
+    ),
+    GenerationPut(generation=1, task_count=1, factor=1, scheme="max", processor_ids=(ZERO,)),
+)
+
+
+def a_state(*records: CoordinatorRecord) -> CoordinatorState:
+    return evolve(INITIAL, committed(records, 0))
+
+
+def two_executions(role: LaunchRole, phase: LaunchPhase = LaunchPhase.LAUNCHED) -> CoordinatorState:
+    """`e1` of processor 0 is its active one on host-a, `e2` another one on host-b."""
+    return a_state(
+        *PLAN,
+        LaunchPut(launch=a_launch("e1", phase=phase)),
+        LaunchPut(launch=a_launch("e2", role=role)),
+        ContainerPut(container=a_container("e1", host="host-a")),
+        ContainerPut(container=a_container("e2", host="host-b")),
+    )
+
+
+def placed_on(execution_id: str) -> PlacedPut:
+    return PlacedPut(processor_id=ZERO, execution_id=ExecutionId(execution_id), uuid="u")
+
+
+@pytest.mark.parametrize("role", [LaunchRole.STANDBY, LaunchRole.RESERVE])
+def test_tasks_go_to_the_active_execution_and_not_to_a_standby_or_reserve(role: LaunchRole) -> None:
+    state = two_executions(role)
+
+    assert {ZERO: "e1"} == executions_to_grant(state)
+    assert works_for(state.containers[ExecutionId("e1")], ZERO, state)
+    assert not works_for(state.containers[ExecutionId("e2")], ZERO, state)
+    assert locality_of(state).processors == {ZERO: "host-a"}
+
+
+def test_a_standby_alone_has_no_tasks_and_makes_its_processor_no_member() -> None:
+    state = a_state(
+        *PLAN,
+        LocalityPut(locality=ProcessorLocality(processor_id=ZERO, host="host-a")),
+        LaunchPut(launch=a_launch("e2", role=LaunchRole.STANDBY)),
+        ContainerPut(container=a_container("e2", host="host-b")),
+    )
+
+    assert {} == executions_to_grant(state)
+    assert frozenset() == living_processors(state)
+    assert () == wanted_grants(state)
+    assert "host-a" == locality_of(state).processors[ZERO]
+
+
+def test_a_standby_that_the_processor_is_placed_on_runs_its_tasks() -> None:
+    grant = GrantPut(grant=a_grant(TASK, epoch=1, execution_id="e1"))
+    before = evolve(two_executions(LaunchRole.STANDBY), committed([grant], 10))
+
+    state = evolve(before, committed([placed_on("e2")], 11))
+
+    assert () == taken_away(before)
+    assert {ZERO: "e2"} == executions_to_grant(state)
+    assert ["e1"] == [found.execution_id for found in taken_away(state)]
+    assert {ZERO} == living_processors(state)
+    heartbeat = a_heartbeat("e1", host="host-a", stream_offset=12)
+    assert [True] == [put.grant.released for put in release(heartbeat, state) if isinstance(put, GrantPut)]
+    assert () == release(a_heartbeat("e1", host="host-a", stream_offset=11), state)
+
+
+def test_who_is_told_to_stop_keeps_what_it_has_and_gets_nothing_new() -> None:
+    state = two_executions(LaunchRole.ACTIVE, LaunchPhase.STOPPING)
+    with_grant = evolve(state, committed([GrantPut(grant=a_grant(TASK, epoch=1, execution_id="e1"))], 10))
+
+    assert {ZERO: "e2"} == executions_to_grant(state)
+    assert ["e2"] == [wanted.execution_id for wanted in wanted_grants(state)]
+    assert () == taken_away(with_grant)
+    assert () == wanted_grants(with_grant)
+
+
+def test_nothing_is_granted_to_an_execution_that_is_told_to_stop_though_its_processor_was_placed_there() -> None:
+    state = evolve(two_executions(LaunchRole.ACTIVE, LaunchPhase.STOPPING), committed([placed_on("e1")], 10))
+
+    assert () == wanted_grants(state)
+
+
+def registered(*records: CoordinatorRecord, processor_id: str = "0") -> bool:
+    state = a_state(JobIdentityPut(job_name="flights", job_id="1"), *records)
+    return may_register(state, a_heartbeat("e1", processor_id=processor_id, stream_offset=0))
+
+
+@pytest.mark.parametrize(
+    ("phase", "may"),
+    [
+        (LaunchPhase.WANTED, True),
+        (LaunchPhase.LAUNCHED, True),
+        (LaunchPhase.STOPPING, False),
+        (LaunchPhase.ENDED, False),
+    ],
+)
+def test_where_the_coordinator_starts_containers_only_those_that_it_wants_may_register(
+    phase: LaunchPhase, may: bool
+) -> None:
+    count = ContainerCountPut(count=1)
+
+    assert may is registered(count, LaunchPut(launch=a_launch(phase=phase)))
+    assert not registered(count, LaunchPut(launch=a_launch(phase=phase)), processor_id="1")
+    assert not registered(count)
+    assert registered()
+
+
+def orders(*records: CoordinatorRecord, execution_id: str = "e2") -> Orders:
+    return follow(Orders(execution_id=ExecutionId(execution_id)), records, len(records))
+
+
+def test_a_container_knows_its_role_as_the_coordinator_does() -> None:
+    grant = GrantPut(grant=a_grant(TASK, epoch=1, execution_id="e2"))
+    container = ContainerPut(container=a_container("e2"))
+    standby = LaunchPut(launch=a_launch("e2", role=LaunchRole.STANDBY))
+
+    def own(*records: CoordinatorRecord) -> list[str]:
+        return [found.task_name for found in orders(*PLAN, container, grant, *records).own_grants()]
+
+    assert [TASK] == own()
+    assert [TASK] == own(LaunchPut(launch=a_launch("e2")))
+    assert [] == own(standby)
+    assert [TASK] == own(standby, placed_on("e2"))
+    assert [] == own(LaunchPut(launch=a_launch("e2")), placed_on("e1"))
+    assert [TASK] == own(LaunchPut(launch=a_launch("e1", role=LaunchRole.STANDBY)))
+
+
+def test_a_container_is_told_to_stop_on_the_stream() -> None:
+    told = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.STOPPING))
+    standby = LaunchPut(launch=a_launch("e2", role=LaunchRole.STANDBY))
+
+    assert not orders(LaunchPut(launch=a_launch("e2"))).is_stopping
+    assert orders(told).is_stopping
+    assert orders(standby, tombstone(standby)).is_stopping
+    assert not orders(tombstone(standby)).is_stopping
+    assert not orders(LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING))).is_stopping
+
+
+def test_launches_counts_and_standbys_are_among_the_records_of_a_state() -> None:
+    records = (
+        LaunchPut(launch=a_launch()),
+        ContainerCountPut(count=3),
+        StandbyPut(processor_id=ZERO, count=1, uuid="u"),
+    )
+
+    state = a_state(*records)
+
+    assert set(records) == set(records_of(state))
+    assert state == a_state(*records_of(state))

@@ -1,0 +1,179 @@
+"""Standbys: when one is ready, which takes over, and what the laws allow. The stories are in `unit_tests/scenarios`."""
+
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.liveness import Sighting, Sightings
+from samzapy.coordinator.standby import LAG_MAX, best_standby, clash, is_warm, named, promotions, standby_count
+from samzapy.coordinator.state import INITIAL, committed, evolve
+from samzapy.model.container import ContainerPhase, ProcessorLocality
+from samzapy.model.job import ProcessorId
+from samzapy.model.launch import LaunchPhase, LaunchRole
+from samzapy.model.placement import StatusCode
+from samzapy.model.warmth import Warmth
+from samzapy.stream.records import (
+    ConfigPut,
+    ContainerCountPut,
+    ContainerPut,
+    GrantPut,
+    LaunchPut,
+    LocalityPut,
+    PlacedPut,
+    RunPut,
+    StandbyPut,
+)
+from samzapy.testing.builders import a_container, a_grant, a_launch
+from unit_tests.container.worlds import plan_in_force
+from unit_tests.coordinator.launched import a_move
+
+P = ProcessorId("0")
+WARM = Warmth(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
+
+
+def a_state(*records, lost=ContainerPhase.LOST):
+    """Processor 0 has tasks a and b, in `e1` on host-a; standbys `s0` on host-b and `s1` on host-c."""
+    found = [
+        ContainerCountPut(count=1),
+        RunPut(run_id="run", ended=False),
+        ConfigPut(config_key="stores.sums.msg.serde", value="json"),
+        *plan_in_force(1, a="0", b="0"),
+        *(GrantPut(grant=a_grant(task, epoch=epoch)) for epoch, task in enumerate("ab", start=1)),
+    ]
+    for name, role, host, phase in (
+        ("e1", LaunchRole.ACTIVE, "host-a", lost),
+        ("s0", LaunchRole.STANDBY, "host-b", ContainerPhase.STARTED),
+        ("s1", LaunchRole.STANDBY, "host-c", ContainerPhase.STARTED),
+    ):
+        number = int(name == "s1")
+        found.append(LaunchPut(launch=a_launch(name, role=role, host=host, standby=number)))
+        found.append(ContainerPut(container=a_container(name, host=host, phase=phase)))
+    return evolve(INITIAL, committed([*found, *records], 0))
+
+
+def seen(stream_offset=1000, domain="", **warm):
+    return Sightings(
+        last={
+            name: Sighting(
+                at_ms=0,
+                stream_offset=stream_offset,
+                held=frozenset(),
+                figures=Figures(),
+                warm=found,
+                fault_domain=domain,
+            )
+            for name, found in warm.items()
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("warm", "changes"),
+    [
+        (None, {}),
+        (replace(WARM, level=1), {}),
+        (replace(WARM, tasks=1, level=1), {}),
+        (replace(WARM, lag=LAG_MAX + 1), {}),
+        # Of another plan.
+        (WARM, {"stream_offset": 5}),
+    ],
+)
+def test_who_lacks_anything_is_not_ready(warm, changes):
+    state = a_state()
+
+    assert is_warm("s0", state, seen(s0=WARM))
+    assert not is_warm("s0", state, seen(s0=warm, **changes))
+    assert not is_warm("e1", state, seen(e1=WARM)), "it was given up"
+
+
+def test_after_a_loss_the_one_that_lacks_least_takes_over():
+    state, told = a_state(), seen(s0=WARM, s1=replace(WARM, lag=1))
+
+    assert "s1" == best_standby(P, state, told).execution_id
+    (promoted,) = promotions(state, told)
+    assert (P, "s1", "") == (promoted.processor_id, promoted.execution_id, promoted.uuid)
+    assert () == promotions(evolve(state, committed([promoted], 90)), told), "said once"
+
+
+@pytest.mark.parametrize("phase", [ContainerPhase.RUNNING, ContainerPhase.STOPPED])
+def test_nobody_takes_over_from_who_runs_or_left_in_good_order(phase):
+    assert () == promotions(a_state(lost=phase), seen(s0=WARM, s1=WARM))
+
+
+def test_nobody_takes_over_who_is_not_ready_or_told_to_stop_and_in_no_run_that_is_over():
+    assert () == promotions(a_state(), seen(s0=replace(WARM, level=1)))
+    leaving = LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, host="host-b", phase=LaunchPhase.STOPPING))
+    assert () == promotions(a_state(leaving), seen(s0=WARM))
+    assert () == promotions(a_state(RunPut(run_id="run", ended=False, finished=True)), seen(s0=WARM))
+
+
+def test_nobody_takes_over_while_an_active_one_has_come_back():
+    back = ContainerPut(container=a_container("e2", phase=ContainerPhase.STARTED))
+
+    assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), seen(s0=WARM))
+
+
+def test_how_many_there_are_to_be():
+    factor = ConfigPut(config_key="job.standbytasks.replication.factor", value="3")
+
+    assert 0 == standby_count(P, a_state())
+    assert 2 == standby_count(P, a_state(factor))
+    assert 1 == standby_count(P, a_state(factor, StandbyPut(processor_id=P, count=1, uuid="u")))
+    assert 0 == standby_count(P, replace(a_state(factor), config={"job.standbytasks.replication.factor": "3"}))
+
+
+def test_names():
+    assert ("4", 0) == named("4-0", a_state())
+    assert ("4", None) == named("4", a_state())
+    assert ("4-0", None) == named("4-0", INITIAL), "where people start containers it is the name of one"
+
+
+def test_a_host_or_a_fault_domain_is_for_one_of_them():
+    domains = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
+    rack = LocalityPut(locality=ProcessorLocality(processor_id=ProcessorId("9"), host="host-z", fault_domain="rack"))
+    told = seen(domain="rack", s0=WARM)
+
+    assert "s0 of processor 0 is on host-b already" in clash("host-b", P, a_state(), told)
+    assert "" == clash("host-b", P, a_state(), told, ["s0"])
+    assert "" == clash("host-z", P, a_state(rack), told)
+    assert "in the fault domain of host-z already (rack)" in clash("host-z", P, a_state(rack, domains), told)
+    assert "" == clash("host-b", ProcessorId("1"), a_state(), told)
+
+
+# --- laws ---
+
+
+def judged(*records, lost=ContainerPhase.LOST):
+    """What is found wrong with the last record."""
+    laws, found = Laws(), ""
+    base = [
+        ContainerCountPut(count=1),
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED)),
+        LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, phase=LaunchPhase.WANTED)),
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.STARTED)),
+        ContainerPut(container=a_container("s0", host="host-b", pid=7, phase=ContainerPhase.STARTED)),
+    ]
+    for offset, record in enumerate([*base, *records]):
+        found = laws.judge(offset, record, True)
+    return found
+
+
+def test_a_standby_of_the_processor_may_take_over_and_nobody_else():
+    assert not judged(PlacedPut(processor_id=P, execution_id="s0", uuid=""))
+    assert "one of the standbys of processor 0" in judged(PlacedPut(processor_id=P, execution_id="e1", uuid=""))
+    assert "one of the standbys of processor 1" in judged(
+        PlacedPut(processor_id=ProcessorId("1"), execution_id="s0", uuid="")
+    )
+
+
+def test_a_request_that_is_under_way_says_how_far_it_is_and_keeps_what_was_chosen():
+    request = a_move(StatusCode.ACCEPTED)
+    begun = replace(request, status_code=StatusCode.IN_PROGRESS, phase="RESERVING")
+    chosen = replace(begun, phase="STOPPING", execution_id="s0", paused_at_ms=5, response_message="it goes")
+
+    assert not judged(request, begun, chosen)
+    assert not judged(request, begun, chosen, replace(chosen, phase="STARTING", answered=True))
+    for changes in ({"execution_id": "e1"}, {"paused_at_ms": 6}, {"destination_host": "host-c"}, {"offset": 3}):
+        assert "to say how far it is" in judged(request, begun, chosen, replace(chosen, **changes)), changes
