@@ -19,9 +19,12 @@ import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
 from bench_conditions import busy, load, machine, processor, versions
+from bench_heartbeats import CONTAINERS, INTERVALS_MS, P99_MS_MAX, Fleet
+from bench_heartbeats import MEASURE_S as BEATS_MEASURE_S
 from bench_input import KEY_COUNT, publish, remove_topics
 from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, measure_latency
 from bench_measure import memory_of, percentile, steady_state, tree_of
+from bench_placement import PLACEMENTS, STATE_MB, placement_section
 from bench_scale import PARTS, WITHOUT_BROKER, section
 from bench_scale_job import Ground
 from bench_subjects import Place, Running, Subject, plain_client, plain_spark, running, samzapy_job
@@ -365,6 +368,80 @@ def audit(records: int, page: Path) -> None:
 
 
 @main.command()
+@click.option("--containers", default=CONTAINERS, show_default=True)
+@click.option("--seconds", default=BEATS_MEASURE_S, show_default=True, help="For each interval.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), default=PAGE, help="Write there [default: docs/performance.md]."
+)
+def heartbeats(containers: int, seconds: float, page: Path) -> None:
+    """How long a coordinator on one core takes to answer heartbeats; ten minutes."""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
+    runs = []
+    with bench() as at, Fleet(at.servers, containers) as fleet:
+        begun_s = time.monotonic()
+        fleet.start(core=0)
+        started_s = time.monotonic() - begun_s
+        click.echo(f"{containers} containers have a task each after {started_s:.0f} s")
+        for interval_ms in INTERVALS_MS:
+            runs.append(fleet.measure(interval_ms, seconds))
+            click.echo(f"{interval_ms} ms: p99 {runs[-1].p99_ms:.1f} ms, {runs[-1].unanswered} unanswered")
+    body = "\n\n".join(
+        [
+            "## Heartbeats",
+            f"{containers:,} containers, each with a task, and one coordinator that is held to one core; to be reached "
+            f"at {INTERVALS_MS[0] // 1000} s: p99 of at most {P99_MS_MAX:.0f} ms.",
+            report.table(
+                (
+                    "interval",
+                    "answers per s",
+                    "p50 ms",
+                    "p99 ms",
+                    "longest ms",
+                    "not answered",
+                    "of its core",
+                    "load",
+                    "",
+                ),
+                [
+                    (
+                        f"{run.interval_ms / 1000:g} s",
+                        f"{len(run.answer_ms) / seconds:.0f}",
+                        f"{percentile(run.answer_ms, 50.0):.1f}",
+                        f"**{run.p99_ms:.1f}**",
+                        f"{max(run.answer_ms):.0f}",
+                        f"{run.unanswered}",
+                        f"{run.cpu_share:.0%}",
+                        f"{run.load:.1f}",
+                        "-"
+                        if run.interval_ms != INTERVALS_MS[0]
+                        else "pass"
+                        if run.p99_ms <= P99_MS_MAX
+                        else "**fail**",
+                    )
+                    for run in runs
+                ],
+            ),
+            "Conditions:",
+            report.bullets(
+                [
+                    f"{machine(begun, load_before)} {seconds:.0f} s at each interval.",
+                    *busy([load_before, *(run.load for run in runs)]),
+                    "From before the connection is made to the whole answer, as the client of a container sees it. All "
+                    "containers are in one Python process on the other core, with the broker, so its own waiting is "
+                    "in the figures; a heartbeat that was due began "
+                    f"{percentile([late for run in runs for late in run.late_ms], 99.0):.1f} ms late at p99.",
+                    "Each heartbeat has a connection of its own, names the grant that it holds, and is handed to the "
+                    f"coordinator. Registering them all, planning and granting took {started_s:.0f} s.",
+                    versions("starlette", "uvicorn", "confluent-kafka"),
+                ]
+            ),
+        ]
+    )
+    click.echo(body)
+    report.write_section(page, "heartbeats", body)
+
+
+@main.command()
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Parts [default: all].")
 @click.option("--quick", is_flag=True, help="Small sizes, to see that it works.")
 @click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
@@ -382,6 +459,24 @@ def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> N
             body = section(part, Ground(servers=servers, directory=directory, is_quick=quick, seed=seed))
             if target is not None:
                 report.write_section(target, f"scale-{part}", body)
+
+
+@main.command()
+@click.option("--only", multiple=True, type=click.Choice(list(PLACEMENTS)), help="Parts [default: all].")
+@click.option("--quick", is_flag=True, help="Little state and one of each, to see that it works.")
+@click.option("--state-mb", type=click.IntRange(min=1), default=STATE_MB, show_default=True)
+@click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
+def placement(only: tuple[str, ...], quick: bool, state_mb: int, seed: int, page: Path | None) -> None:
+    """How long keys wait when a container moves or is lost; a quarter of an hour."""
+    target = page or (None if only or quick or state_mb != STATE_MB else PAGE)
+    with bench() as at:
+        ground = Ground(servers=at.servers, directory=at.directory, is_quick=quick, seed=seed)
+        for part in PLACEMENTS:
+            if part in only or not only:
+                body = placement_section(part, ground, state_mb)
+                if target is not None:
+                    report.write_section(target, f"placement-{part}", body)
 
 
 if __name__ == "__main__":

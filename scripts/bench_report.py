@@ -15,13 +15,20 @@ from bench_measure import ROLES, Steady, percentile
 
 TITLE = """# Performance
 
-What the data path costs beside Spark and Kafka by themselves, and what elasticity costs.
+What the data path costs beside Spark and Kafka by themselves, how long keys wait when a container moves or is lost,
+and what elasticity costs.
 Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
 SCALE = ("pause", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
 """Parts of `scripts/bench scale`, in the order in which they stand on the page."""
-SECTIONS = ("data", "rss", "audit", *(f"scale-{part}" for part in SCALE))
+PLACEMENT = ("move", "loss")
+"""Parts of `scripts/bench placement`, in the same way."""
+SECTIONS = (
+    *("data", "rss", "audit", "heartbeats"),
+    *(f"placement-{part}" for part in PLACEMENT),
+    *(f"scale-{part}" for part in SCALE),
+)
 MEMORY_GROWTH_MAX = 1.1
 
 

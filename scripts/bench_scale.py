@@ -38,14 +38,19 @@ WITHOUT_BROKER = ("store", "spread")
 
 def section(part: str, ground: Ground) -> str:
     """Measure a part; its section, conditions included."""
+    return measured(PARTS[part], ground, has_broker=part not in WITHOUT_BROKER)
+
+
+def measured(measure: Callable[[Ground], str], ground: Ground, *, has_broker: bool = True) -> str:
+    """What `measure` gives, with the conditions under which it did."""
     begun, begun_s, load_before = datetime.datetime.now(datetime.UTC), time.monotonic(), load()
-    body = PARTS[part](ground)
+    body = measure(ground)
     conditions = [
         f"{machine(begun, load_before)} Seed {ground.seed}; {time.monotonic() - begun_s:.0f} s in all.",
         *(["Small sizes: **it works, and the figures mean nothing.**"] if ground.is_quick else []),
         *busy([load_before]),
     ]
-    if part not in WITHOUT_BROKER:
+    if has_broker:
         conditions.append(
             "One broker and the job share the machine; CPU is that of the job's processes alone. "
             + versions("pyspark", "confluent-kafka", "pyarrow")

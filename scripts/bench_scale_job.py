@@ -100,6 +100,7 @@ class ScaledJob:
         name: of the job; its input is `<name>-in`.
         cores: of each container.
         settings: over what every job here has.
+        verb: what `samzapy` is asked to do with the file.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ScaledJob:
         partitions: int,
         cores: int = 2,
         settings: Mapping[str, str] | None = None,
+        verb: Sequence[str] = ("run",),
     ) -> None:
         self.ground = ground
         self.name = name
@@ -119,6 +121,7 @@ class ScaledJob:
         self.factor = 1
         self.directory = ground.directory / name
         self._job_file = job_file
+        self._verb = verb
         self._cores = cores
         self._settings = {**_SOON, **(settings or {})}
         self._containers: list[Running] = []
@@ -146,6 +149,7 @@ class ScaledJob:
                     "local.store.dir": str(self.directory / "state"),
                     "job.coordinator.port": str(port),
                 },
+                verb=self._verb,
             )
             self._port = self._port or port
             self._containers.append(Running(subject, self._place(number)))
@@ -201,14 +205,20 @@ class ScaledJob:
 
     def scale(self, factor: int) -> Mapping[str, int]:
         """Change the factor and wait until that is done; returns the pause of each key bucket that had one, in ms."""
-        command = [str(BIN / "samzapy"), "job", "scale", "--job", f"{self.name}-1"]
-        command += ["--bootstrap-servers", self.ground.servers, "--factor", str(factor), "--timeout", "120"]
-        done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SamzapyError(f"{self.name} could not be scaled: {done.stderr.strip()}; see {self.directory}")
+        told = self.ask("job", "scale", "--factor", str(factor), "--timeout", "120", "-o", "json")
         self.factor = factor
-        pauses: Mapping[str, int] = json.loads(done.stdout)["pausesMs"]
+        pauses: Mapping[str, int] = json.loads(told)["pausesMs"]
         return pauses
+
+    def ask(self, *arguments: str) -> str:
+        """A command of `samzapy` about this job; what it prints. Raises SamzapyError when it fails."""
+        command = [str(BIN / "samzapy"), *arguments, "--job", f"{self.name}-1"]
+        command += ["--bootstrap-servers", self.ground.servers]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            what = " ".join(arguments)
+            raise SamzapyError(f"{self.name}: {what} failed: {done.stderr.strip()}; see {self.directory}")
+        return done.stdout
 
     def cpu_s(self) -> Mapping[str, float]:
         """CPU seconds so far, by role, of all containers."""

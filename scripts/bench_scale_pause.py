@@ -22,7 +22,7 @@ PROBES = 64
 RATE_PER_S = 320.0
 CHANGES = 3
 WITHOUT_STATE_S_MAX = 3.0
-_QUIET_S = 5.0
+QUIET_S = 5.0
 _DRAWN_VALUES = 500
 
 
@@ -56,13 +56,12 @@ def pause(ground: Ground) -> str:
         with ScaledJob(ground, f"scale-pause-{mb}", job_file, partitions=PARTITIONS, settings=settings) as job:
             job.start()
             job.wait_at_work()
-            job.wait_handled(_fill(job, mb))
-            probes = [Probe(b"probe%03d" % number) for number in range(PROBES)]
-            with Probing(ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
+            job.wait_handled(fill(job, mb))
+            with probing_of(job) as probing:
                 probing.settle()
                 _change(job, probing, mb, 2)  # The first one meets code that was never run.
                 _change(job, probing, mb, 1)
-                quiet[mb] = _quiet(probing)
+                quiet[mb] = in_quiet(probing)
                 for _ in range(ground.sized(CHANGES, 1)):
                     for factor in (2, 1):
                         changes.append(_change(job, probing, mb, factor))
@@ -74,13 +73,19 @@ def pause(ground: Ground) -> str:
     return _text(ground, changes, quiet, disk_mib, rebuilt_s)
 
 
-def _fill(job: ScaledJob, mb: int) -> int:
+def fill(job: ScaledJob, mb: int) -> int:
     """Give the job its state; returns how many records that took."""
     drawn = random.Random(job.ground.seed)
     values = [drawn.randbytes(VALUE_BYTES) for _ in range(_DRAWN_VALUES)]
     return job.write(
         (b"%08d" % number, values[number % _DRAWN_VALUES]) for number in range(mb * 1_000_000 // VALUE_BYTES)
     )
+
+
+def probing_of(job: ScaledJob) -> Probing:
+    """Keys of which a record is sent several times a second, and heard again."""
+    probes = [Probe(b"probe%03d" % number) for number in range(PROBES)]
+    return Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S)
 
 
 def _change(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
@@ -97,10 +102,11 @@ def _change(job: ScaledJob, probing: Probing, mb: int, factor: int) -> Change:
     )
 
 
-def _quiet(probing: Probing) -> list[float]:
+def in_quiet(probing: Probing) -> list[float]:
+    """The silences of a while in which nothing changes."""
     began_s = time.monotonic()
-    time.sleep(_QUIET_S)
-    return probing.silences(began_s, began_s + _QUIET_S)
+    time.sleep(QUIET_S)
+    return probing.silences(began_s, began_s + QUIET_S)
 
 
 def _rebuilt_s(job: ScaledJob) -> float:
@@ -171,7 +177,7 @@ def _text(
                     "*A key heard nothing*: the longest time between two records of a key, as a `read_committed` "
                     "reader of the output saw them, from the request until every key came through again; the request "
                     "itself, a process that has to start, is not in it. *In quiet*: the same in "
-                    f"{_QUIET_S:g} s without a change. *A bucket committed nothing*: what `samzapy job scale` tells, "
+                    f"{QUIET_S:g} s without a change. *A bucket committed nothing*: what `samzapy job scale` tells, "
                     "by the broker's clock. *State taken over*: `samzapy_task_store_identify_seconds`, the sum over "
                     "all tasks, which are brought level one after the other.",
                 ]

@@ -49,6 +49,23 @@ def silences_ms(heard: Sequence[Heard], keys: Sequence[bytes], from_s: float, to
     return [1000 * max(after - before for before, after in pairwise([from_s, *own, to_s])) for own in times.values()]
 
 
+def back_after_s(heard: Sequence[Heard], keys: Sequence[bytes], since_s: float) -> list[float]:
+    """Of each key, when the first record was heard that was sent after a moment, in seconds after it.
+
+    Raises:
+        ValueError: of a key there is none.
+    """
+    first: dict[bytes, float] = {}
+    for found in heard:
+        if found.sent_s > since_s:
+            first.setdefault(found.key, found.heard_s - since_s)
+    if missing := sorted(set(keys) - first.keys()):
+        raise ValueError(
+            f"wanted every key to be heard again, found nothing of {len(missing)}, of {missing[0]!r} too"
+        )
+    return [first[key] for key in keys]
+
+
 class Probing:
     """Sends probes in turn and hears them again, from entry to exit.
 
@@ -102,6 +119,11 @@ class Probing:
     def silences(self, from_s: float, to_s: float) -> list[float]:
         """As `silences_ms`, of what was heard so far."""
         return silences_ms(list(self.heard), [probe.key for probe in self._probes], from_s, to_s)
+
+    def back_s(self, since_s: float) -> list[float]:
+        """As `back_after_s`, when all have come through again."""
+        self.wait_heard(since_s)
+        return back_after_s(list(self.heard), [probe.key for probe in self._probes], since_s)
 
     def latencies_ms(self, keys: Sequence[bytes], from_s: float, to_s: float) -> list[float]:
         """Of what was sent within a while under some keys, and was heard."""

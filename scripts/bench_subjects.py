@@ -58,7 +58,11 @@ class Subject:
     """Prints its progress instead."""
 
 
-def samzapy_job(name: str, job: str, settings: Mapping[str, str] | None = None) -> Subject:
+def samzapy_job(
+    name: str, job: str, settings: Mapping[str, str] | None = None, *, verb: Sequence[str] = ("run",)
+) -> Subject:
+    """A job of `benchmarks/`. `verb`: what `samzapy` is asked to do with its file."""
+
     def command(place: Place) -> Sequence[str]:
         properties = {
             "job.name": place.name,
@@ -71,7 +75,7 @@ def samzapy_job(name: str, job: str, settings: Mapping[str, str] | None = None) 
         config = ["--config", str(JOBS / "bench.properties")]
         return [
             str(BIN / "samzapy"),
-            "run",
+            *verb,
             str(JOBS / job),
             *config,
             *_repeated("--set", properties),
