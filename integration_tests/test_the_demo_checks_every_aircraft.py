@@ -31,6 +31,7 @@ SAMZAPY = Path(sys.executable).with_name("samzapy")
 SHORT_COUNT = 50_000
 """Of flights, where the whole data set would show no more: two micro-batches."""
 flights = SimpleNamespace(**runpy.run_path(str(SCRIPTS / "demo_flights.py"), run_name="demo_flights"))
+screen = SimpleNamespace(**runpy.run_path(str(SCRIPTS / "demo_screen.py"), run_name="demo_screen"))
 
 
 def demo_command(directory: Path, *options: str) -> list[str]:
@@ -89,7 +90,7 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
     assert (0, "") == (kept.returncode, kept.stderr)
     assert "Right: flights, delayed, sum_min, worst_min and mean_min of all 4,043 aircraft" in kept.stdout
     assert "Read 334,264 updates from delays-by-aircraft and 2,512 messages from flights-without" in kept.stdout
-    assert re.search(r"^  processing: .* in [\d,]+  out [\d,]+  lag [\d,]+  [\d,]+ rec/s$", kept.stdout, re.MULTILINE)
+    assert re.search(r"^  processing: .* in [\d,]+  lag [\d,]+  [\d,]+ rec/s$", kept.stdout, re.MULTILINE)
     assert "\x1b" not in kept.stdout
     job, broker = job_of(directory), DevBroker(directory / "broker", detached=True)
     assert job.pid in processes_with(mark) and broker.process()
@@ -165,6 +166,62 @@ def test_a_directory_with_somebody_elses_files_is_not_emptied(tmp_path: Path) ->
     assert 2 == refused.returncode
     assert f"found other files in {tmp_path}" in refused.stderr
     assert (tmp_path / "state").is_dir()
+
+
+def test_two_acts_at_once_are_refused(tmp_path: Path) -> None:
+    refused = run_demo(tmp_path / "demo", "--scale", "--cluster")
+
+    assert 2 == refused.returncode
+    assert "wanted --scale or --cluster, found both" in refused.stderr
+
+
+# --- what the job says of itself ---
+
+
+def a_status(**of_last_task: object) -> dict[str, Any]:
+    """Two processors on two hosts, the first one with two tasks; the last task is the second processor's."""
+    tasks = [
+        {"processorId": processor_id, "owner": f"e{processor_id}", "positions": [position]}
+        for processor_id, position in (
+            ("0", {"ssp": "kafka.flights.0:0/1", "offsetEnd": 100}),
+            ("0", {"ssp": "kafka.flights.1:0/1", "offsetEnd": 100}),
+            ("1", {"ssp": "kafka.flights.2:0/1", "offsetEnd": 100}),
+        )
+    ]
+    tasks[-1] |= of_last_task
+    containers = [{"executionId": f"e{number}", "host": f"w{number}", "phase": "RUNNING"} for number in range(2)]
+    totals = {"recordsIn": 7, "lag": 60}
+    return {"factorFinest": 1, "containers": containers, "tasks": tasks, "totals": totals}
+
+
+def test_a_processor_is_at_work_where_all_its_tasks_are() -> None:
+    found = screen.parse_status(a_status()).runners
+
+    assert {"0": ("e0", "w0"), "1": ("e1", "w1")} == {
+        processor_id: (runner.execution_id, runner.host) for processor_id, runner in found.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "of_last_task",
+    [
+        {"owner": None},
+        {"owner": "e7"},
+        {"positions": [{"ssp": "kafka.flights.2:0/1", "offsetEnd": None}]},
+    ],
+    ids=["nobody's", "of a container that is gone", "not begun"],
+)
+def test_a_processor_with_a_task_that_does_not_run_is_not_at_work(of_last_task: dict[str, object]) -> None:
+    assert ["0"] == list(screen.parse_status(a_status(**of_last_task)).runners)
+    both = a_status(**of_last_task)
+    both["tasks"][-1]["processorId"] = "0"
+    assert {} == screen.parse_status(both).runners
+
+
+def test_what_a_killed_container_had_read_stays_read() -> None:
+    """Counters are those of living containers; positions are of record."""
+    assert 300 - 60 == screen.parse_status(a_status()).records_in
+    assert 7 == screen.parse_status(a_status() | {"factorFinest": 4}).records_in, "buckets share partitions"
 
 
 # --- the check itself ---

@@ -73,6 +73,8 @@ _GROUPS = {
     "task": "Tasks, batches and transactions",
     "systems": "Clusters and streams",
     "stores": "Stores",
+    "cluster-manager": "Containers that the coordinator starts",
+    "cluster": "What they are started with",
     "local": "This host",
     "locationid": "Where it is",
     "processor": "This process",

@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from enum import Enum, auto
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 
 import click
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget to export it
+from demo_cluster import CONTAINERS, SLOTS, ClusterAct, await_no_driver, settings_of
 from demo_flights import (
     ASIDE,
     INPUT,
@@ -40,7 +41,7 @@ from demo_flights import (
     messages,
     most_delayed,
 )
-from demo_flow import FLIGHTS_PER_S, NOTICED_WITHIN_S, Flow, Message
+from demo_flow import NOTICED_WITHIN_S, Flow, Message
 from demo_screen import Screen, Status, ask_status, make_screen
 
 from samzapy.adapters.host.processes import ProcessIdentity
@@ -49,6 +50,8 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ConfigError, DeadlineError, EnvironmentMissingError, ExitCode, RejectedError, SamzapyError
 from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.spark_cluster import SparkCluster
+from samzapy.testing.topics import make_topics
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMZAPY = Path(sys.executable).with_name("samzapy")
@@ -59,11 +62,22 @@ LOCK = "demo.lock"
 STALLED_AFTER_S = 120.0
 JOB_ENDS_WITHIN_S = 15.0
 """A drain takes at most 10 s."""
+COMMAND_ENDS_WITHIN_S = 400.0
+"""Longer than any of them is told to wait."""
 LOOK_S = 0.5
 FLIGHTS_MIN = 100
 FLIGHTS_AT_FIRST = 120_000
-"""With --scale: the others come in while the job is changed."""
+"""With a second act: the others come in while the job is changed."""
+FLIGHTS_PER_S = 3_000
 WRONG_SHOWN = 20
+
+
+class Act(Enum):
+    """What is done to the job while flights come in."""
+
+    NOTHING = auto()
+    SCALE = auto()
+    CLUSTER = auto()
 
 
 class InterruptedBySignal(BaseException):
@@ -108,8 +122,26 @@ class Left:
     is_flag=True,
     help="With a second act: while flights come in, the job is scaled 1 -> 4 -> 1 and its topic grows.",
 )
-@click.option("--cores", type=click.IntRange(1), default=min(4, os.cpu_count() or 1), show_default=True)
-def demo(keep: bool, stop: bool, directory: Path | None, port_number: int | None, scale: bool, cores: int) -> int:
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help=f"With another second act: {CONTAINERS} containers run on {CONTAINERS} workers of a Spark standalone cluster;"
+    " while flights come in one is moved and another one killed.",
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(1),
+    help=f"Of the job [default: {min(4, os.cpu_count() or 1)}], or of each container on a cluster [default: 1].",
+)
+def demo(
+    keep: bool,
+    stop: bool,
+    directory: Path | None,
+    port_number: int | None,
+    scale: bool,
+    cluster: bool,
+    cores: int | None,
+) -> int:
     """Runs examples/flight_delays on 336,776 flights and checks the figures of every aircraft.
 
     \b
@@ -118,6 +150,9 @@ def demo(keep: bool, stop: bool, directory: Path | None, port_number: int | None
     long; 129, 130, 141 and 143 interrupted (hang-up, Ctrl-C, nobody reads the output, SIGTERM).
     Whatever the end, nothing is left running, but with --keep.
     """
+    if scale and cluster:
+        raise click.UsageError("wanted --scale or --cluster, found both; run one after the other")
+    act = Act.SCALE if scale else Act.CLUSTER if cluster else Act.NOTHING
     directory = (directory or cache_root() / "demo").absolute()
     _refuse_directory_of_others(directory)
     with _sole_demo(directory):
@@ -127,7 +162,7 @@ def demo(keep: bool, stop: bool, directory: Path | None, port_number: int | None
             return ExitCode.OK
         try:
             _begin_anew(directory)
-            return _Demo(directory, port_number or 0, cores, keep, scale).run()
+            return _Demo(directory, port_number or 0, cores, act, keep=keep).run()
         except BrokenPipeError:
             # Nobody reads any more (`scripts/demo | head`); Python would complain of that once more at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -154,28 +189,39 @@ def _sole_demo(directory: Path) -> Iterator[None]:
 
 
 def _begin_anew(directory: Path) -> None:
-    left, broker = Left.read(directory), DevBroker(directory / "broker", detached=True)
-    if left.kept and (broker.process() or (left.job and left.job.is_alive())):
+    left, broker, cluster = Left.read(directory), _broker(directory), _cluster(directory)
+    if left.kept and (broker.process() or (left.job and left.job.is_alive()) or any(cluster.processes().values())):
         raise RejectedError(
             f"the demo of before was kept (--keep) and still runs in {directory}; stop it with: "
             f"{_shown(ROOT / 'scripts' / 'demo')} --stop{_dir_option(directory)}"
         )
     _stop_leftovers(directory)
-    for name in ("broker", "state"):
+    for name in ("broker", "spark", "state"):
         shutil.rmtree(directory / name, ignore_errors=True)
     (directory / "job.log").unlink(missing_ok=True)
 
 
 def _stop_leftovers(directory: Path) -> None:
-    left, broker = Left.read(directory), DevBroker(directory / "broker", detached=True)
+    left, broker, cluster = Left.read(directory), _broker(directory), _cluster(directory)
     if left.job and left.job.is_alive():
         print(f"Stopping the job that an earlier demo left, process {left.job.pid}")
         _end(left.job)
+    if cluster.record_path.exists():
+        print("Stopping the Spark cluster that an earlier demo left, and the containers on it")
+        cluster.stop()  # While there is a broker, so that they drain.
     process = broker.process()
     if process:
         print(f"Stopping the broker that an earlier demo left, process {process.pid}")
         broker.stop()
     (directory / "demo.json").unlink(missing_ok=True)
+
+
+def _broker(directory: Path, *, port_number: int = 0, detached: bool = True) -> DevBroker:
+    return DevBroker(directory / "broker", port_number=port_number, detached=detached)
+
+
+def _cluster(directory: Path, *, detached: bool = True) -> SparkCluster:
+    return SparkCluster(directory / "spark", workers=CONTAINERS, slots=SLOTS, detached=detached)
 
 
 def _end(job: ProcessIdentity) -> None:
@@ -193,12 +239,13 @@ def _end(job: ProcessIdentity) -> None:
 class _Demo:
     """One run, from an empty directory to the verdict."""
 
-    def __init__(self, directory: Path, port_number: int, cores: int, keep: bool, scale: bool) -> None:
+    def __init__(self, directory: Path, port_number: int, cores: int | None, act: Act, *, keep: bool) -> None:
         self._directory = directory
-        self._broker = DevBroker(directory / "broker", port_number=port_number, detached=keep)
-        self._cores = cores
+        self._broker = _broker(directory, port_number=port_number, detached=keep)
+        self._cluster = _cluster(directory, detached=keep)
+        self._cores = cores or (1 if act is Act.CLUSTER else min(4, os.cpu_count() or 1))
+        self._act = act
         self._keep = keep
-        self._scale = scale
         self._screen: Screen = make_screen()
         self._job: subprocess.Popen[bytes] | None = None
         self._log_path = directory / "job.log"
@@ -217,12 +264,13 @@ class _Demo:
     def _run(self) -> int:
         path = data_set()
         self._start_broker()
+        if self._act is Act.CLUSTER:
+            self._start_cluster()
         flow, flights = Flow(self._connection()), messages(path)
-        self._publish(flow, islice(flights, FLIGHTS_AT_FIRST) if self._scale else flights)
+        self._publish(flow, flights if self._act is Act.NOTHING else islice(flights, FLIGHTS_AT_FIRST))
         self._start_job()
         expected = expected_from(path)  # While the JVM starts.
-        if self._scale:
-            self._second_act(flow, flights)
+        self._second_act(flow, flights)
         self._await_end(expected)
         if not self._keep:
             self._stop_job()
@@ -236,11 +284,14 @@ class _Demo:
         took_s = time.monotonic() - started_s
         print(f"Apache Kafka runs on {self._broker.bootstrap_servers} ({took_s:.1f} s)")
 
+    def _start_cluster(self) -> None:
+        started_s = time.monotonic()
+        self._cluster.start()
+        hosts = ", ".join(self._cluster.hosts())
+        print(f"Spark runs on {self._cluster.master_url}, hosts {hosts} ({time.monotonic() - started_s:.1f} s)")
+
     def _publish(self, flow: Flow, flights: Iterable[Message]) -> None:
-        admin = AdminClient(self._connection().settings({}))
-        topics = [NewTopic(name, count, 1) for name, count in PARTITION_COUNTS.items()]
-        for made in admin.create_topics(topics).values():
-            made.result(timeout=30)
+        make_topics(self._broker.bootstrap_servers, PARTITION_COUNTS)
         started_s = time.monotonic()
         with self._screen.phase("publishing") as show:
             flow.publish(flights, show.published)
@@ -253,28 +304,33 @@ class _Demo:
         self._status_port = free_port()
         settings = {
             "systems.kafka.bootstrap.servers": self._broker.bootstrap_servers,
-            "local.store.dir": str(self._directory / "state"),
             "job.coordinator.port": str(self._status_port),
             # A fifth of the default, so that there is progress to be seen.
             "task.batch.offsets.max": "40000",
         }
-        if self._scale:
+        job_file = _shown(JOB_FILE)
+        if self._act is Act.CLUSTER:
+            settings |= settings_of(self._cluster, self._cores)
+            command = ["job", "submit", job_file, "--containers", str(CONTAINERS), "--cluster", "standalone"]
+        else:
+            settings |= {"local.store.dir": str(self._directory / "state")}
+            command = ["run", job_file, "--master", f"local[{self._cores}]"]
+        if self._act is Act.SCALE:
             # New partitions are looked for each second, and taken in once the producer here knows of them.
             settings |= {
                 "job.coordinator.monitor-partition-change.frequency.ms": "1000",
                 "job.expansion.settle.ms": str(int(2 * NOTICED_WITHIN_S * 1000)),
             }
-        command = [str(SAMZAPY), "run", _shown(JOB_FILE), "--master", f"local[{self._cores}]"]
         command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         with self._log_path.open("wb") as log:
             # A session of its own: a Ctrl-C here reaches it through us, in order, and --keep outlives the terminal.
             self._job = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [str(SAMZAPY), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._job_started_s = time.monotonic()
         Left(job=ProcessIdentity.of(self._job.pid), kept=False).write(self._directory)
-        print(f"+ {shlex.join([_shown(SAMZAPY), *command[1:]])}")
-        submitted = self._submitted()
+        print(f"+ {shlex.join([_shown(SAMZAPY), *command])}")
+        submitted = "" if self._act is Act.CLUSTER else self._submitted()
         if submitted:
             print(f"+ {submitted}")
 
@@ -288,26 +344,35 @@ class _Demo:
             time.sleep(0.05)
         return ""
 
-    def _second_act(self, flow: Flow, flights: Iterable[Message]) -> None:
-        """Scale the job and grow its topic, while more flights come in; then the rest of them at once."""
+    def _second_act(self, flow: Flow, flights: Iterator[Message]) -> None:
+        """Change the job while more flights come in; the rest of them follow at once."""
+        match self._act:
+            case Act.NOTHING:
+                return
+            case Act.SCALE:
+                self._scale_and_grow(flow, flights)
+            case Act.CLUSTER:
+                ClusterAct(self._samzapy, self._await_status).play(flow, flights)
+        print(f"All {flow.count:,} flights are published, {flow.without_key:,} of them without a tail number")
+
+    def _scale_and_grow(self, flow: Flow, flights: Iterable[Message]) -> None:
         self._await_records(1)
-        with flow.flowing(flights):
+        with flow.flowing(flights, FLIGHTS_PER_S):
             print(f"From here on {FLIGHTS_PER_S:,} more flights come in each second")
-            self._scale_to(4)
+            self._samzapy("job", "scale", "--factor", "4")
             flow.grow(2 * PARTITION_COUNTS[INPUT])
             print(f"The topic {INPUT} has {2 * PARTITION_COUNTS[INPUT]} partitions now; the job takes them in")
             self._await_partitions(2 * PARTITION_COUNTS[INPUT])
-            self._scale_to(1)
-        print(f"All {flow.count:,} flights are published, {flow.without_key:,} of them without a tail number")
+            self._samzapy("job", "scale", "--factor", "1")
 
-    def _scale_to(self, factor: int) -> None:
-        address = ["--job", JOB, "--bootstrap-servers", self._broker.bootstrap_servers]
-        command = [str(SAMZAPY), "job", "scale", *address, "--factor", str(factor)]
-        print(f"+ {shlex.join([_shown(SAMZAPY), *command[1:]])}")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=STALLED_AFTER_S)
+    def _samzapy(self, *words: str) -> None:
+        """A command about the job, as an operator would type it; what it says is shown."""
+        command = [*words, "--job", JOB, "--bootstrap-servers", self._broker.bootstrap_servers]
+        print(f"+ {shlex.join([_shown(SAMZAPY), *command])}")
+        done = subprocess.run([str(SAMZAPY), *command], capture_output=True, text=True, timeout=COMMAND_ENDS_WITHIN_S)
         if done.returncode != 0:
-            raise SamzapyError(f"the job could not be scaled: {done.stderr.strip()}\n{self._log_tail()}")
-        print("".join(f"  {line}\n" for line in done.stdout.splitlines()), end="")
+            raise SamzapyError(f"{shlex.join(words)} failed: {done.stderr.strip()}\n{self._log_tail()}")
+        print("".join(f"  {line.rstrip()}\n" for line in done.stdout.splitlines()), end="")
 
     def _await_records(self, count: int) -> None:
         self._await_status(lambda status: status.records_in >= count, "the first records to be processed")
@@ -317,16 +382,16 @@ class _Demo:
         self._await_status(lambda status: status.partitions >= count, f"{count} partitions to be read")
         print(f"The job reads all {count} partitions ({time.monotonic() - started_s:.1f} s)")
 
-    def _await_status(self, is_so: Callable[[Status], bool], what: str) -> None:
-        deadline_s = time.monotonic() + STALLED_AFTER_S
+    def _await_status(self, is_so: Callable[[Status], bool], what: str, within_s: float = STALLED_AFTER_S) -> Status:
+        deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
             status = ask_status(f"http://127.0.0.1:{self._status_port}/status")
             if self._running_job().poll() is not None:
                 raise self._job_failed(f"ended; waited for {what}")
             if status is not None and is_so(status):
-                return
+                return status
             time.sleep(LOOK_S)
-        raise DeadlineError(f"waited {STALLED_AFTER_S:.0f} s for {what}\n{self._log_tail()}")
+        raise DeadlineError(f"waited {within_s:.0f} s for {what}\n{self._log_tail()}")
 
     def _await_end(self, expected: Expected) -> None:
         """Until the job has read everything and its lag is zero, as it says itself."""
@@ -355,27 +420,34 @@ class _Demo:
     def _say_how_fast(self, status: Status, first: tuple[float, int] | None, now_s: float) -> None:
         assert first is not None, "everything was read, so something was"
         first_s, first_in = first
-        rate = (status.records_in - first_in) / max(LOOK_S, now_s - first_s)
-        print(
-            f"Read {status.records_in:,} records, wrote {status.records_out:,}, lag 0:"
-            f" {now_s - self._job_started_s:.1f} s from the job's start; the first batch was done after"
-            f" {first_s - self._job_started_s:.1f} s, the rest went at {rate:,.0f} rec/s"
-        )
+        said = f"Read {status.records_in:,} records, lag 0: {now_s - self._job_started_s:.1f} s from the job's start"
+        if self._act is Act.NOTHING:  # Otherwise it had begun, and was held up, before it was looked at here.
+            rate = (status.records_in - first_in) / max(LOOK_S, now_s - first_s)
+            first_after_s = first_s - self._job_started_s
+            said += f"; the first batch was done after {first_after_s:.1f} s, the rest went at {rate:,.0f} rec/s"
+        print(said)
 
     def _stop_job(self) -> None:
         """End the job as an operator would; its exit code is part of the demo."""
         job = self._running_job()
         started_s = time.monotonic()
-        job.terminate()
+        if self._act is Act.CLUSTER:
+            self._samzapy("job", "stop", "--wait")
+        else:
+            job.terminate()
         try:
             exit_code = job.wait(JOB_ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
             raise DeadlineError(
-                f"wanted the job to end within {JOB_ENDS_WITHIN_S:.0f} s after SIGTERM, it runs on\n{self._log_tail()}"
+                f"wanted the job to end within {JOB_ENDS_WITHIN_S:.0f} s, it runs on\n{self._log_tail()}"
             ) from None
         if exit_code != 0:
             raise self._job_failed("was asked to stop")
         print(f"Stopped the job: it drained and ended with exit code 0 ({time.monotonic() - started_s:.1f} s)")
+        if self._act is Act.CLUSTER:
+            await_no_driver(self._cluster)
+            self._cluster.stop()
+            print("No driver was left on the cluster, nor any process that one had started; its workers are gone too")
 
     def _read_outputs(self) -> Outputs:
         """Both outputs as a consumer with read_committed sees them, from the beginning to the end."""
@@ -413,8 +485,9 @@ class _Demo:
         if kept:
             job = self._running_job()
             Left(job=ProcessIdentity.of(job.pid), kept=True).write(self._directory)
+            what = "Broker, Spark" if self._act is Act.CLUSTER else "Broker"
             print(
-                f"\nBroker and job go on (job: process {job.pid}, log {self._log_path}). Look at them:\n"
+                f"\n{what} and job go on (job: process {job.pid}, log {self._log_path}). Look at them:\n"
                 f"  {samzapy} job status {address}"
             )
         else:
@@ -440,8 +513,10 @@ class _Demo:
         try:
             if job is not None and job.poll() is None:
                 _end(ProcessIdentity.of(job.pid))
+            self._cluster.stop()  # While there is a broker, so that containers drain.
             self._broker.stop()
         except (KeyboardInterrupt, InterruptedBySignal):
+            self._cluster.kill()
             self._broker.kill()
             raise
         finally:

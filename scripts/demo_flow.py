@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # its stubs forget it
 from demo_flights import INPUT
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.errors import DeadlineError
+from samzapy.testing.topics import grow_topic
 
-FLIGHTS_PER_S = 3_000
 NOTICED_WITHIN_S = 2.0
 """How long a producer may go on without knowing of new partitions; Kafka's own default is five minutes."""
 
@@ -58,7 +57,7 @@ class Flow:
             )
 
     @contextmanager
-    def flowing(self, flights: Iterable[Message]) -> Iterator[None]:
+    def flowing(self, flights: Iterable[Message], per_s: int) -> Iterator[None]:
         """The same at a pace and from a thread of its own; the rest goes out at once at the end."""
         hurry, failed = threading.Event(), list[BaseException]()
 
@@ -67,7 +66,7 @@ class Flow:
             try:
                 for flight in flights:
                     self._send(*flight)
-                    ahead_s = (self.count - first) / FLIGHTS_PER_S - (time.monotonic() - begun_s)
+                    ahead_s = (self.count - first) / per_s - (time.monotonic() - begun_s)
                     if ahead_s > 0.05:
                         self._producer.poll(0)
                         hurry.wait(0 if hurry.is_set() else ahead_s)
@@ -87,9 +86,7 @@ class Flow:
 
     def grow(self, partitions: int) -> None:
         """Give the topic more partitions, as an operator would while everything runs."""
-        admin = AdminClient(self._connection.settings({}))
-        for done in admin.create_partitions([NewPartitions(INPUT, partitions)]).values():
-            done.result(timeout=30)
+        grow_topic(self._connection.bootstrap_servers, INPUT, partitions)
 
     def _send(self, key: str | None, value: str) -> None:
         while True:

@@ -10,9 +10,9 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -26,18 +26,26 @@ _ANSWER_WITHIN_S = 2.0
 _STARTING = "Spark starts, which takes 10 to 20 s"
 
 
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The container that all tasks of a processor are at work in."""
+
+    execution_id: str
+    host: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What the coordinator says of the job. `lag` and `ends` (the inputs' ends, summed) are None until known.
 
-    `partitions`: of the inputs, as far as some task reads them.
+    `partitions`: of the inputs, as far as some task reads them. `runners`: by processor, where all its tasks work.
     """
 
     records_in: int
-    records_out: int
     lag: int | None
     ends: int | None
     partitions: int = 0
+    runners: Mapping[str, Runner] = field(default_factory=dict)
 
     def has_read(self, count: int) -> bool:
         """Whether the inputs hold `count` records and all are processed, committed that is."""
@@ -55,19 +63,38 @@ def ask_status(url: str) -> Status | None:
 
 def parse_status(found: Any) -> Status:
     """The answer's figures. Positions count once every task has some: before that, a sum would be too small."""
-    tasks, totals = found["tasks"], found["totals"]
+    tasks, lag = found["tasks"], found["totals"]["lag"]
     # Several tasks may share a partition, each with its part of the keys.
     ends = {
         position["ssp"].partition(":")[0]: position["offsetEnd"] for task in tasks for position in task["positions"]
     }
     is_known = bool(tasks) and all(task["positions"] for task in tasks) and None not in ends.values()
+    end = sum(ends.values()) if is_known else None
+    # What containers count goes with them when they are killed; positions stay.
+    is_whole = found["factorFinest"] == 1 and end is not None and lag is not None
     return Status(
-        records_in=totals["recordsIn"],
-        records_out=totals["recordsOut"],
-        lag=totals["lag"],
-        ends=sum(ends.values()) if is_known else None,
+        records_in=end - lag if is_whole else found["totals"]["recordsIn"],
+        lag=lag,
+        ends=end,
         partitions=len(ends),
+        runners=_runners(found),
     )
+
+
+def _runners(found: Any) -> Mapping[str, Runner]:
+    """A task is at work where its container runs and has said how far it is."""
+    running = {row["executionId"]: row["host"] for row in found["containers"] if row["phase"] == "RUNNING"}
+    owners: dict[str, set[str]] = {}
+    for task in found["tasks"]:
+        is_told = all(position["offsetEnd"] is not None for position in task["positions"])
+        owner = task["owner"] if is_told and task["owner"] in running else ""
+        owners.setdefault(task["processorId"], set()).add(owner)
+    runners = {processor_id: of.pop() for processor_id, of in sorted(owners.items()) if len(of) == 1}
+    return {
+        processor_id: Runner(execution_id, running[execution_id])
+        for processor_id, execution_id in runners.items()
+        if execution_id
+    }
 
 
 class Show(Protocol):
@@ -106,7 +133,7 @@ class _Rate:
 
 def _text(status: Status, rate: float) -> str:
     lag = "?" if status.lag is None else f"{status.lag:,}"
-    return f"in {status.records_in:,}  out {status.records_out:,}  lag {lag}  {rate:,.0f} rec/s"
+    return f"in {status.records_in:,}  lag {lag}  {rate:,.0f} rec/s"
 
 
 class _Bars:
