@@ -80,6 +80,10 @@ class LaunchedRun(LedgerRun):
         containers = "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-2000:]}" for path in logs[-4:])
         return f"{self.job.log_text()[-4000:]}\n{containers}"
 
+    def log_of(self, execution_id: str) -> str:
+        """What a container said."""
+        return "".join(path.read_text(errors="replace") for path in self.cluster_dir.glob(f"*/{execution_id}.log"))
+
     # --- what an operator does ---
 
     def samzapy(self, *arguments: str, timeout_s: float = _APPEARS_WITHIN_S) -> subprocess.CompletedProcess[str]:

@@ -52,6 +52,12 @@ def test_a_move_finds_the_state_there_and_so_does_who_takes_over_after_a_kill(
         took_s = time.monotonic() - begun_s
         assert (standby, first.host) == (third.execution_id, third.host)
 
+        # Both had tried their query out by then, and that found nothing wrong.
+        for execution_id in (second.execution_id, standby):
+            assert "the query was tried out in" in run.log_of(execution_id)
+            assert "tried out, and failed" not in run.log_of(execution_id)
+            assert "could not be tried out" not in run.log_of(execution_id)
+
         lost = run.lost()
         violations = run.finish()
 

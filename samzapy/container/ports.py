@@ -140,6 +140,10 @@ class TopicBounds:
     offset_end: int
 
 
+ChangelogPlace = tuple[str, int, int]
+"""From where a changelog is read: store, partition, offset."""
+
+
 class Topics(Protocol):
     """Reads of Kafka that a container needs to start and to know its lag."""
 
@@ -149,6 +153,11 @@ class Topics(Protocol):
 
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         """Committed changelog records from `offset_from`, read to the end."""
+        ...
+
+    def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
+        """Begin to fetch what `changelog_records` will be asked for, and nothing else any more. A saving only: what is
+        committed after this is found as well."""
         ...
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
@@ -352,6 +361,22 @@ class Query(Protocol):
     """The streaming query; at most one runs."""
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None: ...
+
+    def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
+        """Try the query out where nothing runs: Spark, its source and its workers do everything once, with no record.
+
+        The first query of a container takes several times as long to begin as the next ones. It is ended by `start`,
+        `drain` and `stop`; should it fail, that is told in the log and nothing more.
+
+        Args:
+            plan: its routes are those that may be granted; nothing is done for them.
+            ssp: no input of the job's, with records behind `offset`; they are read and dropped.
+        """
+        ...
+
+    def rehearses(self) -> bool:
+        """Whether a rehearsal goes on."""
+        ...
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
 

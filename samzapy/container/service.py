@@ -22,6 +22,7 @@ from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.orders import Orders, follow
 from samzapy.container.ports import (
     BatchDone,
+    ChangelogPlace,
     Clock,
     CoordinatorStream,
     CrashPoints,
@@ -38,7 +39,8 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
-from samzapy.container.restore import bring_level, close_cleanly, local_position, offsets_to_read, plan_restore
+from samzapy.container.read_ahead import ReadAhead
+from samzapy.container.restore import bring_level, close_cleanly, local_position, plan_restore
 from samzapy.container.restore_progress import RestoreProgress, Restoring
 from samzapy.container.start import (
     check_bounds,
@@ -86,6 +88,7 @@ _START_WAIT_MS = 30_000
 _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
 STARTS_WITHOUT_COMMIT_MAX = 3
+_REHEARSAL_MAX_MS = 60_000
 _UNUSED_EVERY_MS = 3_600_000
 _BACK_OFF_MS = (200, 1000, 3000)
 
@@ -144,6 +147,9 @@ class ContainerService:
         # What a standby or a reserve is to have at hand, and when that was told last.
         self._to_keep_warm = self._orders.to_keep_warm()
         self._warmth: Warmth | None = None
+        # When the rehearsal of its query is given up; None before it began.
+        self._rehearses_until_ms: int | None = None
+        self._is_rehearsed = False
         # What the stream leaves us.
         self._own: tuple[Grant, ...] = ()
         # What heartbeats list: all of that, and what a worker may still commit for.
@@ -232,9 +238,34 @@ class ContainerService:
             self._warming.close()
             return False
         is_busy = self._warming.look(self._to_keep_warm)
-        if self._warming.told(self._to_keep_warm) != self._warmth:
+        told = self._warming.told(self._to_keep_warm)
+        if not self._is_rehearsed and self._to_keep_warm.grants and told.level >= told.tasks:
+            self._rehearse(self._to_keep_warm.grants)
+        if self._told(told) != self._warmth:
             self._publish()
         return is_busy
+
+    def _rehearse(self, grants: Sequence[Grant]) -> None:
+        """Try the query out, once, and when the state is level: a restore has the cores to itself.
+
+        What a first query costs, several seconds on a small machine, is then paid before a key waits for it.
+        """
+        ports, now_ms = self._ports, self._ports.clock.monotonic_ms()
+        if self._rehearses_until_ms is None:
+            self._rehearses_until_ms = now_ms + _REHEARSAL_MAX_MS
+            topic = coordinator_topic(self._config.job)
+            ssp = SystemStreamPartition(self._config.default_system, topic, 0)
+            starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
+            plan = self._work_plan([route for grant in grants for route in self._routes_of(grant, starts, "")])
+            ports.query.rehearse(plan, ssp, max(0, self._orders.offset_next - 1))
+        elif not ports.query.rehearses() or now_ms >= self._rehearses_until_ms:
+            ports.query.stop()
+            self._is_rehearsed = True
+            took_ms = now_ms - self._rehearses_until_ms + _REHEARSAL_MAX_MS
+            _LOG.info("the query was tried out in %.1f s", took_ms / 1000)
+
+    def _told(self, told: Warmth) -> Warmth:
+        return replace(told, is_rehearsed=self._is_rehearsed)
 
     def _look_around(self) -> None:
         """Read the coordinator stream on, tell the heartbeats, and stop here if this execution was given up."""
@@ -305,7 +336,7 @@ class ContainerService:
 
     def _publish(self) -> None:
         term, warm = self._orders.term, self._to_keep_warm
-        self._warmth = None if warm is None or self._own else self._warming.told(warm)
+        self._warmth = None if warm is None or self._own else self._told(self._warming.told(warm))
         self._ports.heartbeats.publish(
             HeartbeatContent(
                 coordinator_url=None if term is None else term.url,
@@ -384,28 +415,33 @@ class ContainerService:
         self._superseded = superseded_keys(grants, positions, epochs)
         routes, restored_ns = self._restored_all(grants, starts, committed_of(grants, positions))
         routes = tuple(route for route in routes if route.ssp_kb in read)
-        plan = WorkPlan(
-            config=self._config,
-            execution_id=self._identity.execution_id,
-            query_number=self._query_number,
-            routes=routes,
-            job_file=self._identity.job_file,
-            scratch_dir=self._identity.scratch_dir,
-            slot_count=self._identity.slot_count,
-            stream_offset=self._orders.offset_next,
-        )
+        plan = self._work_plan(routes)
         self._routes = routes
         self._figures.begin(read, restored_ns)
         self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
         ports.query.start(plan, read)
+        self._is_rehearsed = True
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
         self._committed_at_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
         _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)
         self._publish()
         return True
+
+    def _work_plan(self, routes: Sequence[Route]) -> WorkPlan:
+        """What workers need to know of a query that runs now."""
+        return WorkPlan(
+            config=self._config,
+            execution_id=self._identity.execution_id,
+            query_number=self._query_number,
+            routes=tuple(routes),
+            job_file=self._identity.job_file,
+            scratch_dir=self._identity.scratch_dir,
+            slot_count=self._identity.slot_count,
+            stream_offset=self._orders.offset_next,
+        )
 
     def _restored_all(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
@@ -435,19 +471,35 @@ class ContainerService:
         inherit(grants, starts, host)
         inherited_ns = (self._ports.clock.monotonic_ns() - begun_ns) // max(1, len(grants))
         self._ports.crash_points.hit("after-inheritance")
+
+        def to_read(grant: Grant) -> Mapping[str, range]:
+            return self._to_read(grant, starts, committed, host)
+
         progress = RestoreProgress(
             len(grants),
-            ahead_of=lambda first: [self._to_read(grant, starts, committed, host) for grant in grants[first:]],
+            ahead_of=lambda first: [sum(map(len, to_read(grant).values())) for grant in grants[first:]],
             now_ms=self._ports.clock.monotonic_ms,
             tell=self._tell_restoring,
         )
+
+        def places(grant: Grant) -> Sequence[ChangelogPlace]:
+            return [(store, grant.changelog_partition, unread.start) for store, unread in to_read(grant).items()]
+
+        ahead = ReadAhead(grants, places, topics)
+
+        def reads(read: int, of: int) -> None:
+            if read < of:
+                ahead.task_reads(len(took_ns))
+            progress.task_reads(read, of)
+
         try:
             for grant in grants:
                 begun_ns = self._ports.clock.monotonic_ns()
-                routes.extend(self._restored(grant, starts, committed, host, progress))
+                routes.extend(self._restored(grant, starts, committed, host, reads))
                 took_ns[grant.task_name] = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
                 progress.task_is_level()
         finally:
+            ahead.end()
             self._figures.restoring = None
         taken = copies_taken(grants, starts, committed, self._identity.execution_id)
         self._write(checkpoint_topic(self._config.job), 0, [encode(record) for record in taken])
@@ -460,7 +512,7 @@ class ContainerService:
         starts: Mapping[SspKeyBucket, int],
         committed: Mapping[SspKeyBucket, int],
         host: Host,
-        progress: RestoreProgress,
+        reads: Callable[[int, int], None],
     ) -> Sequence[Route]:
         """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
         environment = bring_level(
@@ -477,9 +529,12 @@ class ContainerService:
             write=lambda store, writes: self._write(
                 changelog_topic(self._config.job, store), grant.changelog_partition, writes
             ),
-            reads=progress.task_reads,
+            reads=reads,
         )
         environment.close()
+        return self._routes_of(grant, starts, environment.directory)
+
+    def _routes_of(self, grant: Grant, starts: Mapping[SspKeyBucket, int], directory: str) -> Sequence[Route]:
         return [
             Route(
                 ssp_kb=start.ssp_kb,
@@ -487,7 +542,7 @@ class ContainerService:
                 partition_id=grant.partition_id,
                 epoch=grant.epoch,
                 changelog_partition=grant.changelog_partition,
-                environment_dir=environment.directory,
+                environment_dir=directory,
                 offset_end=self._end_of(start.ssp_kb.ssp),
                 floors=tuple(floor for floor in start.floors if floor.offset_next > starts[start.ssp_kb]),
             )
@@ -500,8 +555,8 @@ class ContainerService:
         starts: Mapping[SspKeyBucket, int],
         committed: Mapping[SspKeyBucket, int],
         host: Host,
-    ) -> int:
-        """How many offsets of its changelogs a task that is not at hand yet has to read."""
+    ) -> Mapping[str, range]:
+        """By store, the offsets of its changelog that a task has to read that is not at hand yet; no empty ones."""
         bounds = host.own_bounds(grant)
         plan = plan_restore(
             local_position(self._ports.state_of(grant.task_name)),
@@ -514,7 +569,8 @@ class ContainerService:
             now_ms=host.now_ms,
             retention_ms=CHANGELOG_DELETE_RETENTION_MS,
         )
-        return offsets_to_read(plan, bounds)
+        unread = {store: range(offset, bounds[store].offset_end) for store, offset in plan.changelog_from.items()}
+        return {store: offsets for store, offsets in unread.items() if offsets}
 
     def _tell_restoring(self, restoring: Restoring) -> None:
         _LOG.info("restoring local state: %s", restoring)

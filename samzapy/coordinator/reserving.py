@@ -442,7 +442,8 @@ def _restoring(launch: Launch, state: CoordinatorState, seen: Sightings) -> str:
     where = f"{launch.execution_id} on {place_of(launch, state)}"
     if warm is None:
         return f"{where} has begun"
-    return f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"
+    told = f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"
+    return told if warm.is_rehearsed or warm.level < warm.tasks else f"{told}, the query is tried out"
 
 
 def _not_touched(processor_id: ProcessorId, state: CoordinatorState) -> str:

@@ -99,6 +99,7 @@ def is_warm(execution_id: ExecutionId, state: CoordinatorState, seen: Sightings)
         sighting.stream_offset > state.generation_offset
         and sighting.warm.tasks == sighting.warm.level == count
         and sighting.warm.lag <= LAG_MAX
+        and sighting.warm.is_rehearsed
     )
 
 

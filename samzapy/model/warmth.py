@@ -18,6 +18,7 @@ class Warmth:
         lag: what their changelogs hold beyond the state here, over all tasks that are kept.
         restored, total: how far the way from where it began to the ends as they were then has been gone.
         at_hand: how many of the level ones are so because they stand with their runner.
+        is_rehearsed: whether the query has been tried out here, so that the first one that counts begins at once.
     """
 
     tasks: int = 0
@@ -26,6 +27,7 @@ class Warmth:
     restored: int = 0
     total: int = 0
     at_hand: int = 0
+    is_rehearsed: bool = True
 
     @property
     def percent(self) -> int:
@@ -34,15 +36,15 @@ class Warmth:
             return 100 if self.level >= self.tasks else 99
         return self.restored * 100 // self.total
 
-    def as_json(self) -> Mapping[str, int]:
-        return {spelled: getattr(self, name) for name, spelled in _JSON.items()}
+    def as_json(self) -> Mapping[str, int | bool]:
+        return {spelled: getattr(self, name) for name, spelled in _JSON.items()} | {_REHEARSED: self.is_rehearsed}
 
     @classmethod
     def from_json(cls, found: Mapping[str, object]) -> Warmth:
-        """The other way. What is left out is 0.
+        """The other way. A count that is left out is 0; a query that nothing is said of needs no rehearsal.
 
         Raises:
-            ValueError: a count is none.
+            ValueError: a count is none, or the word on the query neither true nor false.
         """
         counts: dict[str, int] = {}
         for name, spelled in _JSON.items():
@@ -50,9 +52,13 @@ class Warmth:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
                 raise ValueError(f"warm.{spelled}: wanted a whole number, found {value!r:.100}")
             counts[name] = value
-        return cls(**counts)
+        is_rehearsed = found.get(_REHEARSED, True)
+        if not isinstance(is_rehearsed, bool):
+            raise ValueError(f"warm.{_REHEARSED}: wanted true or false, found {is_rehearsed!r:.100}")
+        return cls(**counts, is_rehearsed=is_rehearsed)
 
 
+_REHEARSED: Final = "rehearsed"
 _JSON: Final = {
     "tasks": "tasks",
     "level": "level",

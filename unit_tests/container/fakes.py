@@ -15,6 +15,7 @@ from enum import Enum
 from samzapy.config import JobConfig
 from samzapy.container.ports import (
     BatchDone,
+    ChangelogPlace,
     Headers,
     HeartbeatContent,
     LocalPosition,
@@ -270,7 +271,8 @@ class MemoryTopics:
         self._config = config
         self.inputs = dict(inputs or {})
         self.absent: set[str] = set()
-        self.changelog_reads: list[tuple[str, int, int]] = []
+        self.changelog_reads: list[ChangelogPlace] = []
+        self.read_aheads: list[list[ChangelogPlace]] = []
         self.fails: list[Exception] = []
         self.trace = Trace()
 
@@ -284,6 +286,9 @@ class MemoryTopics:
         self.changelog_reads.append((store, partition, offset_from))
         self.trace.append("read changelog")
         return iter(self._kafka.committed(changelog_topic(self._config.job, store), partition, offset_from))
+
+    def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
+        self.read_aheads.append(list(places))
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
         return {
@@ -655,6 +660,9 @@ class ScriptedQuery:
         self.started: list[tuple[WorkPlan, Mapping[SspKeyBucket, int]]] = []
         self.drains_in_time = True
         self.runs = False
+        self.rehearsed: list[tuple[WorkPlan, SystemStreamPartition, int]] = []
+        # How often a rehearsal is found to go on.
+        self.rehearsal_looks = 0
         self._trace = trace
         self._clock = clock
         self._at_the_end = at_the_end
@@ -664,6 +672,14 @@ class ScriptedQuery:
         self.runs = True
         self.started.append((plan, dict(starts)))
         self._trace.append(f"start query {plan.query_number}")
+
+    def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
+        assert not self.runs, "only where nothing runs"
+        self.rehearsed.append((plan, ssp, offset))
+
+    def rehearses(self) -> bool:
+        self.rehearsal_looks -= 1
+        return self.rehearsal_looks >= 0
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
         if not self.started:

@@ -37,7 +37,7 @@ from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.ssp import SystemStream
-from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.model.warmth import Warmth
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode
@@ -590,6 +590,25 @@ def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.Log
     said = [(found["restored"], found["restoreTotal"]) for found in figures if "restored" in found]
     assert {(1, 2)} == set(said)
     assert "restored" not in figures[-1]
+
+
+def test_while_a_task_is_restored_the_next_ones_are_fetched() -> None:
+    container = AContainer()
+    container.kafka.write(changelog_topic("flights-1", "sums"), 0, [(changelog_key(b"k", b""), b"1")])
+
+    container.run(None)
+
+    # What is fetched is what is asked for then; both tasks are of one partition.
+    assert [("sums", 0, 0)] * 2 == container.topics.changelog_reads
+    assert [[("sums", 0, 0)], [], []] == container.topics.read_aheads
+
+
+def test_a_start_with_state_that_is_level_fetches_nothing_ahead() -> None:
+    container = AContainer()
+
+    container.run(None)
+
+    assert [] == container.topics.read_aheads
 
 
 # --- local state of tasks long gone ---
@@ -1611,6 +1630,67 @@ def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
     position = container.disks["a"].contents.position
     assert position is not None
     assert ("", CLEAN, {"sums": 1}) == (position.execution_id, position.boot_id, position.changelog_next)
+
+
+def test_a_standby_tries_its_query_out_when_the_state_is_level_and_says_so_when_that_is_over() -> None:
+    container = a_standby()
+    container.query.rehearsal_looks = 3
+    at_pauses(container, p40=container.ask_to_stop)
+
+    container.run()
+
+    # No route of it can be taken: what it reads is no input.
+    ((plan, ssp, offset),) = container.query.rehearsed
+    assert ({"a", "b"}, {""}) == (
+        {route.task_name for route in plan.routes},
+        {route.environment_dir for route in plan.routes},
+    )
+    assert (coordinator_topic(container.config.job), 0) == (ssp.stream, ssp.partition)
+    assert 0 <= offset < container.stream.offset_next()
+    told = [content.warm for content in container.heartbeats.contents if content.warm is not None]
+    said = [(warm.level, warm.is_rehearsed) for warm in told]
+    assert (2, False) in said
+    assert (2, True) == said[-1]
+    assert said == sorted(said)
+    assert [] == container.query.started
+
+
+def test_a_rehearsal_that_does_not_end_keeps_nobody_from_being_ready() -> None:
+    container = a_standby()
+    container.query.rehearsal_looks = 1_000_000
+    begun_ms = container.clock.monotonic_ms()
+    ready_ms: list[int] = []
+
+    def look() -> None:
+        warm = container.heartbeats.contents[-1].warm
+        if warm is not None and warm.is_rehearsed:
+            ready_ms.append(container.clock.monotonic_ms() - begun_ms)
+            container.stop.asked = True
+
+    container.while_pausing = look
+    container.run()
+
+    assert 60_000 <= ready_ms[0] < 70_000
+    assert "stop query" in container.trace
+
+
+def test_who_is_granted_tasks_during_its_rehearsal_starts_at_once() -> None:
+    container = a_standby()
+    container.query.rehearsal_looks = 1_000_000
+
+    def promote() -> None:
+        assert container.query.rehearsed
+        container.stream.records += [
+            PlacedPut(processor_id=ProcessorId("0"), execution_id=ExecutionId("e1"), uuid="u"),
+            *(GrantPut(grant=a_task(name, epoch=2, offset_next=5)) for name in "ab"),
+        ]
+
+    at_pauses(container, p40=promote)
+    container.run()
+
+    assert 1 == len(container.query.started)
+    # A container that runs has tried it out.
+    assert container.heartbeats.contents[-1].warm is None
 
 
 def test_a_standby_that_is_promoted_starts_with_what_it_has() -> None:

@@ -105,7 +105,8 @@ def test_how_ready_a_standby_is_may_be_said():
     warm = Warmth(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
     assert warm == parsed(warm=said).warm == parsed(warm=warm.as_json()).warm
     assert Warmth(tasks=4) == parsed(warm={"tasks": 4, "news": 1}).warm
-    for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}):
+    assert [True, False] == [parsed(warm=said).warm.is_rehearsed for said in ({}, {"rehearsed": False})]
+    for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}, {"rehearsed": 1}):
         with pytest.raises(ValueError, match="warm"):
             parsed(warm=wrong)
 

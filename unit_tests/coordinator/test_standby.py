@@ -76,6 +76,7 @@ def seen(stream_offset=1000, domain="", **warm):
         (replace(WARM, level=1), {}),
         (replace(WARM, tasks=1, level=1), {}),
         (replace(WARM, lag=LAG_MAX + 1), {}),
+        (replace(WARM, is_rehearsed=False), {}),
         # Of another plan.
         (WARM, {"stream_offset": 5}),
     ],

@@ -71,11 +71,14 @@ class PartitionReader:
     For whoever follows a topic. `read_to_end` is the same for once.
     """
 
-    def __init__(self, connection: KafkaConnection, topic: str, partition: int = 0) -> None:
+    def __init__(
+        self, connection: KafkaConnection, topic: str, partition: int = 0, *, admin: Admin | None = None
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self._connection = connection
-        self._admin: Admin | None = None
+        self._admin = admin
+        self._prepared_from: int | None = None
         self._consumer: Consumer | None = None
         self._events = ErrorEvents()
 
@@ -97,6 +100,11 @@ class PartitionReader:
             self._admin = Admin(self._connection)
         return _asked(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
 
+    def prepare(self, offset_from: int) -> None:
+        """Let the client fetch from there on, as much as it holds, until somebody reads from there."""
+        self._assign(offset_from)
+        self._prepared_from = offset_from
+
     def read_to_end(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
         """All committed records from `offset_from` to the end, which is the high watermark at this call.
 
@@ -113,6 +121,20 @@ class PartitionReader:
         """
         offset_end = self.end_offset(deadline_s)
         return self._read(offset_from, offset_end, deadline_s)
+
+    def read_to_end_once(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
+        """`read_to_end`; the connections are closed when the iterator is done or dropped."""
+        try:
+            records = self.read_to_end(offset_from, deadline_s)
+        except BaseException:
+            self.close()
+            raise
+
+        def closing() -> Iterator[LogRecord]:
+            with self:
+                yield from records
+
+        return closing()
 
     def read_stable(self, deadline_s: float = DEADLINE_S, *, offset_from: int = 0) -> Iterator[LogRecord]:
         """All committed records before the first open transaction: for who looks at a topic and must not wait.
@@ -151,6 +173,13 @@ class PartitionReader:
             self._consumer.close()
         self._consumer = None
         self._admin = None
+        self._prepared_from = None
+
+    def _assign(self, offset_from: int) -> Consumer:
+        if self._consumer is None:
+            self._consumer = make_consumer(self._connection, _READING, self._events)
+        self._consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
+        return self._consumer
 
     def _stable_part(self, offset_from: int, deadline_s: float) -> tuple[int, int]:
         """What of the topic stands before the first open transaction, from `offset_from` on."""
@@ -165,10 +194,11 @@ class PartitionReader:
     def _read(self, offset_from: int, offset_end: int, deadline_s: float) -> Iterator[LogRecord]:
         if offset_from >= offset_end:
             return
-        if self._consumer is None:
-            self._consumer = make_consumer(self._connection, _READING, self._events)
-        consumer = self._consumer
-        consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
+        if self._consumer is not None and self._prepared_from == offset_from:
+            consumer = self._consumer
+        else:
+            consumer = self._assign(offset_from)
+        self._prepared_from = None
         # The furthest end of the partition seen so far; below `offset_end` it means "not yet".
         eof_seen = -1
         events_before, progress_at = self._events.count, time.monotonic()
@@ -237,19 +267,8 @@ def read_to_end(
     offset_from: int = 0,
     deadline_s: float = DEADLINE_S,
 ) -> Iterator[LogRecord]:
-    """`PartitionReader.read_to_end` for once: the connections are closed when the iterator is done or dropped."""
-    reader = PartitionReader(connection, topic, partition)
-    try:
-        records = reader.read_to_end(offset_from, deadline_s)
-    except BaseException:
-        reader.close()
-        raise
-
-    def closing() -> Iterator[LogRecord]:
-        with reader:
-            yield from records
-
-    return closing()
+    """`PartitionReader.read_to_end_once`."""
+    return PartitionReader(connection, topic, partition).read_to_end_once(offset_from, deadline_s)
 
 
 def first_uncommitted(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
-from samzapy.adapters.kafka.reading import DEADLINE_S, beginning_offsets, end_offsets, read_to_end
-from samzapy.container.ports import TopicBounds
+from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, beginning_offsets, end_offsets, read_to_end
+from samzapy.container.ports import ChangelogPlace, TopicBounds
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.log import LogRecord
@@ -23,6 +24,8 @@ class KafkaTopics:
         self._job = job
         self._admin = KafkaAdmin(connection)
         self._offsets = Admin(connection)
+        # By place, those that fetch it: several tasks may share a partition.
+        self._ahead: dict[ChangelogPlace, list[PartitionReader]] = {}
 
     def checkpoint_records(self) -> Sequence[LogRecord]:
         """Every committed record of the checkpoint topic, read to the end."""
@@ -31,7 +34,24 @@ class KafkaTopics:
         return list(read_to_end(self._connection, topic, 0, first))
 
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
-        return read_to_end(self._connection, changelog_topic(self._job, store), partition, offset_from)
+        prepared = self._ahead.get((store, partition, offset_from))
+        reader = prepared.pop() if prepared else self._changelog_reader(store, partition)
+        return reader.read_to_end_once(offset_from)
+
+    def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
+        wanted = Counter(places)
+        for place in sorted(self._ahead.keys() | wanted.keys()):
+            readers = self._ahead.setdefault(place, [])
+            while len(readers) > wanted[place]:
+                readers.pop().close()
+            while len(readers) < wanted[place]:
+                store, partition, offset_from = place
+                readers.append(self._changelog_reader(store, partition))
+                readers[-1].prepare(offset_from)
+        self._ahead = {place: readers for place, readers in self._ahead.items() if readers}
+
+    def _changelog_reader(self, store: str, partition: int) -> PartitionReader:
+        return PartitionReader(self._connection, changelog_topic(self._job, store), partition, admin=self._offsets)
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
         asked = [(changelog_topic(self._job, store), partition) for store, partition in places]

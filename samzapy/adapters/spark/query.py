@@ -89,20 +89,47 @@ class SparkQuery:
         self._scratch_dir = scratch_dir
         self._query: StreamingQuery | None = None
         self._run: _Run | None = None
+        self._rehearsal: StreamingQuery | None = None
         self._keyhash = KeyhashCost()
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         """Start reading at `starts`; the query before, if any, must have ended."""
+        self._end_rehearsal()
         checkpoint_dir = self._scratch_dir / "checkpoint"
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
         run = _Run(plan, starts, self._worker_entry, checkpoint_dir)
         self._run = run
-        writer = run.reports(self._source(plan, starts)).writeStream.foreachBatch(run.on_batch)
+        writer = run.reports(self._source(plan, first_offsets(starts))).writeStream.foreachBatch(run.on_batch)
         if plan.config.batch_interval_ms:
             writer = writer.trigger(processingTime=f"{plan.config.batch_interval_ms} milliseconds")
         self._query = writer.option("checkpointLocation", str(checkpoint_dir)).start()
         if any(ssp_kb.factor > 1 for ssp_kb in starts):
             self._keyhash.measure_once(self._session)
+
+    def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
+        """As `start`, but for what is read, which none of the routes takes: workers are begun and get no row."""
+        self._end_rehearsal()
+        checkpoint_dir = self._scratch_dir / "rehearsal"
+        shutil.rmtree(checkpoint_dir, ignore_errors=True)
+        try:
+            rows = rows_by_task(self._source(plan, {ssp: offset}), plan, {route.ssp_kb: 0 for route in plan.routes})
+            # One partition is read, and every worker is to begin.
+            work = worker_function(self._worker_entry, plan)
+            reports = rows.repartition(plan.slot_count).mapInArrow(work, REPORT_DDL)
+            writer = reports.writeStream.foreachBatch(_collected).trigger(availableNow=True)
+            self._rehearsal = writer.option("checkpointLocation", str(checkpoint_dir)).start()
+        except Exception as error:  # Whatever it was, the query that counts tells it better.
+            _LOG.warning("the query could not be tried out: %s", reason_of(str(error)))
+
+    def rehearses(self) -> bool:
+        """Whether a rehearsal goes on."""
+        if self._rehearsal is None or self._rehearsal.isActive:
+            return self._rehearsal is not None
+        error = self._rehearsal.exception()
+        if error is not None:
+            _LOG.warning("the query was tried out, and failed: %s", reason_of(str(error)))
+        self._rehearsal = None
+        return False
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
         """What happened next: a batch that ran to its end, or the end of the query; None when nothing did in time."""
@@ -120,6 +147,7 @@ class SparkQuery:
 
     def drain(self, timeout_ms: int) -> bool:
         """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
+        self._end_rehearsal()
         if self._run is None:
             return True
         self._run.draining.set()
@@ -131,18 +159,19 @@ class SparkQuery:
 
     def stop(self) -> None:
         """End the query now; a running batch is cancelled, not drained."""
+        self._end_rehearsal()
         if self._run is not None:
             self._run.draining.set()
         if self._query is not None:
-            try:
-                self._query.stop()
-            except Exception as error:  # Spark's stop may surface what the query failed of, whatever it was.
-                _LOG.debug("stopping the query: %s", error)
+            _stop(self._query)
 
-    def _source(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
-        first: dict[SystemStreamPartition, int] = {}
-        for ssp_kb, offset in starts.items():
-            first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
+    def _end_rehearsal(self) -> None:
+        if self._rehearsal is not None:
+            _stop(self._rehearsal)
+            self._rehearsal = None
+
+    def _source(self, plan: WorkPlan, first: Mapping[SystemStreamPartition, int]) -> DataFrame:
+        """The records of partitions from an offset on."""
         assign: dict[str, list[int]] = {}
         offsets: dict[str, dict[str, int]] = {}
         for ssp in sorted(first):
@@ -222,6 +251,14 @@ class _Run:
         }
 
 
+def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPartition, int]:
+    """From where each partition is read: the first start of what is read of it."""
+    first: dict[SystemStreamPartition, int] = {}
+    for ssp_kb, offset in starts.items():
+        first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
+    return first
+
+
 def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
     """The source's records as workers take them: with their routes, and each task's in one Spark partition.
 
@@ -247,6 +284,17 @@ def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket
     worker = worker_column(plan.tasks, plan.slot_count)
     shuffled = one_row_per_route(rows, table).repartitionById(plan.slot_count, worker)
     return shuffled.sortWithinPartitions("route", "offset")
+
+
+def _collected(frame: DataFrame, _: int) -> None:
+    frame.collect()
+
+
+def _stop(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except Exception as error:  # Spark's stop may surface what the query failed of, whatever it was.
+        _LOG.debug("stopping a query: %s", error)
 
 
 def is_direct(plan: WorkPlan) -> bool:

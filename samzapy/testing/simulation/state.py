@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from samzapy.container.ports import LocalPosition, TopicBounds
+from samzapy.container.ports import ChangelogPlace, LocalPosition, TopicBounds
 from samzapy.errors import DeadlineError
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -206,6 +206,9 @@ class Changelogs:
 
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         return MemoryLog(self.topic(store, partition)).read(offset_from)
+
+    def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
+        """Everything is at hand."""
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:
         return {place: TopicBounds(offset_first=0, offset_end=self.topic(*place).end_offset) for place in places}
