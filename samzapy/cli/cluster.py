@@ -155,10 +155,7 @@ def run_coordinator(config: JobConfig, job_file: Path, launcher: Launcher) -> No
         SamzapyError: with the exit code that the process ends with.
     """
     here = Here.now()
-    connection = KafkaConnection(
-        bootstrap_servers=config.bootstrap_servers(config.default_system),
-        properties=config.client_properties(config.default_system),
-    )
+    connection = KafkaConnection.of(config)
     admin, groupers = KafkaAdmin(connection), load_groupers(config, job_file.parent)
     run_over = ""
 

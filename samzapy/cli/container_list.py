@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.job_status import LEADER_WAIT_MS
+from samzapy.cli.job_status import containers_told
 from samzapy.cli.requests import recorded_state
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.grants import grants_in_force
@@ -21,7 +20,7 @@ from samzapy.coordinator.liveness import is_alive
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
-from samzapy.model.launch import Launch, LaunchRole
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 
 _COLUMNS = ("processor", "container", "host", "role", "state", "tasks", "heartbeatAgeMs", "reason")
 _NUMBERS = ("tasks", "heartbeatAgeMs")
@@ -40,7 +39,7 @@ def list_containers(address: JobAddress, output: str) -> None:
       samzapy container list --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     state = recorded_state(address)
-    rows = container_rows(state, _told(address, state))
+    rows = container_rows(state, containers_told(address.job, state))
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
@@ -107,15 +106,5 @@ def _state(execution_id: ExecutionId, state: CoordinatorState) -> str:
     if launch is not None and (container is None or not is_alive(state, execution_id)):
         return launch.phase.value
     assert container is not None, "without a launch there is one"
-    return "STOPPING" if launch is not None and launch.phase.value == "STOPPING" else container.phase.value
-
-
-def _told(address: JobAddress, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
-    """Nothing when no leader answers: the rest is on the log."""
-    found = (
-        None if state.term is None else HttpCoordinatorClient().status(state.term.url, address.job, LEADER_WAIT_MS)
-    )
-    rows = None if found is None else found.get("containers")
-    return (
-        {str(row.get("executionId")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
-    )
+    is_told_to_stop = launch is not None and launch.phase is LaunchPhase.STOPPING
+    return LaunchPhase.STOPPING.value if is_told_to_stop else container.phase.value

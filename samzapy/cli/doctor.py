@@ -22,9 +22,9 @@ from samzapy.adapters.kafka.election import election_group
 from samzapy.adapters.kafka.open_transactions import open_transactions
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
-from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.coordination import Here, HostProcesses
 from samzapy.cli.job_address import READ_WAIT_S, JobAddress, no_such_job, of_a_job
+from samzapy.cli.job_status import leader_status
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
@@ -59,7 +59,6 @@ from samzapy.stream.records import CheckpointPut, ProgressPut
 
 _TERM_KEY = b"term"
 _LOST_MS_UNKNOWN = 30_000
-LEADER_WAIT_MS = 2000
 _ABORT_AFTER_MS = 15_000
 """How long a broker may take to abort a transaction that has timed out (it looks every 10 s by default)."""
 
@@ -198,9 +197,7 @@ class _Examination:
         )
 
     def _of_processes(self, state: CoordinatorState, records: Sequence[LogRecord]) -> Iterable[Finding]:
-        said = None
-        if state.term is not None:
-            said = _said(HttpCoordinatorClient().status(state.term.url, self._job, LEADER_WAIT_MS))
+        said = _said(leader_status(self._job, None if state.term is None else state.term.url))
         processes = HostProcesses(Here.now().boot_id)
         candidate_count = self._admin.member_count(election_group(self._job))
         yield from leader_findings(state, said, candidate_count=candidate_count)

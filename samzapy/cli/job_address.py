@@ -40,11 +40,7 @@ def address_of(
     """
     if config_file is not None:
         config = read_config(config_file, config_file, overrides, os.environ)
-        connection = KafkaConnection(
-            bootstrap_servers=bootstrap_servers or config.bootstrap_servers(config.default_system),
-            properties=config.client_properties(config.default_system),
-        )
-        return JobAddress(job=job or config.job, connection=connection)
+        return JobAddress(job=job or config.job, connection=KafkaConnection.of(config, bootstrap_servers))
     if job is None or bootstrap_servers is None:
         raise ConfigError(
             "wanted --config FILE, or --job NAME-ID with --bootstrap-servers HOST:PORT; found neither in full"

@@ -16,7 +16,21 @@ from samzapy.coordinator.status import is_stopped, status_of_log
 from samzapy.errors import DataError, DeadlineError, RejectedError, TemporaryError
 from samzapy.model.topics import coordinator_topic
 
-LEADER_WAIT_MS = 2000
+_LEADER_WAIT_MS = 2000
+
+
+def leader_status(job: str, url: str | None) -> Mapping[str, object] | None:
+    """What the leader at `url` tells of the job; None where nobody leads, or does not answer soon."""
+    return None if url is None else HttpCoordinatorClient().status(url, job, _LEADER_WAIT_MS)
+
+
+def containers_told(job: str, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
+    """What the leader tells of containers it has heard of, by execution; nothing where no leader answers."""
+    told = leader_status(job, None if state.term is None else state.term.url)
+    rows = None if told is None else told.get("containers")
+    if not isinstance(rows, list):
+        return {}
+    return {str(row.get("executionId")): row for row in rows if isinstance(row, dict)}
 
 
 def read_status(address: JobAddress) -> Mapping[str, object]:
@@ -29,9 +43,7 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
     if state.job is None:
         topic = coordinator_topic(address.job)
         raise RejectedError(f"wanted the job {address.job}, found an empty {topic}: it never ran")
-    told = None
-    if state.term is not None:
-        told = HttpCoordinatorClient().status(state.term.url, address.job, LEADER_WAIT_MS)
+    told = leader_status(address.job, None if state.term is None else state.term.url)
     if told is None:
         trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}

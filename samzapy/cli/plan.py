@@ -150,10 +150,7 @@ def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
 
 
 def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
-    connection = KafkaConnection(
-        bootstrap_servers=config.bootstrap_servers(config.default_system),
-        properties=config.client_properties(config.default_system),
-    )
+    connection = KafkaConnection.of(config)
     admin = KafkaAdmin(connection)
     admin.check_reachable()
     if config.input_patterns:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.coordination import Here, HostProcesses
+from samzapy.cli.job_status import containers_told
 from samzapy.config import IntermediateStream, JobConfig
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.liveness import LIVING, Sightings
@@ -33,8 +33,6 @@ from samzapy.model.topics import (
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be
-
-_LEADER_WAIT_MS = 2000
 
 
 def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Groupers, *, grows: bool) -> SubmitJob:
@@ -156,9 +154,5 @@ def running_containers(config: JobConfig, state: CoordinatorState, here: Here) -
 
 def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
     """The executions that the leader heard of within a lease; if nobody leads, nobody did."""
-    told = None if state.term is None else HttpCoordinatorClient().status(state.term.url, config.job, _LEADER_WAIT_MS)
-    containers = None if told is None else told.get("containers")
-    if not isinstance(containers, list):
-        return frozenset()
-    ages = {row.get("executionId"): row.get("heartbeatAgeMs") for row in containers}
+    ages = {found: row.get("heartbeatAgeMs") for found, row in containers_told(config.job, state).items()}
     return frozenset(found for found, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)

@@ -13,9 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.job_status import LEADER_WAIT_MS, read_status
+from samzapy.cli.job_status import leader_status, read_status
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 
@@ -81,9 +80,7 @@ def _loads(address: JobAddress, interval_s: float) -> Iterator[JobLoad]:
 def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, object]:
     """The status now; of the leader that told it before, or else as the coordinator stream says."""
     leader = before.get("leader")
-    told = None
-    if isinstance(leader, str):
-        told = HttpCoordinatorClient().status(leader, address.job, LEADER_WAIT_MS)
+    told = leader_status(address.job, leader) if isinstance(leader, str) else None
     return read_status(address) if told is None else told
 
 

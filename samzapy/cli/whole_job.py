@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -185,8 +186,4 @@ def _connection(config_file: Path | None, overrides: Sequence[str], bootstrap_se
     if config_file is None:
         assert bootstrap_servers is not None, "one of the two is given"
         return KafkaConnection(bootstrap_servers=bootstrap_servers)
-    config = read_config(config_file, config_file, overrides, {})
-    return KafkaConnection(
-        bootstrap_servers=bootstrap_servers or config.bootstrap_servers(config.default_system),
-        properties=config.client_properties(config.default_system),
-    )
+    return KafkaConnection.of(read_config(config_file, config_file, overrides, os.environ), bootstrap_servers)

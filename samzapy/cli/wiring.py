@@ -83,10 +83,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
         SamzapyError: with the exit code that the process ends with.
     """
     here = Here.now()
-    connection = KafkaConnection(
-        bootstrap_servers=config.bootstrap_servers(config.default_system),
-        properties=config.client_properties(config.default_system),
-    )
+    connection = KafkaConnection.of(config)
     _check_store_directory(config)
     admin = KafkaAdmin(connection)
     groupers = load_groupers(config, job_file.parent)

@@ -54,10 +54,7 @@ class _WorkerProcess:
     def __init__(self, plan: WorkPlan) -> None:
         self.execution_id = plan.execution_id
         self._job = plan.config.job
-        system = plan.config.default_system
-        self._connection = KafkaConnection(
-            bootstrap_servers=plan.config.bootstrap_servers(system), properties=plan.config.client_properties(system)
-        )
+        self._connection = KafkaConnection.of(plan.config)
         self._transaction_timeout_ms = plan.config.transaction_timeout_ms
         self._stream_offset = plan.stream_offset
         self._crash_points = crash_points(os.environ)

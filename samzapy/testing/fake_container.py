@@ -370,7 +370,6 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     file = read_properties(options.properties.read_text(encoding="utf-8"), str(options.properties))
     config = parse_config(in_force(merge(file=file, environment=os.environ, overrides=())))
-    system = config.default_system
     sleeps_at: list[int] = [] if options.sleep_at is None else [options.sleep_at]
 
     def sleep_once(positions: Mapping[SspKeyBucket, int]) -> None:
@@ -379,9 +378,7 @@ def main(arguments: Sequence[str]) -> int:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     container = FakeContainer(
-        KafkaConnection(
-            bootstrap_servers=config.bootstrap_servers(system), properties=config.client_properties(system)
-        ),
+        KafkaConnection.of(config),
         config,
         execution_id=options.execution,
         processor_id=options.processor,

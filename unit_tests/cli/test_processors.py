@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.cli import submitting
+from samzapy.cli import job_status
 from samzapy.cli.coordination import Here, advertised_host
 from samzapy.cli.submitting import refuse_second, running_containers
 from samzapy.cli.wiring import _processor_id
@@ -72,7 +72,7 @@ def test_another_one_or_one_that_is_gone_is_in_nobody_s_way(container):
 
 def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch):
     monkeypatch.setattr(
-        submitting.HttpCoordinatorClient,
+        job_status.HttpCoordinatorClient,
         "status",
         lambda *_: {
             "containers": [{"executionId": "e2", "heartbeatAgeMs": 5}, {"executionId": "e1", "heartbeatAgeMs": 700}]
@@ -94,7 +94,7 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
     ids=["no leader", "odd answer", "silent", "never heard of", "another"],
 )
 def test_one_on_another_host_that_nobody_hears_of_is_in_nobody_s_way(monkeypatch, told):
-    monkeypatch.setattr(submitting.HttpCoordinatorClient, "status", lambda *_: told)
+    monkeypatch.setattr(job_status.HttpCoordinatorClient, "status", lambda *_: told)
 
     refuse(elsewhere())
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.kafka.errors import kafka_error, unavailable
-from samzapy.config import MESSAGE_BYTES_MAX, Secret, Text, revealed, without_secrets
+from samzapy.config import MESSAGE_BYTES_MAX, JobConfig, Secret, Text, revealed, without_secrets
 from samzapy.errors import ConfigError, SamzapyError
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,14 @@ class KafkaConnection:
 
     bootstrap_servers: str
     properties: Mapping[str, Text] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, config: JobConfig, bootstrap_servers: str | None = None) -> KafkaConnection:
+        """The cluster of a job's default system, or another one that is got into alike."""
+        return cls(
+            bootstrap_servers=bootstrap_servers or config.bootstrap_servers(config.default_system),
+            properties=config.client_properties(config.default_system),
+        )
 
     def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
         """The whole configuration of a client: common settings and `defaults`, under the operator's, under `ours`.
