@@ -203,7 +203,12 @@ class JobProcess:
 
     def wait_gone(self, deadline_s: float = _GONE_WITHIN_S) -> None:
         """Waits until nothing of any start is left. Raises DeadlineError, naming what is."""
-        wait_until(lambda: not self.left_behind(), deadline_s, f"every process of {self.job_file.name} to be gone")
+        # A process that ends has lost its environment, and our mark with it, a moment before it has ended.
+        wait_until(
+            lambda: not self.left_behind() and not self.is_running(),
+            deadline_s,
+            f"every process of {self.job_file.name} to be gone",
+        )
 
     def kill_everything(self) -> None:
         """Ends whatever is left of any start (SIGKILL), and waits until it is gone."""
