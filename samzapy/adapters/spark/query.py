@@ -112,7 +112,9 @@ class SparkQuery:
         checkpoint_dir = self._scratch_dir / "rehearsal"
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
         try:
-            rows = rows_by_task(self._source(plan, {ssp: offset}), plan, {route.ssp_kb: 0 for route in plan.routes})
+            # With one input the table asks for no topic, and would take these for messages.
+            none = self._source(plan, {ssp: offset}).where(F.col("topic") != F.lit(ssp.stream))
+            rows = rows_by_task(none, plan, {route.ssp_kb: 0 for route in plan.routes})
             # One partition is read, and every worker is to begin.
             work = worker_function(self._worker_entry, plan)
             reports = rows.repartition(plan.slot_count).mapInArrow(work, REPORT_DDL)
