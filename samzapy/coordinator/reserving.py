@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Final
 
 from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
-from samzapy.coordinator.grants import executions_to_grant, newest_grants, not_at_work
+from samzapy.coordinator.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
 from samzapy.coordinator.launching import UP, by_age, launch_wanted, ordered_to_stop, runner_of
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.serving import UNFINISHED, begun, ended, said
@@ -43,7 +43,7 @@ from samzapy.coordinator.standby import (
     place_of,
     standbys_of,
 )
-from samzapy.coordinator.state import CoordinatorState, locality_of
+from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
@@ -147,11 +147,16 @@ def late_reserve(request: RequestPut, state: CoordinatorState, seen: Sightings) 
 
 def tasks_awaited(processor_id: str, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
     """The tasks of the processor that are not at work where they are to be."""
-    idle = frozenset(not_at_work(state, seen))
+    idle, in_force = frozenset(not_at_work(state, seen)), grants_in_force(state)
+
+    def is_awaited(task_name: TaskName) -> bool:
+        # Who was told to stop works on until it drains, and that is no sign of whoever is to follow.
+        return task_name in idle or is_leaving(in_force[task_name].execution_id, state)
+
     return tuple(
         planned.task_name
         for planned in state.plan
-        if planned.processor_id == processor_id and planned.task_name in idle
+        if planned.processor_id == processor_id and is_awaited(planned.task_name)
     )
 
 

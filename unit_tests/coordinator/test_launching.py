@@ -1,13 +1,23 @@
 """Containers that the coordinator starts: wanted, started, lost, retried, scaled, replaced and stopped."""
 
+from dataclasses import replace
+
 import pytest
 
-from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches
+from samzapy.coordinator.commands import Figures, HeldGrant, LaunchesLooked, ReviewLaunches
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.launching import failed_job, is_over, launches_looked, review_launches, to_kill, to_start
+from samzapy.coordinator.launching import (
+    failed_job,
+    is_over,
+    launches_looked,
+    review_launches,
+    to_kill,
+    to_start,
+)
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.membership import _forgotten
+from samzapy.coordinator.replacing import REPLACING
 from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase, ProcessorLocality
@@ -22,7 +32,8 @@ from samzapy.stream.records import (
     LocalityPut,
     RunPut,
 )
-from samzapy.testing.builders import a_container, a_heartbeat, a_launch, a_submission
+from samzapy.testing.builders import a_container, a_grant, a_heartbeat, a_launch, a_submission
+from unit_tests.container.worlds import plan_in_force
 from unit_tests.coordinator.launched import LaunchedJob, a_move
 
 S = StatusCode
@@ -492,6 +503,24 @@ def test_a_container_is_replaced_by_another_process_on_its_host():
     assert {"0": 2, "1": 2} == job.at_work()
     assert 0 == job.state.launches[job.execution("1")].failures
     assert 0 == job.processes[before].exit_code
+
+
+def test_a_replacement_is_not_done_while_the_one_that_is_to_stop_has_the_tasks():
+    first = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=9_000))
+    grants = [GrantPut(grant=a_grant(task, epoch=epoch)) for epoch, task in enumerate("ab", start=1)]
+    second = (LaunchPut(launch=a_launch("e2")), ContainerPut(container=a_container("e2")))
+    state = a_state(
+        first, ContainerPut(container=a_container("e1")), *plan_in_force(1, a="0", b="0"), *grants, *second
+    )
+    request = replace(a_move(S.IN_PROGRESS), action=Action.RESTART_CONTAINER.value, execution_id="e1")
+    heard = Sightings(last={"e1": a_sighting(("a", 1), ("b", 2)), "e2": a_sighting()})
+
+    assert "" == REPLACING.done(request, 5_000, state, heard)
+    assert "2 tasks are not at work there yet (a, b)" in REPLACING.late(request, state, heard)
+
+
+def a_sighting(*held):
+    return Sighting(at_ms=0, stream_offset=99, held=frozenset(HeldGrant(*found) for found in held), figures=Figures())
 
 
 def test_a_replacement_that_a_fail_over_interrupts_is_made_once():
