@@ -33,7 +33,7 @@ from samzapy.coordinator.commands import (
 from samzapy.coordinator.departure import inputs_looked, noticed_missing, review_departures
 from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
 from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
-from samzapy.coordinator.launching import launches_looked, review_launches
+from samzapy.coordinator.launching import launches_looked, review_launches, stopped_too_late
 from samzapy.coordinator.liveness import (
     Sightings,
     expire,
@@ -119,11 +119,18 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
         case MessagesRemoved():
             return Decision(records=collected(command, state), cause="messages removed", actor=COORDINATOR)
         case ReviewLaunches():
-            promoted = promotions(state, seen)
-            launched, cause = review_launches(command, evolve(state, uncommitted(promoted)))
-            records = (*promoted, *launched)
+            # The loss first: a standby that takes over for it does so at once, and not when this is said again (L2).
+            late = stopped_too_late(command, state)
+            promoted = promotions(evolve(state, uncommitted(late)), seen)
+            launched, cause = review_launches(command, evolve(state, uncommitted((*late, *promoted))))
+            records = (*late, *promoted, *launched)
             standing = review_standbys(command, evolve(state, uncommitted(records)), seen)
-            causes = ("a standby takes over" if promoted else "", cause, "standbys" if standing else "")
+            causes = (
+                "containers did not stop in time" if late else "",
+                "a standby takes over" if promoted else "",
+                cause,
+                "standbys" if standing else "",
+            )
             said = "; ".join(found for found in causes if found)
             return Decision(records=(*records, *standing), cause=said, actor=COORDINATOR)
         case LaunchesLooked():

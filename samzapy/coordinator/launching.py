@@ -16,7 +16,8 @@ its tasks were placed on or else an active one of its own. Standbys and reserves
 (`coordinator.standby`, `coordinator.moving`); from its record on each lives by the rules here.
 
 *Stopping* is told on the stream: the container reads it, drains and ends. It is killed when it has not ended in time;
-at once, when it failed.
+at once, when it failed. Who is to be killed is given up as well, because maybe nobody can kill it: fenced, what it held
+is free.
 
 *Failures* are counted in the records, from one execution of a processor to the next, within a window. A container
 failed when it ended without being told to, was given up, or was not heard of in time. After too many the job ends, or
@@ -75,6 +76,19 @@ def review_launches(command: ReviewLaunches, state: CoordinatorState) -> tuple[t
         found.extend(further)
         causes += [what] if further else []
     return tuple(found), "; ".join(causes)
+
+
+def stopped_too_late(command: ReviewLaunches, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Executions that are to be killed, given up: a cluster manager may be unable to, and one that says how it is all
+    the while would keep its tasks for ever."""
+    return tuple(
+        record
+        for launch in to_kill(state, command.now_ms)
+        if is_alive(state, launch.execution_id)
+        for record in give_up(
+            ContainerGone(launch.execution_id, f"it was told to stop and has not in time: {launch.reason}"), state
+        )
+    )
 
 
 def launches_looked(command: LaunchesLooked, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:

@@ -11,6 +11,7 @@ from samzapy.coordinator.launching import (
     is_over,
     launches_looked,
     review_launches,
+    stopped_too_late,
     to_kill,
     to_start,
 )
@@ -378,6 +379,29 @@ def test_a_container_that_does_not_end_in_time_is_killed():
 
     assert [deaf] == job.killed
     assert {"0": 4} == job.at_work()
+
+
+def test_who_does_not_stop_in_time_is_given_up_though_nobody_can_kill_it():
+    job = LaunchedJob(count=1)
+    deaf = job.execution("0")
+    job.processes[deaf].is_deaf = True
+    job.ask(1, Action.RESTART_CONTAINER)
+    job.reads()
+    job.kills = lambda launch: None
+
+    job.settles(80)
+
+    assert [] == job.killed
+    assert S.SUCCEEDED is job.status(1)
+    assert {"0": 4} == job.at_work()
+    assert deaf != job.execution("0")
+
+
+def test_who_still_has_time_to_stop_is_not_given_up():
+    stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=REVIEW.now_ms + 1))
+    state = a_state(stopping, ContainerPut(container=a_container("e1")))
+
+    assert () == stopped_too_late(REVIEW, state)
 
 
 def test_what_a_stale_coordinator_would_kill_is_only_what_was_told_to_stop():

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import Figures
+from samzapy.coordinator.commands import Figures, ReviewLaunches
+from samzapy.coordinator.decide import decide
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.standby import LAG_MAX, best_standby, clash, is_warm, named, promotions, standby_count
@@ -96,6 +97,24 @@ def test_after_a_loss_the_one_that_lacks_least_takes_over():
     (promoted,) = promotions(state, told)
     assert (P, "s1", "") == (promoted.processor_id, promoted.execution_id, promoted.uuid)
     assert () == promotions(evolve(state, committed([promoted], 90)), told), "said once"
+
+
+def test_one_takes_over_for_who_does_not_stop_in_time_and_at_once():
+    stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=1_000))
+    review = ReviewLaunches(
+        now_ms=1_000, seed="s", request_timeout_ms=1, stop_timeout_ms=1, retry_count=8, retry_window_ms=1
+    )
+    state = a_state(stopping, lost=ContainerPhase.RUNNING)
+
+    decision = decide(review, state, seen(s0=WARM))
+    after = evolve(state, committed(decision.records, 100))
+
+    (lost,) = [found.container for found in decision.records if isinstance(found, ContainerPut)]
+    (placed,) = [found for found in decision.records if isinstance(found, PlacedPut)]
+    assert ("e1", ContainerPhase.LOST) == (lost.execution_id, lost.phase)
+    assert "s0" == placed.execution_id
+    assert "containers did not stop in time; a standby takes over" in decision.cause
+    assert () == decide(review, after, seen(s0=WARM)).records
 
 
 @pytest.mark.parametrize("phase", [ContainerPhase.RUNNING, ContainerPhase.STOPPED])
