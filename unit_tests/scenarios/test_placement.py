@@ -1,4 +1,4 @@
-"""The stories in `placement/`: moves and standbys of a job whose containers the coordinator starts."""
+"""The stories in `placement/`: starts, moves and standbys of a job whose containers the coordinator starts."""
 
 import re
 from dataclasses import replace
@@ -7,16 +7,17 @@ from datetime import timedelta
 import pytest
 
 from samzapy.coordinator.commands import Heartbeat
+from samzapy.coordinator.launching import failed_job
 from samzapy.coordinator.laws import Laws
 from samzapy.model.container import ContainerPhase
-from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
+from samzapy.model.launch import LaunchedState, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import RESPONSE_TYPE, Action
 from samzapy.model.warmth import Warmth
 from samzapy.stream.codec import decode
 from samzapy.stream.placement import Place, decode_message, message_key
 from unit_tests.coordinator.launched import ROUND_MS, LaunchedJob
 from unit_tests.coordinator.operated import an_id
-from unit_tests.scenarios.reading import check, scenarios
+from unit_tests.scenarios.reading import HERE, check, scenarios
 
 STATE = {"stores_sums_msg_serde": "json", "local_store_dir": "/data"}
 _SEED = re.compile(r"-[0-9a-f]{16}\b")
@@ -28,9 +29,32 @@ class Story(LaunchedJob):
 
     def __init__(self, count, slots, settings):
         self.slow, self.letters, self.shown = {}, "", {}
-        self.leaves = set()
+        self.leaves, self.survivors, self.told = set(), set(), []
+        self.is_crashing = self.is_mute = False
+        self.killed_in_vain = self.unheard = 0
         super().__init__(count=count, slots=slots, **settings)
         self.settles(20)
+
+    def launches(self):
+        before = len(self.world.queue)
+        super().launches()
+        self.told += self.world.queue[before:]
+        if self.is_mute:
+            self.unheard += len(self.world.queue) - before
+            del self.world.queue[before:]
+
+    def starts(self, launch):
+        before = len(self.started)
+        super().starts(launch)
+        if self.is_crashing:
+            for name in self.started[before:]:
+                self.ends(name, 1)
+
+    def kills(self, launch):
+        if launch.execution_id in self.survivors:
+            self.killed_in_vain += 1
+        else:
+            super().kills(launch)
 
     def lives(self, name):
         before = len(self.world.queue)
@@ -97,7 +121,15 @@ class Story(LaunchedJob):
                 what = f"{launch.processor_id} is to run"
             leaving = ", told to stop" if launch.phase is LaunchPhase.STOPPING else ""
             found.append(f"{what} {where}{leaving}")
-        return sorted(found)
+        return [*sorted(found), *self.end()]
+
+    def end(self):
+        """Whether the run is over, and why."""
+        if not self.state.run.finished:
+            return []
+        why = _SEED.sub("", failed_job(self.state, self.world.config.container_retry_count))
+        what = "the run has ended" if self.state.run.ended else "the run is to end"
+        return [f"{what}: {why}" if why else what]
 
     def answers(self):
         """The answers on the topic, by letter."""
@@ -118,9 +150,11 @@ class Teller:
 
     def __init__(self):
         self.job, self.count, self.slots, self.settings = None, 1, {"host-a": 2, "host-b": 2}, dict(STATE)
+        self.counted = []
 
     def answer(self, said):
         before = {} if self.job is None else self.job.shown
+        self.counted = []
         for line in said:
             word, *rest = line.split()
             getattr(self, f"do_{word}")(*rest)
@@ -133,7 +167,7 @@ class Teller:
         lines = lines + [
             f"{letter}: {now[letter]}" for letter in self.job.letters if now.get(letter) != before.get(letter)
         ]
-        return lines or ["nothing changes"]
+        return (lines or ["nothing changes"]) + self.counted
 
     def check(self):
         laws = Laws()
@@ -170,6 +204,13 @@ class Teller:
         given = dict(option.split("=") for option in options)
         self.asks(letter, Action.CONTROL_STANDBY, given, destination_host="", arguments={"command": given["command"]})
 
+    def do_scale(self, letter, *options):
+        given = dict(option.split("=") for option in options)
+        self.asks(letter, Action.SCALE, {"processor": "", **given}, destination_host="", arguments=given)
+
+    def do_stop(self, letter):
+        self.asks(letter, Action.STOP, {"processor": ""}, destination_host="")
+
     def do_restart(self, letter, *options):
         self.asks(
             letter, Action.RESTART_CONTAINER, dict(option.split("=") for option in options), destination_host=""
@@ -178,6 +219,8 @@ class Teller:
     def asks(self, letter, action, given, **changes):
         if "expiry" in given:
             changes["request_expiry"] = timedelta(seconds=int(given["expiry"].removesuffix("s")))
+        if "run" in given:
+            changes["deployment_id"] = given["run"]
         if letter not in self.job.letters:
             self.job.letters += letter
         self.job.ask(ord(letter), action, processor_id=given["processor"], **changes)
@@ -208,8 +251,45 @@ class Teller:
         """What is started from now on is never heard of."""
         self.job.is_broken = True
 
+    def do_crashes(self):
+        """What is started from now on ends at once."""
+        self.job.is_crashing = True
+
     def do_works(self):
-        self.job.is_broken = False
+        self.job.is_broken = self.job.is_crashing = False
+
+    def do_deaf(self, *name):
+        """It goes on as before, whatever it is told."""
+        self.job.processes[self.job.launch_of(" ".join(name)).execution_id].is_deaf = True
+
+    def do_survives(self, *name):
+        """Whoever kills it has no success."""
+        self.job.survivors.add(self.job.launch_of(" ".join(name)).execution_id)
+
+    def do_away(self):
+        """The cluster manager does nothing, and does not answer."""
+        self.job.is_away = True
+
+    def do_mute(self):
+        """The cluster manager does what it is asked, and what it says is lost."""
+        self.job.is_mute = True
+
+    def do_back(self):
+        self.job.is_away = self.job.is_mute = False
+
+    def do_repeats(self):
+        """All that the cluster manager ever said of anybody is heard once more, the oldest first."""
+        said = {seen.state for news in self.job.told for seen in news.found.values()}
+        assert {LaunchedState.RUNNING, LaunchedState.ENDED} <= said, "nothing that could be taken for news"
+        self.job.world.queue.extend(self.job.told)
+        self.job.service.run_once(0)
+
+    def do_count(self):
+        job = self.job
+        found = [f"started {len(job.started)}", f"killed {len(job.killed)}"]
+        found += [f"killed in vain {job.killed_in_vain} times"] if job.killed_in_vain else []
+        found += [f"unheard {job.unheard} times"] if job.unheard else []
+        self.counted = [", ".join(found)]
 
     def do_stops(self, *name):
         """It drains and leaves, though nobody told it to."""
@@ -222,3 +302,11 @@ class Teller:
 @pytest.mark.parametrize("path", scenarios("placement"), ids=lambda path: path.stem)
 def test_what_happens_is_what_the_file_says(path):
     check(path, Teller().answer)
+
+
+def test_the_page_on_failures_names_each_story_and_no_other():
+    page = (HERE / "README.md").read_text()
+
+    named = re.findall(r"`([a-z0-9_]+)`", page[page.index("the failure list of SEP-22") :])
+
+    assert {path.stem for path in scenarios("placement")} == set(named)
