@@ -115,7 +115,11 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
 @click.option("--seed", type=int, required=True, help="The number that the history is made from.")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Histories, from that seed on.")
 @click.option("--events", type=click.IntRange(1), default=EVENT_COUNT, show_default=True, help="Events of each.")
-@click.option("--kind", type=click.Choice([*Kind]), help="What the job is like; by default the seed chooses.")
+@click.option(
+    "--kind",
+    type=click.Choice([kind.value for kind in Kind]),
+    help="What the job is like; by default the seed chooses.",
+)
 @click.pass_context
 def simulate(context: click.Context, seed: int, count: int, events: int, kind: str | None) -> None:
     """Lives through a job's history made from a seed, with all its faults, and judges it.

@@ -12,7 +12,9 @@ import sys
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 
+from samzapy.cli.dev import dev
 from samzapy.coordinator.actions import ResolveStarts
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.testing.simulation.checks import BrokenLawError
@@ -82,6 +84,16 @@ def test_a_broken_law_tells_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch)
 
     ((seed, text),) = told.items()
     assert f"samzapy dev simulate --seed {seed} --events 400" in text
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_command_that_shows_a_history_again_is_one(kind: Kind) -> None:
+    command = ["simulate", "--seed", "5", "--count", "2", "--events", "1", "--kind", str(kind)]
+
+    told = CliRunner().invoke(dev, command)
+
+    assert 0 == told.exit_code, told.output
+    assert 2 == told.output.count(f": {kind}, ")
 
 
 def test_a_world_in_which_nothing_is_granted_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
