@@ -33,7 +33,7 @@ from samzapy.coordinator.commands import (
 from samzapy.coordinator.departure import inputs_looked, noticed_missing, review_departures
 from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
 from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
-from samzapy.coordinator.launching import launches_looked, review_launches, stopped_too_late
+from samzapy.coordinator.launching import launches_looked, launches_superseded, review_launches, stopped_too_late
 from samzapy.coordinator.liveness import (
     Sightings,
     expire,
@@ -125,14 +125,16 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             launched, cause = review_launches(command, evolve(state, uncommitted((*late, *promoted))))
             records = (*late, *promoted, *launched)
             standing = review_standbys(command, evolve(state, uncommitted(records)), seen)
+            over = tuple(launches_superseded(evolve(state, uncommitted((*records, *standing)))))
             causes = (
                 "containers did not stop in time" if late else "",
                 "a standby takes over" if promoted else "",
                 cause,
                 "standbys" if standing else "",
+                "launches are over" if over else "",
             )
             said = "; ".join(found for found in causes if found)
-            return Decision(records=(*records, *standing), cause=said, actor=COORDINATOR)
+            return Decision(records=(*records, *standing, *over), cause=said, actor=COORDINATOR)
         case LaunchesLooked():
             return Decision(records=launches_looked(command, state), cause="launcher", actor=COORDINATOR)
         case ContainerGone():

@@ -69,7 +69,7 @@ def review_launches(command: ReviewLaunches, state: CoordinatorState) -> tuple[t
         ("not started by the coordinator", _foreign),
         ("containers failed or are not wanted", _stopped),
         ("a container failed too often", _run_failed),
-        ("launches are over", _forgotten),
+        ("the run is finished", _dismissed),
         ("containers are wanted", _wanted),
     ):
         further = tuple(step(command, evolve(state, uncommitted(found))))
@@ -214,7 +214,7 @@ def launches_forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
     return tuple(
         tombstone(LaunchPut(launch=launch))
         for launch in _sorted(state)
-        if launch.phase is P.ENDED and not _may_live(launch, state)
+        if launch.phase is P.ENDED and not may_live(launch, state)
     )
 
 
@@ -231,11 +231,9 @@ def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
 
 def _stopped(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     surplus = _surplus(state)
-    for launch in _up(state):
+    for launch in _up(state) if is_on(state) else ():
         container = state.containers.get(launch.execution_id)
-        if not is_on(state):
-            yield ordered_to_stop(launch, command, "the run of the job is finished")
-        elif container is None and command.now_ms >= launch.expires_at_ms:
+        if container is None and command.now_ms >= launch.expires_at_ms:
             waited_ms = launch.expires_at_ms - launch.wanted_at_ms
             yield _given_up(
                 launch,
@@ -316,8 +314,14 @@ def _run_failed(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Co
         yield replace(state.run, finished=True)
 
 
-def _forgotten(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Launches that have ended, once a later one of their kind counts their failures, or none of the kind is wanted.
+def _dismissed(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    for launch in _up(state) if not is_on(state) else ():
+        yield ordered_to_stop(launch, command, "the run of the job is finished")
+
+
+def launches_superseded(state: CoordinatorState) -> Iterable[Removed]:
+    """Tombstones of launches that have ended, once a later one of their kind counts their failures, or none of the kind
+    is wanted. They come behind all that is wanted, which may be what makes them so (law L2).
 
     One that a request asked for is remembered until that is over. In a run that is finished all are: they tell why.
     """
@@ -326,11 +330,11 @@ def _forgotten(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coo
         is_needed = launch == newest[_kind(launch)] and launch.processor_id in wanted
         if launch.role is LaunchRole.RESERVE or is_asked_for(launch, state):
             is_needed = is_asked_for(launch, state)
-        if launch.phase is P.ENDED and not is_needed and not _may_live(launch, state):
+        if launch.phase is P.ENDED and not is_needed and not may_live(launch, state):
             yield tombstone(LaunchPut(launch=launch))
 
 
-def _may_live(launch: Launch, state: CoordinatorState) -> bool:
+def may_live(launch: Launch, state: CoordinatorState) -> bool:
     """Whether the role of an execution still matters: until nothing of it can be committed any more."""
     container = state.containers.get(launch.execution_id)
     return container is not None and not container.is_gone

@@ -37,7 +37,7 @@ from samzapy.coordinator.launching import (
     wanted_processors,
 )
 from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.state import CoordinatorState, is_leaving, sorted_processors
+from samzapy.coordinator.state import CoordinatorState, evolve, is_leaving, sorted_processors, uncommitted
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
@@ -283,6 +283,8 @@ def _of_processor(
         return  # Nobody knows yet on which host it must not be.
     taken = {launch.standby for launch in (*stays, *_others(runner, state))}
     for _ in range(count - len(_numbers(stays))):
+        if any(not place_of(found, state) for found in standbys_of(processor_id, state)):
+            return  # Another one when it is known where this one is.
         number = next(found for found in range(len(taken) + 1) if found not in taken)
         taken.add(number)
         last = last_of_kind(state, processor_id, LaunchRole.STANDBY, number)
@@ -290,8 +292,9 @@ def _of_processor(
             continue
         host = _host_for(processor_id, last, command, state, seen)
         if host is not None:
-            yield launch_wanted(command, state, processor_id, LaunchRole.STANDBY, host=host, standby=number)
-            return  # Another one when it is known where this one is.
+            put = launch_wanted(command, state, processor_id, LaunchRole.STANDBY, host=host, standby=number)
+            yield put
+            state = evolve(state, uncommitted([put]))
 
 
 def _numbers(standing: Sequence[Launch], *more: Launch) -> frozenset[int]:

@@ -26,6 +26,7 @@ from samzapy.model.launch import Launched, LaunchedState, LaunchPhase, LaunchRol
 from samzapy.model.placement import Action, StatusCode
 from samzapy.stream.codec import decode
 from samzapy.stream.records import (
+    ConfigPut,
     ContainerCountPut,
     ContainerPut,
     GrantPut,
@@ -87,6 +88,47 @@ def test_the_same_review_a_second_time_changes_nothing():
 
     assert 3 == len(launches_of(records))
     assert ((), "") == review_launches(REVIEW, after)
+
+
+def decided_once(command, state):
+    """What is decided, and that it is all: the same once more changes nothing (law L2)."""
+    records = decide(command, state, Sightings()).records
+    after = evolve(state, committed(records, 10))
+    assert () == decide(command, after, Sightings()).records
+    return records
+
+
+def test_a_launch_that_has_ended_is_forgotten_in_the_review_that_starts_the_next_one():
+    ended = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED))
+
+    records = decided_once(REVIEW, a_state(ended))
+
+    assert ["container-0-s"] == [launch.execution_id for launch in launches_of(records)]
+    assert tombstone(ended) == records[-1]
+
+
+def test_all_are_told_to_stop_in_the_review_that_ends_the_run():
+    failed = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, failures=9))
+    other = LaunchPut(launch=a_launch("e2", processor_id="1"))
+
+    records = decided_once(REVIEW, a_state(failed, other, ContainerPut(container=a_container("e2")), count=2))
+
+    assert [True] == [record.finished for record in records if isinstance(record, RunPut)]
+    assert [("e2", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(records)]
+
+
+def test_standbys_are_started_together_where_it_is_known_where_each_will_be():
+    config = [
+        ConfigPut(config_key="stores.sums.msg.serde", value="json"),
+        ConfigPut(config_key="job.standbytasks.replication.factor", value="3"),
+    ]
+    state = a_state(*config, LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
+
+    known = decided_once(replace(REVIEW, hosts=("host-a", "host-b", "host-c")), state)
+    unknown = decided_once(REVIEW, state)
+
+    assert [(0, "host-b"), (1, "host-c")] == [(found.standby, found.host) for found in launches_of(known)]
+    assert [(0, "")] == [(found.standby, found.host) for found in launches_of(unknown)]
 
 
 def test_nothing_is_started_where_people_start_containers():
@@ -334,7 +376,7 @@ def test_a_launch_is_remembered_while_its_execution_may_still_commit_something()
     fenced = ContainerPut(container=a_container("e1", processor_id="7", phase=ContainerPhase.FENCED))
 
     def forgotten(*records):
-        return tombstone(LaunchPut(launch=standby)) in review_launches(REVIEW, a_state(*records))[0]
+        return tombstone(LaunchPut(launch=standby)) in decide(REVIEW, a_state(*records), Sightings()).records
 
     assert not forgotten(LaunchPut(launch=standby), lost)
     assert forgotten(LaunchPut(launch=standby), fenced)
