@@ -160,8 +160,9 @@ def review_requests(
     while has_moved:
         further = _review_once(command, evolve(state, uncommitted(found)), seen)
         found.extend(further)
-        # No request moves for ever: there are three steps, and none leads back.
-        has_moved = any(isinstance(record, RequestPut) for record in further)
+        # No request moves for ever: no step leads back. Of a container that is wanted, or a placement that was torn
+        # off, it tells next.
+        has_moved = bool(further)
     return tuple(found)
 
 

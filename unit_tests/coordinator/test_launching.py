@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import Figures, HeldGrant, LaunchesLooked, ReviewLaunches
+from samzapy.coordinator.commands import Figures, HeldGrant, LaunchesLooked, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching import (
     failed_job,
@@ -129,6 +129,16 @@ def test_standbys_are_started_together_where_it_is_known_where_each_will_be():
 
     assert [(0, "host-b"), (1, "host-c")] == [(found.standby, found.host) for found in launches_of(known)]
     assert [(0, "")] == [(found.standby, found.host) for found in launches_of(unknown)]
+
+
+def test_a_request_tells_of_the_container_that_it_wants_in_the_review_that_wants_it():
+    running = (LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
+    state = a_state(*running, *plan_in_force(1, a="0", b="0"), a_move(S.ACCEPTED))
+
+    records = decided_once(ReviewRequests(now_ms=1, expiry_ms=60_000, launching=REVIEW, tries_max=3), state)
+
+    assert [LaunchRole.RESERVE] == [launch.role for launch in launches_of(records)]
+    assert "container container-0-r-s is to start on host-b (try 1 of 3)" == records[-1].response_message
 
 
 def test_nothing_is_started_where_people_start_containers():
