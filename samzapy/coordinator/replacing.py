@@ -8,9 +8,10 @@ remembered in the request, so a repetition finds it stopped, and an execution th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.launching import UP, last_of_kind, ordered_to_stop, runner_of
+from samzapy.coordinator.launching import UP, last_of_kind, may_live, ordered_to_stop, runner_of
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.moving import awaited
 from samzapy.coordinator.serving import Kind, begun
@@ -28,12 +29,19 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     if runner is None:
         text = f"no container of processor {processor_id} runs; one is started"
         last = last_of_kind(state, processor_id, LaunchRole.ACTIVE)
-        # Whoever asks for another one wants it in spite of the failures of those before.
-        over = () if last is None or last.phase is not LaunchPhase.ENDED else (tombstone(LaunchPut(launch=last)),)
-        return (begun(request, text, command.now_ms), *over)
+        return (begun(request, text, command.now_ms), *_pardoned(last, state))
     text = f"{runner.execution_id} is to stop, and another one to start in its place"
     found = begun(request, text, command.now_ms, execution_id=runner.execution_id)
     return (found, *go_on(found, command, state))
+
+
+def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+    """Whoever asks for another one wants it in spite of the failures of those before."""
+    if last is None or last.phase is not LaunchPhase.ENDED:
+        return
+    # Not forgotten before it is fenced: what its execution may do is told by it.
+    forgiven = LaunchPut(launch=replace(last, failures=0, window_began_ms=0))
+    yield forgiven if may_live(last, state) else tombstone(forgiven)
 
 
 def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:

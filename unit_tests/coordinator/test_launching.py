@@ -640,6 +640,20 @@ def test_who_asks_for_another_container_gets_one_in_spite_of_the_failures_before
     assert {"0": 4} == job.at_work()
 
 
+@pytest.mark.parametrize("phase", [ContainerPhase.LOST, ContainerPhase.FENCED])
+def test_its_failures_are_forgotten_but_not_what_may_still_commit(phase):
+    launch = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, failures=9))
+    lost = ContainerPut(container=a_container("e1", phase=phase))
+    state = a_state(launch, lost)
+    request = replace(a_move(S.ACCEPTED), action=Action.RESTART_CONTAINER.value)
+
+    _, pardon = REPLACING.begin(request, ReviewRequests(now_ms=1, expiry_ms=60_000, launching=REVIEW), state)
+    after = evolve(state, committed([pardon], 10))
+
+    assert (tombstone(launch) == pardon) is (phase is ContainerPhase.FENCED)
+    assert ["container-0-s"] == [found.execution_id for found in launches_of(review_launches(REVIEW, after)[0])]
+
+
 # --- the end, and the next run ---
 
 
