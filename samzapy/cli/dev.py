@@ -19,8 +19,8 @@ from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ExitCode
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.simulation.checks import BrokenLawError
+from samzapy.testing.simulation.simulate import simulate as a_history
 from samzapy.testing.simulation.world import EVENT_COUNT, Kind
-from samzapy.testing.simulation.world import simulate as a_history
 
 PORT_DEFAULT = 19092
 

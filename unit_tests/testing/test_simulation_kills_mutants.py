@@ -12,32 +12,38 @@ from pathlib import Path
 
 import pytest
 
+from samzapy.adapters.host import launch_watch
 from samzapy.container import inheritance, restore
 from samzapy.coordinator import actions as actions_module
 from samzapy.coordinator import (
     decide,
     expansion,
     grants,
+    launching,
     liveness,
     membership,
     planning,
     requests,
+    reserving,
     restarting,
     rewinding,
     scaling,
     service,
+    standby,
     starts,
     state,
 )
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.errors import DeadlineError, ProducerError
 from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.launch import LaunchedState
 from samzapy.model.placement import Action, StatusCode
 from samzapy.stream.records import EpochPut, FactorPut, GenerationPut, Removed
 from samzapy.testing.memory_log import MemoryLog
-from samzapy.testing.simulation import containers
+from samzapy.testing.simulation import containers, world
 from samzapy.testing.simulation.coordinators import CoordinatorProcess
-from samzapy.testing.simulation.world import PROCESSORS, Kind, simulate
+from samzapy.testing.simulation.simulate import simulate
+from samzapy.testing.simulation.world import PROCESSORS, Kind
 
 Patch = pytest.MonkeyPatch
 HISTORIES_MAX = 600
@@ -570,6 +576,72 @@ def finished_when_one_has_finished(patch: Patch) -> None:
     patch.setattr(membership, "_is_finished", mutated)
 
 
+def named_at_its_start(patch: Patch) -> None:
+    """ADR 0015: a container gets its name when it is started, and not with the record of that."""
+    to_start = launch_watch.to_start
+
+    def mutated(found: state.CoordinatorState) -> tuple[object, ...]:
+        return tuple(replace(launch, execution_id=f"{launch.execution_id}-1") for launch in to_start(found))
+
+    patch.setattr(launch_watch, "to_start", mutated)
+
+
+def nobody_is_killed(patch: Patch) -> None:
+    """Who does not stop in time is given up, and its process stays."""
+    patch.setattr(launch_watch, "to_kill", lambda *_: ())
+
+
+def silence_is_an_end(patch: Patch) -> None:
+    """ADR 0015: what the cluster manager knows nothing of has ended."""
+    looked = launching._looked
+
+    def mutated(launch, seen, command, found):  # type: ignore[no-untyped-def]
+        if seen.state is LaunchedState.UNKNOWN:
+            seen = replace(seen, state=LaunchedState.ENDED)
+        return looked(launch, seen, command, found)
+
+    patch.setattr(launching, "_looked", mutated)
+
+
+def surplus_stays(patch: Patch) -> None:
+    """A container that is not wanted any more is not told to stop."""
+    patch.setattr(launching, "_surplus", lambda _: {})
+
+
+def copies_are_heard(patch: Patch) -> None:
+    """ADR 0015: of an execution that was started twice both processes are answered."""
+
+    def mutated(found: state.CoordinatorState, heartbeat) -> bool:  # type: ignore[no-untyped-def]
+        return liveness.is_alive(found, heartbeat.execution_id)
+
+    for module in (liveness, grants, world):
+        patch.setattr(module, "is_expected", mutated)
+
+
+def moved_before_it_is_level(patch: Patch) -> None:
+    """Section 9: tasks go to a reserve, or a standby, as soon as that is up."""
+
+    def mutated(execution_id, found, seen):  # type: ignore[no-untyped-def]
+        return liveness.is_alive(found, execution_id)
+
+    for module in (reserving, standby):
+        patch.setattr(module, "is_warm", mutated)
+
+
+def standby_beside_its_runner(patch: Patch) -> None:
+    """A standby may be on a host with another container of its processor."""
+    for module in (reserving, standby):
+        patch.setattr(module, "clash", lambda *_: "")
+
+
+def job_ends_that_is_to_go_on(patch: Patch) -> None:
+    """A processor whose containers fail too often ends the run, whatever the configuration says."""
+    run_failed = launching._run_failed
+    patch.setattr(
+        launching, "_run_failed", lambda command, found: run_failed(replace(command, fails_job=True), found)
+    )
+
+
 KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
     local_state_taken_to_be_level: Kind.KEYED,
     entries_of_siblings_taken: Kind.KEYED,
@@ -582,6 +654,14 @@ KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
     state_of_an_earlier_run_kept: Kind.BOUNDED,
     end_of_an_input_fixed_by_each_grant: Kind.BOUNDED,
     finished_when_one_has_finished: Kind.BOUNDED,
+    named_at_its_start: Kind.LAUNCHED,
+    nobody_is_killed: Kind.LAUNCHED,
+    silence_is_an_end: Kind.LAUNCHED,
+    surplus_stays: Kind.LAUNCHED,
+    copies_are_heard: Kind.LAUNCHED,
+    moved_before_it_is_level: Kind.LAUNCHED,
+    standby_beside_its_runner: Kind.LAUNCHED,
+    job_ends_that_is_to_go_on: Kind.LAUNCHED,
 }
 """The kind of job in which a mutant is soonest seen; of the others the seeds choose."""
 

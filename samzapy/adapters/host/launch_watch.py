@@ -22,6 +22,10 @@ _LOG = logging.getLogger(__name__)
 _ROUND_S = 0.5
 
 
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class LaunchWatch:
     """Acts and looks every half second while this process leads.
 
@@ -30,6 +34,7 @@ class LaunchWatch:
         put: takes the command; may be called from this thread.
         retry_window_ms: as of `LaunchesLooked`.
         on_failure: called with what nobody expected of a launcher; the watch has ended then.
+        wall_ms: the wall clock, as of the records.
     """
 
     def __init__(
@@ -40,12 +45,14 @@ class LaunchWatch:
         put: Callable[[LaunchesLooked], object],
         retry_window_ms: int,
         on_failure: Callable[[Exception], None],
+        wall_ms: Callable[[], int] = _wall_ms,
     ) -> None:
         self._launcher = launcher
         self._state = state
         self._put = put
         self._retry_window_ms = retry_window_ms
         self._on_failure = on_failure
+        self._wall_ms = wall_ms
         self._said: frozenset[str] = frozenset()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-launches", daemon=True)
@@ -66,7 +73,7 @@ class LaunchWatch:
             return
         troubles = [
             *self._tried(self._launcher.launch, to_start(state)),
-            *self._tried(self._launcher.kill, to_kill(state, time.time_ns() // 1_000_000)),
+            *self._tried(self._launcher.kill, to_kill(state, self._wall_ms())),
         ]
         launches = to_look_at(state)
         try:
@@ -75,8 +82,7 @@ class LaunchWatch:
             troubles.append(str(error))
         else:
             if found:
-                now_ms = time.time_ns() // 1_000_000
-                self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=self._retry_window_ms))
+                self._put(LaunchesLooked(found=found, now_ms=self._wall_ms(), retry_window_ms=self._retry_window_ms))
         self._tell(troubles)
 
     def _tried(self, act: Callable[[Launch], None], launches: Sequence[Launch]) -> Sequence[str]:

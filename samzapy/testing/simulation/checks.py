@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, Final, Never, TypeVar
+from typing import Any, Final, Never, Protocol, TypeVar
 from unittest.mock import patch
 
 from samzapy.config import JobConfig, Text, parse_recorded, recording
@@ -32,9 +32,11 @@ from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.scaling import scale_wanted
+from samzapy.coordinator.standby import named
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, evolve, uncommitted, with_parts
 from samzapy.model.grant import BucketStart, Grant
-from samzapy.model.job import TaskName
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.launch import Launch, LaunchPhase
 from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
@@ -49,6 +51,7 @@ from samzapy.stream.records import (
     CoordinatorRecord,
     GenerationPut,
     GrantPut,
+    LaunchPut,
     PlacedPut,
     PlannedTaskPut,
     ProgressPut,
@@ -225,6 +228,39 @@ def _set(values: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
         values[key] = value
 
 
+class LaunchTruth(Protocol):
+    """What is really known of the executions that a coordinator starts."""
+
+    def was_level(self, execution_id: ExecutionId) -> bool:
+        """Whether it ever said that it has the state of all tasks of its processor."""
+        ...
+
+    def was_said_to_end(self, execution_id: ExecutionId) -> bool:
+        """Whether the cluster manager ever said that it is gone."""
+        ...
+
+    def check_end_of_run(self, state: CoordinatorState) -> None:
+        """Judge that the run is finished, as `state` says.
+
+        Raises:
+            BrokenLawError: there is no reason for it.
+        """
+        ...
+
+
+class NobodyLaunched:
+    """`LaunchTruth` where people start the containers: tasks are placed on those that run, and restore then."""
+
+    def was_level(self, execution_id: ExecutionId) -> bool:
+        return True
+
+    def was_said_to_end(self, execution_id: ExecutionId) -> bool:
+        return False
+
+    def check_end_of_run(self, state: CoordinatorState) -> None:
+        pass
+
+
 class LogChecks:
     """The coordinator stream so far, folded apart from the coordinators.
 
@@ -232,6 +268,7 @@ class LogChecks:
         works_on: how the world really is, see `WorksOn`.
         unread_before: what is not done and must be before a partition may be granted, in words; empty: nothing is.
         has_read: whether an execution really knows that it has the grant of an epoch.
+        launch_truth: about executions that the coordinator starts.
         now_ms: true time.
         restarted_to: the newest order to restart that a query of a processor was really started after.
     """
@@ -245,8 +282,13 @@ class LogChecks:
         restarted_to: Callable[[str], int],
         unread_before: Callable[[SystemStreamPartition], str],
         has_read: Callable[[str, int], bool],
+        launch_truth: LaunchTruth,
     ) -> None:
         self.state = INITIAL
+        self.launch_truth = launch_truth
+        # The executions that were ever to be started.
+        self.launches_recorded: set[ExecutionId] = set()
+        self.placements = 0
         self._laws = Laws()
         self.term_began_ms = 0
         self.transactions = 0
@@ -323,19 +365,36 @@ class LogChecks:
             case Removed():
                 self._startpoint_removed(record.key)
             case RunPut():
+                if record.finished and not (isinstance(before, RunPut) and before.finished):
+                    self.launch_truth.check_end_of_run(self._laws.state)
                 self.runs += not isinstance(before, RunPut) or before.run_id != record.run_id
                 if record.counts_after != self.counts_after:
                     self._begin_anew(record.counts_after)
-            case RestartPut() | PlacedPut() if record.uuid in self._ordered:
-                raise BrokenLawError(f"{_at(found)}: what {record.uuid} asked for is done again")
             case RestartPut() | PlacedPut():
-                self._ordered.add(record.uuid)
+                self._order(found, record)
+            case LaunchPut():
+                self._launch(found, record.launch)
             case _:
                 pass
         item = Committed(found.offset, record)
         if not isinstance(record, Removed):
             live[key] = item
         return item
+
+    def _order(self, found: LogRecord, record: RestartPut | PlacedPut) -> None:
+        """What a request asks for is done once; a standby that takes over after a loss was not asked to."""
+        if record.uuid and record.uuid in self._ordered:
+            raise BrokenLawError(f"{_at(found)}: what {record.uuid} asked for is done again")
+        self._ordered.add(record.uuid)
+        self.placements += isinstance(record, PlacedPut)
+        if isinstance(record, PlacedPut) and not self.launch_truth.was_level(record.execution_id):
+            raise BrokenLawError(f"{_at(found)}: {record.execution_id} is to run tasks whose state it does not have")
+
+    def _launch(self, found: LogRecord, launch: Launch) -> None:
+        """What is recorded as gone was seen to be."""
+        self.launches_recorded.add(launch.execution_id)
+        if launch.phase is LaunchPhase.ENDED and not self.launch_truth.was_said_to_end(launch.execution_id):
+            raise BrokenLawError(f"{_at(found)}: nobody said that {launch.execution_id} has ended")
 
     def _latest(self, key: str) -> CoordinatorRecord | None:
         item = self._live.get(_namespace(key), {}).get(key)
@@ -379,9 +438,11 @@ class LogChecks:
             if not 0 < request.restart <= really:
                 raise BrokenLawError(f"{_at(found)}: restart {request.restart} succeeded, the query knows {really}")
         if request.status_code is StatusCode.SUCCEEDED and request.action == Action.SCALE:
-            wanted = scale_wanted(request).factor
-            if wanted is not None:
-                self._scaled(found, wanted)
+            wanted = scale_wanted(request)
+            if wanted.factor is not None:
+                self._scaled(found, wanted.factor)
+            if wanted.containers is not None:
+                self._resized(found, wanted.containers)
         if request.status_code is StatusCode.SUCCEEDED and request.action == Action.REWIND:
             self._rewound(found, request.uuid)
 
@@ -391,6 +452,16 @@ class LogChecks:
         assert isinstance(generation, GenerationPut), "a scale of no plan"
         if factor is not None and generation.factor != factor:
             raise BrokenLawError(f"{_at(found)}: a scale to {factor} succeeded, the plan has {generation.factor}")
+        self._at_work(found, generation, lambda planned: True)
+
+    def _resized(self, found: LogRecord, count: int) -> None:
+        """The plan is for so many processors, and every task has an owner that knows of it."""
+        generation = self._latest("generation")
+        assert isinstance(generation, GenerationPut), "a scale of no plan"
+        if len(generation.processor_ids) != count:
+            raise BrokenLawError(
+                f"{_at(found)}: a scale to {count} containers succeeded, the plan is for {generation.processor_ids}"
+            )
         self._at_work(found, generation, lambda planned: True)
 
     def _rewound(self, found: LogRecord, uuid: str) -> None:
@@ -661,7 +732,9 @@ def _check_requests(state: CoordinatorState) -> None:
     is_over = state.run is not None and state.run.ended
     planned = {found.processor_id for found in state.plan}
     for request in state.requests.values():
-        is_lost = is_over or (request.processor_id and request.processor_id not in planned)
+        is_lost = is_over or (request.processor_id and named(request.processor_id, state)[0] not in planned)
+        if request.action == Action.RESTART_CONTAINER:
+            is_lost = is_over  # It waits for a container, which may have no tasks.
         if not request.status_code.is_terminal and is_lost:
             raise BrokenLawError(f"{request.uuid} waits for a query of {request.processor_id}, which has no tasks")
 

@@ -25,6 +25,7 @@ from samzapy.container.start import (
     starts_of,
     superseded_keys,
 )
+from samzapy.container.warming import Warming, WarmPorts
 from samzapy.coordinator.commands import HeldGrant
 from samzapy.errors import DeadlineError, FencedError, LostContainerError, ProducerError, SamzapyError
 from samzapy.model.checkpoint import Checkpoint, Progress
@@ -32,6 +33,7 @@ from samzapy.model.container import ContainerPhase, driver_transactional_id, slo
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.warmth import Warmth
 from samzapy.stream.changelog import changelog_key, copy_mark_key, task_entry_key
 from samzapy.stream.codec import encode
 from samzapy.stream.log import Write
@@ -46,6 +48,7 @@ from samzapy.testing.simulation.state import (
     Disk,
     Environment,
     LocalTransaction,
+    MemoryTail,
     entry_of,
     one_more,
 )
@@ -99,6 +102,9 @@ class SimulatedContainer:
         lease_until_ms: in true time.
         serving: what its query runs with; only under these it commits.
         is_commit_in_flight: it was killed after it had sent a commit, which may still arrive.
+        is_hung: it stands still for ever; only a kill ends it.
+        is_deaf: it does not stop, whatever it is told.
+        was_level: it once said that it has the state of all tasks of its processor.
     """
 
     def __init__(
@@ -116,6 +122,7 @@ class SimulatedContainer:
         processor_id: str,
         host: str,
         pid: int,
+        is_launched: bool = False,
     ) -> None:
         self.execution_id = ExecutionId(execution_id)
         self.processor_id = ProcessorId(processor_id)
@@ -125,6 +132,7 @@ class SimulatedContainer:
         self.paused = False
         self.stopping = False
         self.is_commit_in_flight = False
+        self.is_hung = self.is_deaf = self.was_level = False
         self.said_to_be_lost = False
         self.state = ContainerPhase.STARTED
         self.lease_until_ms = 0
@@ -157,6 +165,9 @@ class SimulatedContainer:
         self.restart = 0
         self._work: _Work | None = None
         self._is_level = False
+        # Where people start containers there are no standbys, and each is a process of its own.
+        self._is_launched = is_launched
+        self._warming = self._keeper()
 
     # --- the coordinator stream ---
 
@@ -186,7 +197,39 @@ class SimulatedContainer:
         wanted = () if self.state is ContainerPhase.STOPPED else self.wanted()
         return frozenset(HeldGrant(grant.task_name, grant.epoch) for grant in (*wanted, *self.serving))
 
+    # --- state that is kept warm ---
+
+    def _keeper(self) -> Warming:
+        ports = WarmPorts(
+            clock=self._clock,
+            topics=self._changelogs,
+            tail=MemoryTail(self._changelogs),
+            state_of=lambda name: self._disk.directory(name, self._effect),
+            tasks_here=self._disk.tasks_here,
+        )
+        return Warming(self._config, self.execution_id, f"boot-{self.host}", ports)
+
+    def warmth(self) -> Warmth | None:
+        """How ready it is, as a heartbeat says; None where it keeps nothing warm."""
+        wanted = self.orders.to_keep_warm() if self._is_launched else None
+        if wanted is None or self.wanted():
+            return None
+        told = self._warming.told(wanted)
+        self.was_level = self.was_level or told.tasks == told.level
+        return told
+
+    def _keep_warm(self) -> bool:
+        """A piece of it; whether there may be more."""
+        wanted = self.orders.to_keep_warm()
+        return wanted is not None and self._warming.look(wanted)
+
     # --- work ---
+
+    def can_commit(self) -> tuple[Grant, ...]:
+        """The grants under which something of it could be committed now."""
+        if not (self.alive or self.is_commit_in_flight) or not (self._slot.is_owner or self._driver.is_owner):
+            return ()
+        return self.serving
 
     def may_commit(self, other: Grant) -> list[int]:
         """The epochs under which it could still commit: under `other` if that is released, else for any part of it."""
@@ -259,21 +302,28 @@ class SimulatedContainer:
             # Its query does not end in time: it says that it stops, and that it has not let go.
             self.state = ContainerPhase.STOPPED
             return "stops without letting go"
-        if self.stopping or self.orders.is_finished:
+        if self.stopping or self.orders.is_finished or (self.orders.is_stopping and not self.is_deaf):
+            self._warming.end()
             for name in self._environments:
                 close_cleanly(self._disk.directory(name, self._effect))
             self._let_go()
             self.state = ContainerPhase.STOPPED
             return "stops"
         if self.serving != self.wanted() or (self.serving and self.restart < self.orders.restart):
-            return self._start()
+            return self._start(now_ms)
+        if self._is_launched and not self.serving and self._keep_warm():
+            return "keeps state warm"
         if now_ms < self.lease_until_ms:
             return self._begin(luck)
         return "has no lease"
 
-    def _start(self) -> str:
+    def _start(self, now_ms: int) -> str:
         """The start procedure, which is also recovery: own the ids, read both topics to the end."""
         self._let_go()
+        if self._is_launched and now_ms >= self.lease_until_ms:
+            # Another process of the same execution may have been answered: ids are taken by who holds a lease.
+            return "waits for a lease"
+        self._warming.close()
         if not (self._slot.is_owner and self._driver.is_owner and self._is_level):
             self._slot.take_over()
             self._driver.take_over()

@@ -6,10 +6,11 @@ still while the world goes on, its successor included. Both are why the ports be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.config import JobConfig
 from samzapy.container.start import positions_of
 from samzapy.coordinator.candidate import Candidate
@@ -26,11 +27,13 @@ from samzapy.errors import (
     TemporaryError,
 )
 from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.launch import Launch
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.stream.log import LogRecord, Write
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import MemoryPlacementWriter
 from samzapy.testing.simulation.checks import BrokenLawError, Probe, decoded
+from samzapy.testing.simulation.cluster import ReachedCluster, SimulatedCluster
 from samzapy.testing.simulation.inputs import Inputs
 from samzapy.testing.simulation.state import Changelogs
 from samzapy.testing.virtual_clock import VirtualClock
@@ -80,7 +83,10 @@ class Surroundings(Protocol):
 
 
 class CoordinatorProcess:
-    """One candidate. `paused` and `busy` (in the middle of a round) keep the world from driving it."""
+    """One candidate. `paused` and `busy` (in the middle of a round) keep the world from driving it.
+
+    `watch`: what starts containers for it, in a thread of its own; None where people start them.
+    """
 
     def __init__(self, world: Surroundings, name: str, host: str, pid: int, skew_ms: int, config: JobConfig) -> None:
         self.name = name
@@ -91,8 +97,11 @@ class CoordinatorProcess:
         self.busy = False
         self.queue: list[Command] = []
         self.lease_ms = config.lease_ms
+        self.watch: LaunchWatch | None = None
+        self._is_watching = False
         self._world = world
         self._skew_ms = skew_ms
+        self._retry_window_ms = config.container_retry_window_ms
         self.service = CoordinatorService(
             log=_Log(self, world),
             config=config,
@@ -155,6 +164,39 @@ class CoordinatorProcess:
         if self.alive and self.service.leads and not led:
             self._world.note(f"{self.name} leads")
 
+    def start_containers(self, cluster: SimulatedCluster, check_start: Callable[[Launch], None]) -> None:
+        """Have the job's containers started by `cluster` from now on, as its configuration says."""
+        self.watch = LaunchWatch(
+            ReachedCluster(cluster, self._between, check_start),
+            state=lambda: self.service.status().state if self.service.leads else None,
+            put=self.queue_up,
+            retry_window_ms=self._retry_window_ms,
+            on_failure=_raise,
+            wall_ms=self.wall_ms,
+        )
+
+    def look_after_containers(self) -> None:
+        """A round of the thread that does so; anything may come between two of its effects, rounds of the coordinator
+        itself too."""
+        if self.watch is None or self._is_watching:
+            return
+        self._is_watching = True
+        try:
+            self.watch.go_on()
+        except ProcessEnded:
+            self.alive = False
+        finally:
+            self._is_watching = False
+
+    def queue_up(self, command: Command) -> None:
+        """A command from outside; it is lost with the process, or its term."""
+        self.queue.append(command)
+
+    def _between(self, what: str) -> None:
+        self._world.between(self, what)
+        if not self.alive:
+            raise ProcessEnded
+
     def submit(self, submission: SubmitJob) -> None:
         """The job is handed in anew, if this one leads."""
         with self._driven():
@@ -178,6 +220,10 @@ class CoordinatorProcess:
             self.alive = False
         finally:
             self.busy = False
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 class _Log:

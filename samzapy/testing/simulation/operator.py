@@ -39,15 +39,32 @@ _DESTINATIONS = (*HOSTS, ANY_HOST, ANY_HOST, LAST_SEEN, STANDBY, "nowhere")
 
 
 class Operator:
-    """Writes to `topic` and looks for the answers."""
+    """Writes to `topic` and looks for the answers.
 
-    def __init__(self, topic: MemoryTopic, random: Random) -> None:
+    Args:
+        actions: what is asked for when nobody says what.
+        destinations: the hosts, and words for hosts, that containers are to go to.
+
+    Attributes:
+        stops: the runs that were asked to stop.
+    """
+
+    def __init__(
+        self,
+        topic: MemoryTopic,
+        random: Random,
+        actions: Sequence[Action] = _ACTIONS,
+        destinations: Sequence[str] = _DESTINATIONS,
+    ) -> None:
+        self._actions = actions
+        self._destinations = destinations
         self._topic = topic
         self._random = random
         self._log = MemoryLog(topic, "operator")
         # With their timestamps: delivered again, a request has the same one, whatever else it says.
         self._written: list[tuple[uuids.UUID, int]] = []
         self._asked: dict[bytes, str] = {}
+        self.stops: set[str] = set()
 
     def ask(
         self,
@@ -59,6 +76,7 @@ class Operator:
         rewind: Mapping[str, str],
         generation: int,
         action: Action | None = None,
+        containers: Sequence[int] = (),
     ) -> str:
         """Write one request, or something else; says what.
 
@@ -67,6 +85,7 @@ class Operator:
             rewind: the arguments of one.
             generation: the plan in force.
             action: what is asked for, in good form; None: any, in any form.
+            containers: the numbers of containers that may be asked for; none where people start them.
         """
         random = self._random
         luck = random.random() if action is None else _ALL_GOOD
@@ -78,15 +97,20 @@ class Operator:
             away_ms = random.choice((_FAR_MS, -3_600_000)) if 0.15 < luck < 0.25 else random.randrange(99)
             timestamp_ms = now_ms + away_ms
             self._written.append((uuid, timestamp_ms))
-        action = action or random.choice(_ACTIONS)
+        action = action or random.choice(self._actions)
         processor_id = "9" if 0.1 < luck < 0.15 else random.choice(processors)
         arguments: dict[str, str] = {}
         if action is Action.CONTROL_STANDBY:
             arguments = {"command": "start" if uuid.int % 2 else "stop"}
+        if action is Action.STOP:
+            processor_id = ""
+            self.stops.add(run_id)
         if action is Action.REWIND:
             processor_id, arguments = "", dict(rewind)
         if action is Action.SCALE:
             processor_id, arguments = "", {"factor": str(random.choice(factors))}
+            if containers and random.random() < 0.6:
+                arguments = {"containers": str(random.choice(containers))}
             if random.random() < 0.2:
                 # A plan that may be another one by the time it is looked at.
                 arguments["expectedGeneration"] = str(generation)
@@ -94,7 +118,7 @@ class Operator:
             uuid=uuid,
             deployment_id="0-00000000" if luck < 0.1 or not run_id else run_id,
             processor_id=processor_id,
-            destination_host=random.choice(_DESTINATIONS),
+            destination_host=random.choice(self._destinations),
             timestamp_ms=timestamp_ms,
             action=action,
             arguments=arguments,

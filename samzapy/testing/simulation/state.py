@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from samzapy.container.ports import ChangelogPlace, LocalPosition, TopicBounds
+from samzapy.container.ports import ChangelogPlace, LocalPosition, TailRead, TopicBounds
 from samzapy.errors import DeadlineError
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -223,3 +223,26 @@ class Changelogs:
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
         return {stream: f"id-of-{stream}" for stream in streams}
+
+
+class MemoryTail:
+    """A `container.ports.Tail` of the changelogs."""
+
+    def __init__(self, changelogs: Changelogs) -> None:
+        self._changelogs = changelogs
+        self._offsets: dict[tuple[str, int], int] = {}
+
+    def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._offsets = dict(offsets)
+
+    def poll(self, count_max: int) -> Mapping[tuple[str, int], TailRead]:
+        found = {}
+        for place, offset in self._offsets.items():
+            topic = self._changelogs.topic(*place)
+            records, offset_next = topic.read_stable(offset, count_max)
+            self._offsets[place] = offset_next
+            is_at_end = offset_next >= topic.stable_offset
+            found[place] = TailRead(
+                records=records, offset_next=offset_next, offset_end=topic.end_offset, is_at_end=is_at_end
+            )
+        return found

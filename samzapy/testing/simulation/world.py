@@ -7,17 +7,15 @@ job must come to rest: everything granted, everything running, all input worked 
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from samzapy.config import JobConfig, differences
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position, SubmitJob, TopicsLooked
@@ -32,11 +30,20 @@ from samzapy.model.placement import Action, rewind_arguments
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.warmth import Warmth
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import read_inbox
-from samzapy.testing.simulation.checks import COMPARED, BrokenLawError, Ledger, LogChecks, Probe
+from samzapy.testing.simulation.checks import (
+    COMPARED,
+    BrokenLawError,
+    LaunchTruth,
+    Ledger,
+    LogChecks,
+    NobodyLaunched,
+    Probe,
+)
 from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_MUCH, SimulatedContainer
 from samzapy.testing.simulation.coordinators import CoordinatorProcess, ProcessEnded
 from samzapy.testing.simulation.inputs import FACTORS, FINEST, Inputs
@@ -93,6 +100,8 @@ class Kind(StrEnum):
     """Keeps keyed state, reads its inputs to where they end, and ends by itself; its next run begins anew."""
     WALK = "walk"
     """As RULES, scaled up and down all the time while its inputs grow and its processes die."""
+    LAUNCHED = "launched"
+    """Keeps keyed state, in containers that its coordinator starts, moves and has standbys for (`launched_world`)."""
 
 
 _WITHOUT_STATE: tuple[JobConfig, ...] = (
@@ -100,6 +109,8 @@ _WITHOUT_STATE: tuple[JobConfig, ...] = (
     a_config(task_inputs="kafka.refunds,kafka.orders", **_TIMES),
     a_config(job_container_lost_ms="20000", job_elasticity_factor="2", **_TIMES),
 )
+Event = Callable[[Any], None]
+"""Something that happens in a world."""
 Changing = tuple[JobConfig, ...]
 """Configurations of one job: the operator brings one or the other."""
 
@@ -115,6 +126,18 @@ def _keeping(**more: str) -> tuple[Changing, ...]:
     return tuple(found)
 
 
+_LAUNCHED = {
+    "cluster-manager_container_request_timeout_ms": "20000",
+    "cluster-manager_container_retry_count": "3",
+    "cluster-manager_container_retry_window_ms": "30000",
+    "job_shutdown_drain_ms": "2000",
+    "job_placement_expiry_ms": "60000",
+}
+_GOES_ON = {
+    "cluster-manager_container_retry_count": "1",
+    "cluster-manager_container_fail_job_after_retries": "false",
+}
+"""Without one of its processors, until that is tried again."""
 _WITH_RULES = _keeping(**{"task_broadcast_inputs": "kafka.rules#[0-1]", f"stores_{BROADCAST}_scope": "broadcast"})
 CONFIGS: Mapping[Kind, tuple[Changing, ...]] = {
     Kind.STATELESS: (_WITHOUT_STATE,),
@@ -122,6 +145,10 @@ CONFIGS: Mapping[Kind, tuple[Changing, ...]] = {
     Kind.RULES: _WITH_RULES,
     Kind.BOUNDED: _keeping(systems_kafka_samza_offset_end="head"),
     Kind.WALK: _WITH_RULES,
+    Kind.LAUNCHED: (
+        *_keeping(**_LAUNCHED, job_standbytasks_replication_factor="2"),
+        *_keeping(**_LAUNCHED | _GOES_ON),
+    ),
 }
 _KINDS = (Kind.STATELESS, Kind.KEYED, Kind.RULES, Kind.RULES, Kind.BOUNDED)
 """Of histories that nobody asked to be of a kind."""
@@ -141,6 +168,7 @@ class _Message:
     restart: int
     figures: Figures
     finished: bool
+    warm: Warmth | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +180,7 @@ class History:
         elastic_grants: those of a part of a partition. `floored_grants` are of parts that were not at one place.
         rewound_grants: key buckets that went on from where an operator said.
         inherited_copies: tasks that began with the broadcast copy of another one.
+        launches: executions that the coordinator was to start. `placements`: of tasks on a reserve, or a standby.
         runs: of the job; more than one if all left, or a bounded one had read everything, and somebody came.
         virtual_ms: how long it lasted for those inside.
         topics: as they were left.
@@ -168,6 +197,8 @@ class History:
     floored_grants: int = 0
     rewound_grants: int = 0
     inherited_copies: int = 0
+    launches: int = 0
+    placements: int = 0
     runs: int = 0
     kind: Kind = Kind.STATELESS
     virtual_ms: int = 0
@@ -185,6 +216,10 @@ class History:
 
 class World:
     """Everything there is; `run` lets it live."""
+
+    hosts: Sequence[str] = HOSTS
+    quiet_rounds_max = QUIET_ROUNDS_MAX
+    rounds_to_life = 3
 
     def __init__(self, seed: int, tell: Callable[[str], None] | None = None, kind: Kind | None = None) -> None:
         self.seed = seed
@@ -220,11 +255,11 @@ class World:
         self.stream = MemoryTopic(coordinator_topic(job))
         self.checkpoints = MemoryTopic(checkpoint_topic(job))
         self.placement = MemoryTopic(placement_topic(job))
-        self.operator = Operator(self.placement, self.random)
+        self.operator = self._an_operator()
         self.inputs = Inputs(self.random)
         stores = [store.name for store in self.configs[0].stores]
         self.changelogs = Changelogs(stores, self.checkpoints, self.inputs)
-        self.disks = {host: Disk() for host in HOSTS}
+        self.disks = {host: Disk() for host in self.hosts}
         for stream in self.counts:
             self.inputs.create(_ssps(stream, range(PARTITIONS_MAX)))
         # What must be done before a partition that was added is read: by its SSP, up to where in older ones.
@@ -241,14 +276,20 @@ class World:
             self._restarted_to,
             self._unread_before,
             self._has_read,
+            self._launch_truth(),
         )
         self.containers: list[SimulatedContainer] = []
         self.network: list[_Message] = []
+        self._set_up()
         self.candidates = [self._a_candidate(name) for name in CANDIDATES[: 2 + self.random.randrange(2)]]
         self.elected = {self.candidates[0].name}
         # Each history has its own mix of faults: what rarely meets in a mixture of everything meets in some of them.
-        self._kinds = tuple(event for event, _ in _WEIGHTED)
-        self._weights = tuple(accumulate(self._weight(*found) for found in _WEIGHTED))
+        weighted = self._weighted()
+        self._kinds = tuple(event for event, _ in weighted)
+        self._weights = tuple(accumulate(self._weight(*found) for found in weighted))
+
+    def _set_up(self) -> None:
+        """Make what a kind of world has besides, before there are candidates."""
 
     # --- a life ---
 
@@ -276,6 +317,8 @@ class World:
             floored_grants=self.checks.floored_grants,
             rewound_grants=self.checks.rewound_grants,
             inherited_copies=self.checks.inherited_copies,
+            launches=len(self.checks.launches_recorded),
+            placements=self.checks.placements,
             runs=self.checks.runs,
             kind=self.kind,
             virtual_ms=self.clock.monotonic_ms() - self._began_ms,
@@ -287,6 +330,10 @@ class World:
         self._events += 1
         place = bisect(self._weights, self.random.random() * self._weights[-1])
         self._kinds[place](self)
+        self._judge()
+
+    def _judge(self) -> None:
+        """Looked at after each event, besides what each event looks at itself."""
 
     def note(self, text: str) -> None:
         self.trace.append(text)
@@ -355,7 +402,7 @@ class World:
     # --- events ---
 
     def _coordinator_round(self) -> None:
-        drivable = [found for found in self.candidates if _is_drivable(found)]
+        drivable = [found for found in self.candidates if is_drivable(found)]
         if self.random.random() < 0.7:
             drivable = [found for found in drivable if found.service.leads or found.name in self.elected]
         process = self._pick(drivable)
@@ -410,6 +457,7 @@ class World:
                     }
                 ),
                 finished=container.has_finished(),
+                warm=container.warmth(),
             )
         )
 
@@ -452,6 +500,7 @@ class World:
             reason="",
             figures=message.figures,
             finished=message.finished,
+            warm=message.warm,
             received_ms=process.monotonic_ms(),
         )
         if not process.answers():
@@ -513,7 +562,12 @@ class World:
 
     def _start_container(self, processor_id: str) -> None:
         self._executions += 1
-        host = HOSTS[self.random.randrange(len(HOSTS))]
+        host = self.hosts[self.random.randrange(len(self.hosts))]
+        self._run_container(f"e{self._executions}", processor_id, host)
+
+    def _run_container(
+        self, execution_id: str, processor_id: str, host: str, *, is_launched: bool = False
+    ) -> SimulatedContainer:
         container = SimulatedContainer(
             stream=self.stream,
             changelogs=self.changelogs,
@@ -523,14 +577,16 @@ class World:
             config=self.configs[0],
             random=self.random,
             clock=self.clock,
-            execution_id=f"e{self._executions}",
+            execution_id=execution_id,
             processor_id=processor_id,
             host=host,
             pid=self._next_pid(),
+            is_launched=is_launched,
         )
         self._pids[container.pid] = container
         self.containers.append(container)
         self.note(f"{container.execution_id} starts as processor {processor_id} on {container.host}")
+        return container
 
     def _container_dies(self) -> None:
         container = self._pick([found for found in self.containers if found.alive])
@@ -551,7 +607,9 @@ class World:
             container.paused = True
 
     def _container_goes_on(self) -> None:
-        container = self._pick([found for found in self.containers if found.alive and found.paused])
+        container = self._pick(
+            [found for found in self.containers if found.alive and found.paused and not found.is_hung]
+        )
         if container is not None:
             container.paused = False
             self.note(f"{container.execution_id} goes on")
@@ -576,7 +634,7 @@ class World:
                 return
 
     def _coordinator_pauses(self) -> None:
-        process = self._pick([found for found in self.candidates if _is_drivable(found)])
+        process = self._pick([found for found in self.candidates if is_drivable(found)])
         if process is not None:
             self._fault("coordinator stands still", process.name)
             process.paused = True
@@ -659,7 +717,7 @@ class World:
 
     def _topics_are_looked_at(self) -> None:
         """By any that leads, or believes it; what was seen may be heard late, and by nobody if its term ends."""
-        process = self._pick([found for found in self.candidates if _is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
         if process is not None:
             process.queue.append(self._look_at_topics())
 
@@ -686,7 +744,7 @@ class World:
             self._hand_in()
 
     def _hand_in(self) -> None:
-        leaders = [found for found in self.candidates if _is_drivable(found) and found.service.leads]
+        leaders = [found for found in self.candidates if is_drivable(found) and found.service.leads]
         if leaders:
             leaders[0].submit(self.submission)
             self._check_leader(leaders[0])
@@ -695,14 +753,22 @@ class World:
         run, generation = self.checks.state.run, self.checks.state.generation
         asked = self.operator.ask(
             "" if run is None else run.run_id,
-            PROCESSORS,
+            self._processors_asked_for(),
             self.clock.wall_ms(),
             factors=self._factors(),
             rewind=self._rewind(),
             generation=0 if generation is None else generation.generation,
             action=action,
+            containers=self._container_counts(),
         )
         self.note(f"asked: {asked}")
+
+    def _processors_asked_for(self) -> Sequence[str]:
+        return PROCESSORS
+
+    def _container_counts(self) -> Sequence[int]:
+        """The numbers of containers that may be asked for; none where people start them."""
+        return ()
 
     def _rewind(self) -> Mapping[str, str]:
         """Some place in some input; of a task or a processor, sometimes."""
@@ -732,7 +798,7 @@ class World:
 
     def _inbox_is_read(self) -> None:
         """By any that leads, or believes it; what is handed over may be lost with its term."""
-        process = self._pick([found for found in self.candidates if _is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
         if process is not None:
             self._read_inbox(process, 1 + self.random.randrange(8))
 
@@ -745,13 +811,13 @@ class World:
     def _everybody_goes_on(self) -> None:
         """A second in which all who can do what there is to do: a walk comes further so, and is killed no less."""
         self._advance(GOES_ON_MS)
-        process = self._pick([found for found in self.candidates if _is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
         if process is not None:
             self._read_inbox(process)
         for message in self.network:
             self._deliver(message)
         self.network.clear()
-        for process in [found for found in self.candidates if _is_drivable(found)]:
+        for process in [found for found in self.candidates if is_drivable(found)]:
             process.round(self.probe)
             self._check_leader(process)
         for container in [found for found in self.containers if found.alive and not found.paused]:
@@ -784,8 +850,12 @@ class World:
 
     def _has_read(self, execution_id: str, epoch: int) -> bool:
         """Whether an execution knows that it was granted a task."""
-        found = next(found for found in self.containers if found.execution_id == execution_id)
-        return any(grant.epoch == epoch for grant in found.orders.grants.values())
+        return any(
+            grant.epoch == epoch
+            for found in self.containers
+            if found.execution_id == execution_id
+            for grant in found.orders.grants.values()
+        )
 
     def _check_leader(self, process: CoordinatorProcess) -> None:
         """Who leads, as far as the log says, holds in memory what the log says."""
@@ -841,7 +911,7 @@ class World:
         if self.random.random() < 0.2:
             return
         self._quiet = True
-        for _ in range(3):
+        for _ in range(self.rounds_to_life):
             self._quiet_round()
         for _ in range(4):
             self._input_arrives()
@@ -853,7 +923,7 @@ class World:
         self._broker_away = 0
         self.note("faults stop")
         for container in self.containers:
-            container.paused = False
+            container.paused = container.is_hung
         for process in self.candidates:
             process.paused = False
         self._everybody_comes_back()
@@ -861,12 +931,12 @@ class World:
         self._must_submit = True
         self._runs_before = self.checks.runs
         self._members = PROCESSORS[: 1 + self.random.randrange(len(PROCESSORS))]
-        for _ in range(QUIET_ROUNDS_MAX):
+        for _ in range(self.quiet_rounds_max):
             self._quiet_round()
             if not self._must_submit and not self._unrest():
                 self.note("at rest")
                 return
-        raise BrokenLawError(f"no rest after {QUIET_ROUNDS_MAX} quiet rounds: {'; '.join(self._unrest())}")
+        raise BrokenLawError(f"no rest after {self.quiet_rounds_max} quiet rounds: {'; '.join(self._unrest())}")
 
     def _everybody_comes_back(self) -> None:
         """With files that say what the job runs with: another configuration may have been refused."""
@@ -896,7 +966,8 @@ class World:
         run = self.checks.state.run
         if run is None or not run.finished or (run.ended and not self._is_over()):
             self._replace_the_gone()
-        for container in [found for found in self.containers if found.alive]:
+        self._quiet_cluster()
+        for container in [found for found in self.containers if found.alive and not found.paused]:
             self._quiet_container(container)
 
     def _quiet_container(self, container: SimulatedContainer) -> None:
@@ -905,7 +976,7 @@ class World:
         for _ in range(QUIET_STEPS_MAX):
             did = container.step(now_ms, STOPS_NOW if container.stopping else WORKS_MUCH)
             self.note(f"{container.execution_id} {did}")
-            if not container.alive or did in ("has nothing to do", "has no lease", "waits for positions"):
+            if not container.alive or did in _IDLE:
                 break
         # What came of it is said at once, also as the last word.
         if container.alive or container.state is ContainerPhase.STOPPED:
@@ -917,6 +988,9 @@ class World:
             if processor_id not in living:
                 self._start_container(processor_id)
 
+    def _quiet_cluster(self) -> None:
+        """What whoever starts containers does in such a round."""
+
     def _is_over(self) -> bool:
         """A bounded job has read everything and ended by itself, in a run that began without faults."""
         run = self.checks.state.run
@@ -925,6 +999,20 @@ class World:
     def _unrest(self) -> list[str]:
         """What is not yet as it must be in the end."""
         state = self.checks.state
+        if trouble := self._unrest_of_coordinators():
+            return trouble
+        living = {found.processor_id for found in self.containers if found.alive}
+        if self.kind is Kind.BOUNDED:
+            return self._unrest_of_bounded(living)
+        alive = {found.execution_id for found in self.containers if found.alive}
+        living |= {placed.processor_id for placed in state.placed.values() if placed.execution_id in alive}
+        if state.generation is None or {*state.generation.processor_ids} != living:
+            return [f"the plan is not for {sorted(living)}"]
+        return self._unrest_of_tasks()
+
+    def _unrest_of_coordinators(self) -> list[str]:
+        """One leads, without trouble; there is a plan, and every request is answered."""
+        state = self.checks.state
         leaders = [found for found in self.candidates if found.service.leads]
         if [found.name for found in leaders] != sorted(self.elected):
             return [f"leading are {[found.name for found in leaders]}"]
@@ -932,19 +1020,16 @@ class World:
             return [leaders[0].service.status().trouble]
         if not state.plan:
             return ["there is no plan"]
-        if trouble := self.operator.unanswered(state, self.checks.ended):
-            return trouble
-        living = {found.processor_id for found in self.containers if found.alive}
-        if self.kind is Kind.BOUNDED:
-            return self._unrest_of_bounded(living)
+        return self.operator.unanswered(state, self.checks.ended)
+
+    def _unrest_of_tasks(self) -> list[str]:
+        """Every partition is read, and every task run, to the end of its input."""
+        state = self.checks.state
         ssps = {str(ssp_kb.ssp) for task in state.plan for ssp_kb in task.positions}
         if len(ssps) != sum(self.counts[stream] for stream in {ssp.rpartition(".")[0] for ssp in ssps}):
             return [f"of {self.counts} partitions only {sorted(ssps)} are planned"]
-        alive = {found.execution_id for found in self.containers if found.alive}
-        living |= {placed.processor_id for placed in state.placed.values() if placed.execution_id in alive}
-        if state.generation is None or {*state.generation.processor_ids} != living:
-            return [f"the plan is not for {sorted(living)}"]
-        container_of = {found.execution_id: found for found in self.containers}
+        # Of two processes of one execution, the one that lives.
+        container_of = {found.execution_id: found for found in sorted(self.containers, key=lambda found: found.alive)}
         owned = owners(state)
         found = []
         for planned in state.plan:
@@ -981,6 +1066,16 @@ class World:
 
     # --- making things ---
 
+    def _an_operator(self) -> Operator:
+        return Operator(self.placement, self.random)
+
+    def _launch_truth(self) -> LaunchTruth:
+        return NobodyLaunched()
+
+    def _weighted(self) -> Sequence[tuple[Event, float]]:
+        """What happens, and how often."""
+        return _WEIGHTED
+
     def _a_candidate(self, name: str) -> CoordinatorProcess:
         process = CoordinatorProcess(
             world=self,
@@ -1001,7 +1096,7 @@ class World:
             cause=f"submit-{self._submissions}",
         )
 
-    def _weight(self, event: Callable[[World], None], weight: float) -> float:
+    def _weight(self, event: Event, weight: float) -> float:
         if self.kind is Kind.WALK:
             weight = _OF_A_WALK.get(event, weight)
         return weight if weight > 2 else weight * self.random.choice((0.2, 1, 1, 3))
@@ -1035,7 +1130,7 @@ def _ssps(stream: str, partitions: Iterable[int]) -> list[SystemStreamPartition]
     return [SystemStreamPartition.parse(f"{stream}.{partition}") for partition in partitions]
 
 
-def _is_drivable(process: CoordinatorProcess) -> bool:
+def is_drivable(process: CoordinatorProcess) -> bool:
     return process.alive and not process.paused and not process.busy
 
 
@@ -1052,8 +1147,10 @@ _STANDSTILL = {
 }
 """How often a coordinator stands still there; more often where its successor must not be surprised."""
 _FRAGILE = ("fence", "before positions")
+_IDLE = ("has nothing to do", "has no lease", "waits for a lease", "waits for positions")
+"""What a container says that has come as far as it can."""
 
-_WEIGHTED: tuple[tuple[Callable[[World], None], float], ...] = (
+_WEIGHTED: tuple[tuple[Event, float], ...] = (
     (World._coordinator_round, 22),
     (World._container_follows, 12),
     (World._container_works, 30),
@@ -1088,7 +1185,7 @@ _WEIGHTED: tuple[tuple[Callable[[World], None], float], ...] = (
     (World._everybody_goes_on, 0),
 )
 
-_OF_A_WALK: Mapping[Callable[[World], None], float] = {
+_OF_A_WALK: Mapping[Event, float] = {
     World._everybody_goes_on: 30,
     World._operator_scales: 6,
     World._input_grows: 2,
@@ -1100,39 +1197,3 @@ _OF_A_WALK: Mapping[Callable[[World], None], float] = {
     World._operator_asks: 0.5,
 }
 """How often that comes in a walk."""
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Most of what a history leaves is freed without the collector, once its world is gone. Looked for again and again
-    meanwhile, it is a tenth of the time."""
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_collecting:
-            gc.enable()
-
-
-def simulate(
-    seed: int,
-    event_count: int = EVENT_COUNT,
-    tell: Callable[[str], None] | None = None,
-    kind: Kind | None = None,
-) -> History:
-    """The history of `seed`, of a kind of job that the seed chooses if nobody else does.
-
-    `tell` hears each line of the trace as it happens.
-
-    Raises:
-        BrokenLawError: a law did not hold; says how to see the history again.
-    """
-    try:
-        with _nothing_collected():
-            return World(seed, tell, kind).run(event_count)
-    except BrokenLawError as error:
-        again = f"samzapy dev simulate --seed {seed} --events {event_count}"
-        if kind is not None:
-            again += f" --kind {kind}"
-        raise BrokenLawError(f"{error}\nSee it happen with: {again}") from error

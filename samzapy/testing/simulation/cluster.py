@@ -1,0 +1,268 @@
+"""The cluster manager of a simulated job whose coordinator starts the containers: it does what it is asked, later.
+
+Between a request for a start and the process there may be anything: nothing (the request is lost), a long time, or two
+processes, because two coordinators asked in the same moment. Answers are lost, and what it says may be old when it is
+heard. It is as good as `coordinator.ports.Launcher` asks and no better: actions are idempotent by execution id, and
+only what is gone is said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from samzapy.errors import BrokerUnavailableError, LaunchError
+from samzapy.model.job import ExecutionId
+from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
+from samzapy.testing.simulation.containers import SimulatedContainer
+from samzapy.testing.virtual_clock import VirtualClock
+
+_NOT_NOW = 0.06
+"""How often a request is refused for the moment; and how often it is done, and nobody hears of that."""
+_LOST = 0.04
+_DOUBLED = 0.06
+_SURVIVES_A_KILL = 0.3
+_UNKNOWN = 0.06
+_IMPOSSIBLE = 0.03
+_CRASHES = 0.12
+_DELAYS_MS = (0, 0, 500, 2_000, 6_000, 30_000)
+
+
+@dataclass(slots=True)
+class _Start:
+    """A process on its way. `at_ms`: true time; None: it never comes."""
+
+    launch: Launch
+    host: str
+    at_ms: int | None
+
+
+class SimulatedCluster:
+    """Hosts with places for containers.
+
+    Args:
+        slots: how many each host has.
+        remembers: it knows for ever what it started; otherwise only what runs.
+        begin: makes the process of an execution on a host.
+        fault: called with each kind of trouble that happens, and whom it concerns.
+
+    Attributes:
+        is_quiet: no trouble any more.
+        said_to_end: the executions that it ever said were gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: Mapping[str, int],
+        remembers: bool,
+        random: Random,
+        clock: VirtualClock,
+        begin: Callable[[Launch, str], SimulatedContainer],
+        fault: Callable[[str, str], None],
+    ) -> None:
+        self.is_quiet = False
+        self.said_to_end: set[ExecutionId] = set()
+        self.processes: list[SimulatedContainer] = []
+        self._slots = dict(slots)
+        self._remembers = remembers
+        self._random = random
+        self._clock = clock
+        self._begin = begin
+        self._fault = fault
+        self._starts: list[_Start] = []
+        self._impossible: set[ExecutionId] = set()
+        self._launches: dict[ExecutionId, Launch] = {}
+
+    # --- what it is asked ---
+
+    def launch(self, launch: Launch) -> None:
+        """See `Launcher.launch`."""
+        self._refuse_now("start", launch)
+        if launch.host and launch.host not in self._slots:
+            self._impossible.add(launch.execution_id)
+        if launch.execution_id in self._impossible:
+            return
+        is_on_its_way = any(found.launch.execution_id == launch.execution_id for found in self._starts)
+        if is_on_its_way and self._happens(_DOUBLED):
+            self._fault("started twice", launch.execution_id)
+        elif is_on_its_way or self._knows(launch.execution_id):
+            return
+        elif self._happens(_IMPOSSIBLE):
+            self._fault("start is impossible", launch.execution_id)
+            self._impossible.add(launch.execution_id)
+            return
+        at_ms: int | None = self._clock.monotonic_ms()
+        if not self.is_quiet:
+            assert at_ms is not None
+            at_ms += self._random.choice(_DELAYS_MS)
+        if self._happens(_LOST):
+            self._fault("start is lost", launch.execution_id)
+            at_ms = None
+        self._starts.append(_Start(launch, self._host_for(launch), at_ms))
+        self._launches[launch.execution_id] = launch
+        self._lose_the_answer("start", launch)
+
+    def kill(self, launch: Launch) -> None:
+        """See `Launcher.kill`. A process that is on its way may come all the same."""
+        self._refuse_now("kill", launch)
+        mine = [found for found in self._starts if found.launch.execution_id == launch.execution_id]
+        for start in mine:
+            if self._happens(_SURVIVES_A_KILL):
+                self._fault("start comes after its kill", launch.execution_id)
+            else:
+                self._starts.remove(start)
+        for process in self._running(launch.execution_id):
+            process.die(self._random.random())
+        self._lose_the_answer("kill", launch)
+
+    def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+        """See `Launcher.look`."""
+        if self._happens(_NOT_NOW):
+            self._fault("cluster manager does not answer", "")
+            raise LaunchError("no answer")
+        seen = {launch.execution_id: self._seen(launch) for launch in launches}
+        found = {execution_id: state for execution_id, state in seen.items() if state is not None}
+        ended = {execution_id for execution_id, state in found.items() if state.state is LaunchedState.ENDED}
+        self.said_to_end |= ended
+        return found
+
+    # --- what happens there ---
+
+    def goes_on(self) -> None:
+        """Processes come up whose time it is; some end at once."""
+        now_ms = self._clock.monotonic_ms()
+        due = [
+            found for found in self._starts if found.at_ms is not None and (self.is_quiet or found.at_ms <= now_ms)
+        ]
+        for start in due:
+            self._starts.remove(start)
+            process = self._begin(start.launch, start.host)
+            self.processes.append(process)
+            if self._happens(_CRASHES):
+                self._fault("container ends at once", process.execution_id)
+                process.die(self._random.random())
+
+    def launch_of(self, process: SimulatedContainer) -> Launch | None:
+        """What a process was started for; None for one that somebody else started."""
+        return self._launches.get(process.execution_id)
+
+    def comes_again(self, launch: Launch, host: str) -> None:
+        """Start another process for an execution, which nobody asked for."""
+        self.processes.append(self._begin(launch, host))
+
+    def comes_to_rest(self) -> None:
+        """No trouble from now on; what was lost is not waited for."""
+        self.is_quiet = True
+        self._starts = [found for found in self._starts if found.at_ms is not None]
+
+    def starts_under_way(self) -> Iterator[ExecutionId]:
+        """The executions of which a process may still come."""
+        return (found.launch.execution_id for found in self._starts)
+
+    # --- what it knows ---
+
+    def _seen(self, launch: Launch) -> Launched | None:
+        if self._happens(_UNKNOWN):
+            return Launched(state=LaunchedState.UNKNOWN, reason="nobody knows")
+        running = self._running(launch.execution_id)
+        if running:
+            return Launched(state=LaunchedState.RUNNING, host=running[0].host, handle=str(running[0].pid))
+        if any(found.launch.execution_id == launch.execution_id for found in self._starts):
+            return Launched(state=LaunchedState.STARTING)
+        if launch.phase is not LaunchPhase.WANTED or launch.execution_id in self._impossible:
+            return Launched(state=LaunchedState.ENDED, reason="it is not there")
+        if self._remembers and self._knows(launch.execution_id):
+            return Launched(state=LaunchedState.ENDED, exit_code=1)
+        return None
+
+    def _knows(self, execution_id: ExecutionId) -> bool:
+        return any(
+            process.execution_id == execution_id and (self._remembers or process.alive) for process in self.processes
+        )
+
+    def _running(self, execution_id: ExecutionId) -> list[SimulatedContainer]:
+        return [found for found in self.processes if found.execution_id == execution_id and found.alive]
+
+    def _host_for(self, launch: Launch) -> str:
+        """Where to start it.
+
+        Raises:
+            LaunchError: there is no place now.
+        """
+        places = [found.host for found in self.processes if found.alive]
+        places += [found.host for found in self._starts if found.at_ms is not None]
+        avoided = {
+            found.host
+            for found in self.processes
+            if found.alive and found.processor_id == launch.processor_id and launch.role is LaunchRole.STANDBY
+        }
+        free = [
+            host
+            for host, count in self._slots.items()
+            if launch.host in ("", host) and places.count(host) < count and host not in avoided
+        ]
+        if not free:
+            raise LaunchError(f"no place for {launch.execution_id} on {launch.host or 'any host'}")
+        return free[self._random.randrange(len(free))]
+
+    # --- trouble ---
+
+    def _happens(self, likelihood: float) -> bool:
+        return not self.is_quiet and self._random.random() < likelihood
+
+    def _refuse_now(self, what: str, launch: Launch) -> None:
+        if self._happens(_NOT_NOW):
+            self._fault(f"{what} is refused", launch.execution_id)
+            raise LaunchError(f"no {what} now")
+
+    def _lose_the_answer(self, what: str, launch: Launch) -> None:
+        if self._happens(_NOT_NOW):
+            self._fault(f"{what} without an answer", launch.execution_id)
+            raise LaunchError(f"{what}: no answer")
+
+
+class ReachedCluster:
+    """The cluster manager as one coordinator reaches it (`coordinator.ports.Launcher`).
+
+    Args:
+        between: anything that can happen between two effects; may be the end of the coordinator.
+        check_start: told of each start before it is asked for; judges it.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        between: Callable[[str], None],
+        check_start: Callable[[Launch], None],
+    ) -> None:
+        self._cluster = cluster
+        self._between = between
+        self._check_start = check_start
+
+    def launch(self, launch: Launch) -> None:
+        """See `Launcher.launch`."""
+        self._meet("before start")
+        self._check_start(launch)
+        self._cluster.launch(launch)
+        self._meet("after start")
+
+    def kill(self, launch: Launch) -> None:
+        """See `Launcher.kill`."""
+        self._meet("before kill")
+        self._cluster.kill(launch)
+        self._meet("after kill")
+
+    def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+        """See `Launcher.look`."""
+        self._meet("before look")
+        found = self._cluster.look(launches)
+        self._meet("after look")
+        return found
+
+    def _meet(self, what: str) -> None:
+        try:
+            self._between(what)
+        except BrokerUnavailableError as error:
+            raise LaunchError(str(error)) from error

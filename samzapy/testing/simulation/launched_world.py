@@ -1,0 +1,333 @@
+"""A job whose coordinator starts its containers: what `world` has, and a cluster manager, moves, standbys, numbers.
+
+Nobody but the cluster manager makes a process, and it only for who asks; the coordinators' own watch asks
+(`adapters.host.launch_watch`), in a thread beside theirs. Laws beyond those of every history:
+
+- a start is recorded before it is asked for (ADR 0015);
+- at no moment can two processes commit for one key bucket, whatever is started how often;
+- of the executions that were started for a processor and are not given up, one at a time can commit;
+- what is recorded as gone was said to be, and tasks only go where their state is;
+- a run is finished because somebody asked for that, or because containers failed too often and the records say so;
+- in the end every processor runs, its standbys stand by on hosts of their own, and there is no process that no record
+  asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from samzapy.config import JobConfig
+from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.grants import executions_to_grant
+from samzapy.coordinator.launching import failed_job, wanted_processors
+from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.standby import standby_count, standbys_of
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.launch import Launch, LaunchPhase
+from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, Action
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.testing.simulation.checks import BrokenLawError, LaunchTruth
+from samzapy.testing.simulation.cluster import SimulatedCluster
+from samzapy.testing.simulation.containers import SimulatedContainer
+from samzapy.testing.simulation.coordinators import CoordinatorProcess
+from samzapy.testing.simulation.inputs import FINEST
+from samzapy.testing.simulation.operator import Operator
+from samzapy.testing.simulation.world import PROCESSORS, Event, World, is_drivable
+
+HOSTS = ("host-a", "host-b", "host-c", "host-d")
+_SLOTS = 4
+"""As many on each host as a processor of the largest job has executions on it, and one for a reserve."""
+_COUNTS = (1, 2, 3)
+_ACTIONS = (
+    *(action for action in Action if action not in (Action.STOP, Action.REWIND)),
+    Action.PLACE_CONTAINER,
+    Action.PLACE_CONTAINER,
+    Action.CONTROL_STANDBY,
+)
+_DESTINATIONS = (*HOSTS, ANY_HOST, LAST_SEEN, STANDBY, STANDBY, "nowhere")
+
+
+class LaunchedWorld(World):
+    """Everything there is of such a job."""
+
+    hosts = HOSTS
+    quiet_rounds_max = 120
+    """Requests for one processor are served one after the other, and a lost start is waited for."""
+    rounds_to_life = 8
+    _run_over = ""
+    _wall_ms_max = 0
+
+    def _set_up(self) -> None:
+        self.cluster = SimulatedCluster(
+            slots=dict.fromkeys(HOSTS, _SLOTS),
+            remembers=self.random.random() < 0.5,
+            random=self.random,
+            clock=self.clock,
+            begin=self._begin_process,
+            fault=self._fault,
+        )
+
+    def _judge(self) -> None:
+        self._wall_ms_max = max(self._wall_ms_max, self.clock.wall_ms())
+        committers = [found for found in self.containers if found.can_commit()]
+        if len(committers) > 1:
+            self._check_buckets(committers)
+            self._check_processors(committers)
+
+    def _check_buckets(self, committers: Sequence[SimulatedContainer]) -> None:
+        owners: dict[tuple[SystemStreamPartition, str, int], SimulatedContainer] = {}
+        for container in committers:
+            for ssp_kb in [start.ssp_kb for grant in container.can_commit() for start in grant.starts]:
+                for bucket in range(ssp_kb.bucket, FINEST, ssp_kb.factor):
+                    other = owners.setdefault((ssp_kb.ssp, ssp_kb.reader, bucket), container)
+                    if other is not container:
+                        both = f"{_named(other)} and {_named(container)}"
+                        raise BrokenLawError(f"{both} can commit for bucket {bucket} of {ssp_kb}")
+
+    def _check_processors(self, committers: Sequence[SimulatedContainer]) -> None:
+        owners: dict[str, SimulatedContainer] = {}
+        for container in committers:
+            known = self.checks.state.containers.get(container.execution_id)
+            # What is given up can commit until it is fenced, and keeps only its own tasks from being granted.
+            if known is not None and known.phase in LIVING:
+                other = owners.setdefault(container.processor_id, container)
+                if other is not container:
+                    both = f"{_named(other)} and {_named(container)}"
+                    raise BrokenLawError(f"{both} can commit for processor {container.processor_id}")
+
+    # --- the cluster ---
+
+    def _begin_process(self, launch: Launch, host: str) -> SimulatedContainer:
+        return self._run_container(launch.execution_id, launch.processor_id, host, is_launched=True)
+
+    def _check_start(self, launch: Launch) -> None:
+        if launch.execution_id not in self.checks.launches_recorded:
+            raise BrokenLawError(f"{launch.execution_id} is started, and no record says so")
+
+    def was_level(self, execution_id: ExecutionId) -> bool:
+        """See `LaunchTruth`."""
+        return any(found.was_level for found in self.containers if found.execution_id == execution_id)
+
+    def was_said_to_end(self, execution_id: ExecutionId) -> bool:
+        """See `LaunchTruth`."""
+        return execution_id in self.cluster.said_to_end
+
+    def check_end_of_run(self, state: CoordinatorState) -> None:
+        """See `LaunchTruth`."""
+        config = self.submission.config
+        has_failed = config.fails_job_after_retries and failed_job(state, config.container_retry_count)
+        if state.run is None or (state.run.run_id not in self.operator.stops and not has_failed):
+            raise BrokenLawError("the run is finished, and no record says why")
+
+    def _containers_are_looked_after(self) -> None:
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
+        if process is not None:
+            process.look_after_containers()
+
+    def _cluster_goes_on(self) -> None:
+        self.cluster.goes_on()
+
+    def _process_comes_again(self) -> None:
+        """A cluster manager that is to keep things running starts what has ended, or what it takes to have ended."""
+        process = self._pick(self.cluster.processes)
+        launch = None if process is None else self.cluster.launch_of(process)
+        if process is not None and launch is not None:
+            self._fault("process comes again", process.execution_id)
+            self.cluster.comes_again(launch, process.host)
+
+    def _stranger_comes(self) -> None:
+        self._fault("somebody starts a container by hand")
+        self._start_container(PROCESSORS[self.random.randrange(len(PROCESSORS))])
+
+    def _container_hangs(self) -> None:
+        """One that a record asks for: what nobody knows of, and hangs, nobody can find either."""
+        known = {
+            launch.execution_id
+            for launch in self.checks.state.launches.values()
+            if launch.phase is not LaunchPhase.ENDED
+        }
+        container = self._pick(
+            [found for found in self.cluster.processes if found.alive and found.execution_id in known]
+        )
+        if container is not None:
+            self._fault("container hangs", container.execution_id)
+            container.paused = container.is_hung = True
+
+    def _container_turns_deaf(self) -> None:
+        container = self._a_running_container()
+        if container is not None:
+            self._fault("container does not stop", container.execution_id)
+            container.is_deaf = True
+
+    def _everybody_goes_on(self) -> None:
+        super()._everybody_goes_on()
+        for process in [found for found in self.candidates if is_drivable(found)]:
+            process.look_after_containers()
+        self.cluster.goes_on()
+
+    # --- the operator ---
+
+    def _operator_moves(self) -> None:
+        self._operator_asks(Action.PLACE_CONTAINER)
+
+    def _operator_replaces(self) -> None:
+        self._operator_asks(Action.RESTART_CONTAINER)
+
+    def _operator_stops_the_job(self) -> None:
+        self._operator_asks(Action.STOP)
+
+    def _job_is_submitted_again(self) -> None:
+        run = self.checks.state.run
+        if run is not None and run.ended:
+            self._run_over = run.run_id
+            self.submission = self._a_submission(self.submission.config)
+            self._hand_in()
+
+    def _processors_asked_for(self) -> Sequence[str]:
+        """Standbys too."""
+        state = self.checks.state
+        standbys = [
+            f"{launch.processor_id}-{launch.standby}"
+            for processor_id in PROCESSORS
+            for launch in standbys_of(ProcessorId(processor_id), state)
+        ]
+        wanted = wanted_processors(state) or PROCESSORS
+        return (*wanted, *wanted, *sorted({*standbys}))
+
+    def _container_counts(self) -> Sequence[int]:
+        return _COUNTS
+
+    # --- rest ---
+
+    def _come_to_rest(self) -> None:
+        # Deadlines are of the wall clock: one that was set back, and stays so, makes everybody wait for as long.
+        self.clock.jump_wall(self._wall_ms_max - self.clock.wall_ms())
+        self.cluster.comes_to_rest()
+        super()._come_to_rest()
+
+    def _quiet_cluster(self) -> None:
+        was_quiet, self.cluster.is_quiet = self.cluster.is_quiet, True
+        for process in self.candidates:
+            process.look_after_containers()
+        self.cluster.goes_on()
+        self.cluster.is_quiet = was_quiet
+        run = self.checks.state.run
+        if run is not None and run.ended and run.run_id != self._run_over:
+            self._run_over = run.run_id
+            self.submission = self._a_submission(self.submission.config)
+            self._must_submit = True
+
+    def _replace_the_gone(self) -> None:
+        """That is the coordinator's part."""
+
+    def _unrest(self) -> list[str]:
+        state = self.checks.state
+        if state.run is not None and state.run.finished:
+            return ["the run is over"]
+        if trouble := self._unrest_of_coordinators():
+            return trouble
+        wanted = wanted_processors(state) or ()
+        if state.generation is None or state.generation.processor_ids != wanted:
+            return [f"the plan is not for {wanted}"]
+        return self._unrest_of_processes() or self._unrest_of_launches() or self._unrest_of_tasks()
+
+    def _unrest_of_processes(self) -> list[str]:
+        """Processes that no record asks for."""
+        state, found = self.checks.state, []
+        for container in self.containers:
+            if not container.alive:
+                continue
+            launch, known = state.launches.get(container.execution_id), state.containers.get(container.execution_id)
+            is_wanted = launch is not None and launch.phase is LaunchPhase.LAUNCHED
+            # A second process of an execution that hangs is ended together with that, and cannot be before.
+            is_copy_of_wanted = is_wanted and container.is_hung
+            if not is_copy_of_wanted and (not is_wanted or known is None or known.pid != container.pid):
+                found.append(f"{_named(container)} runs, and no record asks for it")
+        return found + [f"{execution_id} is still on its way" for execution_id in self.cluster.starts_under_way()]
+
+    def _unrest_of_launches(self) -> list[str]:
+        """Records that nobody has done, and hosts of which the loss would cost two executions of one processor."""
+        state, found = self.checks.state, []
+        alive = {container.execution_id for container in self.containers if container.alive}
+        for launch in state.launches.values():
+            if launch.phase in (LaunchPhase.WANTED, LaunchPhase.STOPPING):
+                found.append(f"{launch.execution_id} is {launch.phase}")
+            elif launch.phase is LaunchPhase.LAUNCHED and launch.execution_id not in alive:
+                found.append(f"{launch.execution_id} is recorded as launched, and there is none")
+        runners = executions_to_grant(state)
+        for processor_id in wanted_processors(state) or ():
+            standing = standbys_of(processor_id, state)
+            up = [
+                launch
+                for launch in state.launches.values()
+                if launch.processor_id == processor_id and launch.phase is LaunchPhase.LAUNCHED
+            ]
+            hosts = [
+                state.containers[launch.execution_id].host for launch in up if launch.execution_id in state.containers
+            ]
+            wanted = min(standby_count(processor_id, state), len(HOSTS) - 1)
+            if len(standing) != wanted:
+                found.append(f"processor {processor_id} has {len(standing)} standbys, wanted {wanted}")
+            if not all(self.was_level(launch.execution_id) for launch in standing):
+                found.append(f"standbys of processor {processor_id} are not level")
+            if len(up) != wanted + 1 or runners.get(processor_id) not in alive:
+                found.append(
+                    f"processor {processor_id} has {len(up)} executions, wanted {wanted + 1}, one of which runs"
+                )
+            if len({*hosts}) != len(hosts):
+                found.append(f"two executions of processor {processor_id} are on one host: {hosts}")
+        return found
+
+    # --- making things ---
+
+    def _an_operator(self) -> Operator:
+        return Operator(self.placement, self.random, _ACTIONS, _DESTINATIONS)
+
+    def _launch_truth(self) -> LaunchTruth:
+        return self
+
+    def _a_candidate(self, name: str) -> CoordinatorProcess:
+        process = super()._a_candidate(name)
+        process.start_containers(self.cluster, self._check_start)
+        return process
+
+    def _a_submission(self, config: JobConfig) -> SubmitJob:
+        found = super()._a_submission(config)
+        return replace(found, container_count=len(self._members), run_over=self._run_over)
+
+    def _weight(self, event: Event, weight: float) -> float:
+        return super()._weight(event, _OFTEN.get(event, weight))
+
+    def _weighted(self) -> Sequence[tuple[Event, float]]:
+        left_out = {World._container_starts, World._everybody_stops, World._everybody_goes_on}
+        return (*(found for found in super()._weighted() if found[0] not in left_out), *_WEIGHTED)
+
+
+def _named(container: SimulatedContainer) -> str:
+    return f"{container.execution_id} ({container.pid})"
+
+
+_WEIGHTED: tuple[tuple[Event, float], ...] = (
+    (LaunchedWorld._containers_are_looked_after, 14),
+    (LaunchedWorld._cluster_goes_on, 8),
+    (LaunchedWorld._everybody_goes_on, 30),
+    (LaunchedWorld._process_comes_again, 0.5),
+    (LaunchedWorld._stranger_comes, 0.3),
+    (LaunchedWorld._container_hangs, 0.3),
+    (LaunchedWorld._container_turns_deaf, 0.3),
+    (LaunchedWorld._operator_moves, 3),
+    (LaunchedWorld._operator_replaces, 0.5),
+    (LaunchedWorld._operator_stops_the_job, 0.1),
+    (LaunchedWorld._job_is_submitted_again, 2),
+)
+
+_OFTEN: Mapping[Event, float] = {
+    World._operator_asks: 1,
+    World._operator_scales: 0.7,
+    World._operator_rewinds: 0.3,
+    World._coordinator_dies: 0.6,
+    World._election: 0.6,
+}
+"""How often that comes here: what is asked for takes a while, and is seldom to be overtaken by something else."""
