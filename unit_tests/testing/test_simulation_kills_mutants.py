@@ -733,6 +733,8 @@ SHOWN_BY: Mapping[Callable[[Patch], None], int] = {
     generation_reused: 13,
     end_of_replay_at_the_last_stable_offset: 13,
     startpoint_removed_at_once: 7,
+    nobody_is_killed: 5,
+    job_ends_that_is_to_go_on: 5,
     ordered_restart_waits_for_nobody: 5,
     restart_taken_for_granted: 4,
     restart_in_front_of_its_request: 4,
