@@ -1,0 +1,250 @@
+"""A TCP proxy that cuts processes off, as a network does: nothing of theirs gets through, and nobody is told.
+
+For faults of the network of one among many processes that share a machine and its addresses. Who is at the other end
+of a connection is asked of the kernel: a process is meant when it bears a word in its environment (children inherit
+it), and its sockets stand in `/proc`. So the proxy knows no protocol, and serves for HTTP and for Kafka.
+
+What is sent meanwhile stays on its way, and arrives late when the cut is over, as TCP would send it again: also a
+request whose sender has long given it up, or is dead. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from samzapy.adapters.host.processes import processes_with
+from samzapy.errors import SamzapyError
+from samzapy.testing.broker import LOOPBACK, free_port
+
+_CHUNK_BYTES = 64 * 1024
+_CONNECTS_WITHIN_S = 10.0
+_ENDS_WITHIN_S = 5.0
+
+
+class Address(NamedTuple):
+    """An end of a connection, IPv4."""
+
+    host: str
+    port_number: int
+
+
+class CuttingProxy:
+    """Listens, and passes everything on to `upstream` and back, but for those who are cut off.
+
+    Args:
+        upstream: need not listen yet; a connection that it refuses is ended.
+        listen: where clients connect; without one a free port on the loopback address.
+    """
+
+    def __init__(self, upstream: Address, listen: Address | None = None) -> None:
+        self.upstream = upstream
+        self.address = listen or Address(LOOPBACK, free_port())
+        self._lock = threading.Lock()
+        self._connections: set[_Connection] = set()
+        self._cut: tuple[str, str] | None = None
+        self._held: set[_Connection] = set()
+        self._is_closed = False
+        self._listener: socket.socket | None = None
+        self._acceptor = threading.Thread(target=self._accept, name="cutting-proxy", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._listener = socket.create_server(self.address)
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """End every connection. Idempotent."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        # Closing alone does not wake the thread that waits in `accept`.
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        self._acceptor.join(_ENDS_WITHIN_S)
+        with self._lock:
+            self._is_closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.end()
+        for connection in connections:
+            connection.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def cut(self, variable: str, value: str) -> None:
+        """Hold all that goes to or comes from the processes started with `variable` set to `value`, until `heal`.
+
+        Raises:
+            SamzapyError: somebody is cut off already.
+        """
+        with self._lock:
+            if self._cut is not None:
+                raise SamzapyError(f"wanted to cut off {value}, found {self._cut[1]} cut off: heal it first")
+            # From here on whoever connects is looked at; those who have connected are looked at now.
+            self._cut, self._held = (variable, value), set()
+            connections = list(self._connections)
+        ends = _ends_of(variable, value)
+        for connection in connections:
+            if connection.client_end in ends:
+                self._hold(connection)
+
+    @property
+    def held_count(self) -> int:
+        """How many connections were held since `cut`: proof that there was something to cut."""
+        with self._lock:
+            return len(self._held)
+
+    def heal(self) -> int:
+        """Let everything through, what was held first; returns `held_count`. Nobody cut off is fine."""
+        with self._lock:
+            self._cut = None
+            held, self._held = self._held, set()
+        for connection in held:
+            connection.is_open.set()
+        return len(held)
+
+    def _hold(self, connection: _Connection) -> None:
+        with self._lock:
+            # Healed in between?
+            if self._cut is not None:
+                connection.is_open.clear()
+                self._held.add(connection)
+
+    def _accept(self) -> None:
+        listener = self._listener
+        assert listener is not None
+        while True:
+            try:
+                client, end = listener.accept()
+            except OSError:
+                return
+            connection = _Connection(client, Address(*end), self.upstream)
+            with self._lock:
+                self._connections.add(connection)
+                cut = self._cut
+            if cut is not None and connection.client_end in _ends_of(*cut):
+                self._hold(connection)
+            connection.start(self._forget)
+
+    def _forget(self, connection: _Connection) -> None:
+        with self._lock:
+            # At the end they are waited for.
+            if not self._is_closed:
+                self._connections.discard(connection)
+
+
+class _Connection:
+    """A client's connection and the one that stands for it; a thread for each direction.
+
+    Attributes:
+        is_open: set while bytes may pass.
+    """
+
+    def __init__(self, client: socket.socket, client_end: Address, upstream: Address) -> None:
+        self.client_end = client_end
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self._upstream_address = upstream
+        self._client = client
+        self._upstream: socket.socket | None = None
+        self._is_ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, forget: Callable[[_Connection], None]) -> None:
+        """Begin to pass on; `forget` is told when it is over."""
+
+        def run() -> None:
+            try:
+                self._run()
+            finally:
+                forget(self)
+
+        self._thread = threading.Thread(target=run, name="cutting-proxy", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Both sides, at once; what is held is dropped."""
+        self._is_ended.set()
+        self.is_open.set()
+        for side in (self._client, self._upstream):
+            if side is not None:
+                # It wakes a thread that waits in `recv`, which closing does not.
+                with suppress(OSError):
+                    side.shutdown(socket.SHUT_RDWR)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_ENDS_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            self.is_open.wait()
+            if self._is_ended.is_set():
+                return
+            self._upstream = socket.create_connection(self._upstream_address, _CONNECTS_WITHIN_S)
+            self._upstream.settimeout(None)
+            answers = threading.Thread(target=self._pump, args=(self._upstream, self._client), daemon=True)
+            answers.start()
+            self._pump(self._client, self._upstream)
+            answers.join()
+        except OSError:
+            pass  # Nobody listens there, which the client sees as an end.
+        finally:
+            for side in (self._client, self._upstream):
+                if side is not None:
+                    side.close()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(_CHUNK_BYTES):
+                self.is_open.wait()
+                if self._is_ended.is_set():
+                    break
+                sink.sendall(data)
+        # An end is something that is sent, too.
+        self.is_open.wait()
+        self.end()
+
+
+def _ends_of(variable: str, value: str) -> frozenset[Address]:
+    """The local ends of every TCP connection of the processes that bear the word."""
+    sockets = {name for process in processes_with(variable, value) for name in _sockets_of(process.pid)}
+    return frozenset(end for name, end in _tcp_sockets() if name in sockets)
+
+
+def _sockets_of(pid: int) -> Iterator[str]:
+    """The inodes of a process's sockets; nothing when it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # Closed in between.
+                kind, _, inode = os.readlink(f"/proc/{pid}/fd/{name}").partition(":")
+                if kind == "socket":
+                    yield inode.strip("[]")
+
+
+def _tcp_sockets() -> Iterator[tuple[str, Address]]:
+    """Inode and local end of every TCP socket. A JVM's are of IPv6, with the IPv4 address in the last four bytes."""
+    for table in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):
+            for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = line.split()
+                address, _, port = fields[1].partition(":")
+                # As the kernel holds it, a word in the order of this machine's bytes.
+                word = int(address[-8:], 16).to_bytes(4, sys.byteorder)
+                yield fields[9], Address(socket.inet_ntoa(word), int(port, 16))

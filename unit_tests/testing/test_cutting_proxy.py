@@ -1,0 +1,189 @@
+"""Two real processes talk to a server through the proxy, and one of them is cut off."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from samzapy.errors import SamzapyError
+from samzapy.testing.broker import LOOPBACK
+from samzapy.testing.cutting_proxy import Address, CuttingProxy
+from samzapy.testing.waiting import wait_until
+
+WORD = "CUTTING_PROXY_TEST"
+# Says a line, waits for it to come back, and says the next when it is asked to; over an IPv6 socket as a JVM does.
+TALKS = """
+import socket, sys
+def connected():
+    found = socket.socket(socket.AF_INET6 if sys.argv[1] == "6" else socket.AF_INET)
+    found.connect(("::ffff:127.0.0.1" if sys.argv[1] == "6" else "127.0.0.1", int(sys.argv[2])))
+    return found, found.makefile("r")
+found, lines = connected()
+for order in sys.stdin:
+    if order == "anew\\n":
+        lines.close(), found.close()
+        found, lines = connected()
+    found.sendall(order.encode())
+    print(lines.readline(), end="", flush=True)
+"""
+
+
+class Echo:
+    """Sends each line back, and remembers it."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.address = Address(*self._listener.getsockname())
+        self._connections: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._connections.append(connection)
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection, connection.makefile("r") as lines:
+            for line in lines:
+                self.heard.append(line.strip())
+                connection.sendall(line.encode())
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class Talker:
+    """A process with a word of its own."""
+
+    def __init__(self, word: str, address: Address, family: str = "4") -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", TALKS, family, str(address.port_number)],
+            env={**os.environ, WORD: word},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.heard: list[str] = []
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def say(self, line: str) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{line}\n")
+        self._child.stdin.flush()
+
+    def has_heard(self, *lines: str) -> bool:
+        return list(lines) == self.heard
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait(10)
+
+    def _listen(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self.heard.append(line.strip())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self._thread.join(10)
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    found = Echo()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[CuttingProxy]:
+    with CuttingProxy(echo.address) as found:
+        yield found
+
+
+@pytest.mark.parametrize("family", ["4", *(["6"] if Path("/proc/net/if_inet6").exists() else [])])
+def test_who_is_cut_off_gets_nothing_through_and_all_of_it_arrives_late(
+    proxy: CuttingProxy, echo: Echo, family: str
+) -> None:
+    with Talker("a", proxy.address, family) as cut, Talker("b", proxy.address, family) as other:
+        for talker in (cut, other):
+            talker.say("1")
+        wait_until(lambda: cut.has_heard("1") and other.has_heard("1"), 10, "both to be answered")
+
+        proxy.cut(WORD, "a")
+        cut.say("of a")
+        for number in range(20):
+            other.say(f"of b {number}")
+        wait_until(lambda: "of b 19" in other.heard, 10, "the other one to be answered")
+        assert ["1"] == cut.heard
+        assert "of a" not in echo.heard
+
+        assert 1 == proxy.heal()
+        wait_until(lambda: cut.has_heard("1", "of a"), 10, "what was held to arrive")
+
+
+def test_who_connects_while_it_is_cut_off_is_held_too_and_is_heard_when_it_is_dead(
+    proxy: CuttingProxy, echo: Echo
+) -> None:
+    with Talker("a", proxy.address) as cut, Talker("b", proxy.address) as other:
+        cut.say("1")
+        wait_until(lambda: cut.has_heard("1"), 10, "it to be answered")
+        proxy.cut(WORD, "a")
+        cut.say("anew")
+        other.say("anew")
+        wait_until(lambda: other.has_heard("anew"), 10, "the other one to be answered")
+
+        wait_until(lambda: proxy.held_count == 2, 10, "its second connection to be held")
+        cut.kill()
+        assert ["1", "anew"] == echo.heard
+        assert 2 == proxy.heal()
+
+        wait_until(lambda: ["1", "anew", "anew"] == echo.heard, 10, "the late word of the dead")
+
+
+def test_only_one_is_cut_off_at_a_time(proxy: CuttingProxy) -> None:
+    proxy.cut(WORD, "a")
+
+    with pytest.raises(SamzapyError, match="wanted to cut off b, found a cut off"):
+        proxy.cut(WORD, "b")
+
+
+def test_nobody_listens_behind_it_and_the_client_sees_an_end() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        nowhere = Address(*taken.getsockname())
+    with CuttingProxy(nowhere) as proxy, socket.create_connection(proxy.address, 10) as client:
+        assert b"" == client.recv(1)
+
+
+def test_an_end_on_one_side_is_one_on_the_other() -> None:
+    with (
+        socket.create_server((LOOPBACK, 0)) as server,
+        CuttingProxy(Address(*server.getsockname())) as proxy,
+        socket.create_connection(proxy.address, 10) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.settimeout(10)
+            client.close()
+            assert b"" == accepted.recv(1)
