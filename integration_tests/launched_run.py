@@ -1,4 +1,7 @@
-"""A ledger run whose containers are started by the job's coordinator, as processes on logical hosts of this machine."""
+"""A ledger run whose containers are started by the job's coordinator, as processes on logical hosts of this machine.
+
+`scripts/chaos_cluster_run.py` is one on a Spark standalone cluster.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.stream.records import ContainerPut, CoordinatorRecord
+from samzapy.testing.broker import DevBroker
 from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
@@ -41,9 +45,18 @@ class LaunchedRun(LedgerRun):
 
     Args:
         hosts: slots by logical host.
+        broker: as of `LedgerRun`.
     """
 
-    def __init__(self, directory: Path, *, seed: int, containers: int, hosts: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        containers: int,
+        hosts: Mapping[str, int],
+        broker: DevBroker | None = None,
+    ) -> None:
         self.cluster_dir = directory / "cluster"
         super().__init__(
             directory,
@@ -53,13 +66,24 @@ class LaunchedRun(LedgerRun):
             overrides={
                 **_SOON,
                 "job.container.count": str(containers),
-                "cluster.manager": "process",
-                "cluster.process.dir": str(self.cluster_dir),
-                "cluster.process.hosts": ",".join(f"{host}:{count}" for host, count in hosts.items()),
+                **self._cluster_settings(hosts),
             },
+            broker=broker,
         )
         self.job = self.coordinator_process("coordinator")
         self._coordinators = [self.job]
+
+    def _cluster_settings(self, hosts: Mapping[str, int]) -> Mapping[str, str]:
+        """What starts the containers, and where."""
+        return {
+            "cluster.manager": "process",
+            "cluster.process.dir": str(self.cluster_dir),
+            "cluster.process.hosts": ",".join(f"{host}:{count}" for host, count in hosts.items()),
+        }
+
+    def _where_state_is(self) -> Mapping[str, str]:
+        """Each container is told by what starts it."""
+        return {}
 
     def coordinator_process(self, log_dir: str) -> JobProcess:
         """A coordinator, not started yet."""

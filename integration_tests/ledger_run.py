@@ -302,6 +302,7 @@ class LedgerRun:
         inputs: what the job reads, as its configuration says.
         task_count: into how many tasks the job's configuration makes of them, with factor 1.
         subject: the job.
+        broker: one that runs; by default the run starts its own. It is killed at the end in any case.
     """
 
     def __init__(
@@ -314,6 +315,7 @@ class LedgerRun:
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
         subject: Subject | None = None,
+        broker: DevBroker | None = None,
     ) -> None:
         self.directory = directory
         self.seed = seed
@@ -321,7 +323,7 @@ class LedgerRun:
         self.inputs = inputs
         self.task_count = task_count
         self.factor = 1
-        self.broker = DevBroker(directory / "broker")
+        self.broker = broker or DevBroker(directory / "broker")
         self.broker.start()
         self._make_topics()
         self.ledger = Ledger()
@@ -350,7 +352,7 @@ class LedgerRun:
             log_dir=self.directory / log_dir,
             overrides={
                 "systems.kafka.bootstrap.servers": self.broker.bootstrap_servers,
-                "local.store.dir": str(self.directory / "state"),
+                **self._where_state_is(),
                 **self._overrides,
                 **(overrides or {}),
             },
@@ -358,6 +360,9 @@ class LedgerRun:
             environment={"SAMZAPY_TEST": "1", **self._environment},
             command=command,
         )
+
+    def _where_state_is(self) -> Mapping[str, str]:
+        return {"local.store.dir": str(self.directory / "state")}
 
     def feed(self, records_per_s: float, lag_max: int = 12_000) -> None:
         """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends."""
@@ -633,12 +638,18 @@ class LedgerRun:
         with self._consumer([], {"isolation.level": "read_uncommitted"}) as consumer:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10, cached=False)[1])
 
-    def read(self, topic: str, number: int) -> list[Seen]:
-        """All committed records of a partition. Nothing is open any more, so the end is the end."""
+    def read(self, topic: str, number: int, *, start: int = 0, isolation: str = "read_committed") -> list[Seen]:
+        """All committed records of a partition. Nothing is open any more, so the end is the end.
+
+        Args:
+            start: an offset that is there.
+            isolation: `read_uncommitted` gives what is open or aborted too, and waits for nobody.
+        """
         end, found = self._end(topic, number), list[Seen]()
-        with self._consumer([TopicPartition(topic, number, 0)], {"enable.partition.eof": True}) as consumer:
+        settings = {"enable.partition.eof": True, "isolation.level": isolation}
+        with self._consumer([TopicPartition(topic, number, start)], settings) as consumer:
             give_up_at_s = time.monotonic() + 60
-            while end > 0:
+            while end > start:
                 assert time.monotonic() < give_up_at_s, f"{topic}-{number} could not be read to {end}"
                 for message in consumer.consume(5000, 0.2):
                     error = message.error()

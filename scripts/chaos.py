@@ -2,19 +2,24 @@
 
     scripts/chaos [--seconds 600] [--moves] [--seed N]
     scripts/chaos --scale [--job running_sums|rules] [--changes 30] [--expansions 3] [--seed N]
+    scripts/chaos --cluster [--faults 10] [--only KIND] [--seconds S] [--seed N]
 
 With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody dies
 in each change, at a random moment or at a named crash point. The job `rules` has a broadcast input beside, whose
 messages change what its tasks do: what each of them knows at any time, and keeps, must be right too.
 
-Ends with 0 when nothing was lost, doubled or out of order, nothing was granted twice, and (without `--scale`) whoever
-kept its grants kept its query; with 1 otherwise, naming each violation. The seed is printed, and repeats who does what
-when. Logs and data are kept when it fails.
+With `--cluster` the job's coordinator starts its containers on a Spark standalone cluster, and each part of all that is
+killed, cut off, stopped or moved in turn, the next one when the job is whole again (`chaos_cluster.py`).
+
+Ends with 0 when nothing was lost, doubled or out of order, nothing was granted twice, and (without `--scale` and
+`--cluster`) whoever kept its grants kept its query; with 1 otherwise, naming each violation. The seed is printed, and
+repeats who does what when. Logs and data are kept when it fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -24,52 +29,90 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos_cluster import RECORDS_PER_S as CLUSTER_RATE
+from chaos_cluster import disturb
+from chaos_plan import KINDS, plan_of
+
 from integration_tests import quick_java
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.factor_walk import FactorWalk
 from integration_tests.subjects import SUBJECTS
-from samzapy.testing.ledger import told
+from samzapy.testing.ledger import Violation, told
 
 SECONDS = 600.0
 CHANGES, EXPANSIONS = 30, 3
+_ANY_NUMBER = 10_000
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run, print, and give the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long processors come and go [600]")
-    parser.add_argument(
-        "--moves", action="store_true", help="an operator moves processors meanwhile, without --scale"
-    )
-    parser.add_argument("--scale", action="store_true", help="change the factor and the partitions")
-    parser.add_argument("--job", choices=sorted(SUBJECTS), default="running_sums", help="which job [running_sums]")
-    parser.add_argument("--changes", type=int, default=CHANGES, help="of the factor, with --scale [30]")
-    parser.add_argument("--expansions", type=int, default=EXPANSIONS, help="of the input, with --scale [3]")
-    parser.add_argument("--rate", type=float, default=RECORDS_PER_S, help="records per second [300]")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    options = parser.parse_args(arguments)
+    options = _options(arguments)
     os.environ.update(quick_java.environment())
     directory = Path(tempfile.mkdtemp(prefix="samzapy-chaos-"))
     print(f"chaos: {' '.join(arguments)} --seed {options.seed}, in {directory}", flush=True)
-    begun_s = time.monotonic()
-    subject = SUBJECTS[options.job]()
-    kind = FactorWalk if options.scale else ComingsAndGoings
-    with kind(directory, seed=options.seed, subject=subject) as run:
-        run.feed(options.rate)
-        run.start_all()
-        if isinstance(run, FactorWalk):
-            run.walk(options.changes, expansions=options.expansions)
-        else:
-            run.disturb(options.seconds, moves=options.moves)
-        violations = run.finish()
-        print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.told()}", flush=True)
+    violations, kept = _on_a_cluster(options, directory) if options.cluster else _by_hand(options, directory)
     if violations:
         print(f"chaos: --seed {options.seed}: {told(violations)}\nlogs and data are in {directory}", file=sys.stderr)
         return 1
     shutil.rmtree(directory)
-    kept = "" if options.scale else "; whoever kept its grants kept its query"
     print(f"chaos: 0 lost, 0 twice, 0 out of order, nothing granted twice{kept}")
     return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="how long processors come and go [600]; with --cluster: no fault begins later, however many --faults",
+    )
+    parser.add_argument(
+        "--moves", action="store_true", help="an operator moves processors meanwhile, without --scale"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--scale", action="store_true", help="change the factor and the partitions")
+    mode.add_argument("--cluster", action="store_true", help="containers on a Spark standalone cluster")
+    parser.add_argument("--job", choices=sorted(SUBJECTS), default="running_sums", help="which job [running_sums]")
+    parser.add_argument("--changes", type=int, default=CHANGES, help="of the factor, with --scale [30]")
+    parser.add_argument("--expansions", type=int, default=EXPANSIONS, help="of the input, with --scale [3]")
+    parser.add_argument("--faults", type=int, help="how many, with --cluster [each kind once]")
+    parser.add_argument(
+        "--only", choices=KINDS, action="append", help="faults of this kind, with --cluster; may be repeated"
+    )
+    parser.add_argument("--rate", type=float, help=f"records per second [300; {CLUSTER_RATE:g} with --cluster]")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    return parser.parse_args(arguments)
+
+
+def _by_hand(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Violation], str]:
+    """Processors that are started one by one: what was wrong, and what else is sure when nothing was."""
+    begun_s = time.monotonic()
+    subject = SUBJECTS[options.job]()
+    kind = FactorWalk if options.scale else ComingsAndGoings
+    with kind(directory, seed=options.seed, subject=subject) as run:
+        run.feed(options.rate or RECORDS_PER_S)
+        run.start_all()
+        if isinstance(run, FactorWalk):
+            run.walk(options.changes, expansions=options.expansions)
+        else:
+            run.disturb(options.seconds or SECONDS, moves=options.moves)
+        violations = run.finish()
+        print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.told()}", flush=True)
+    return violations, "" if options.scale else "; whoever kept its grants kept its query"
+
+
+def _on_a_cluster(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Violation], str]:
+    """The same of containers that the coordinator starts."""
+    kinds = options.only or list(KINDS)
+    count = options.faults or (_ANY_NUMBER if options.seconds else len(kinds))
+    violations = disturb(
+        directory,
+        plan_of(options.seed, count, kinds),
+        seed=options.seed,
+        records_per_s=options.rate or CLUSTER_RATE,
+        seconds=options.seconds or math.inf,
+    )
+    return violations, ", nothing written by who was given up, no process left"
 
 
 if __name__ == "__main__":
