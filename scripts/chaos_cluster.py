@@ -203,7 +203,7 @@ class Faults:
             held = {way: way.heal() for way in ways}
         kafka = held.pop(self._run.kafka, None)
         assert kafka != 0, f"{seat} had no connection to Kafka"
-        assert not held or sum(held.values()), f"{seat} had no connection to a coordinator"
+        assert not held or any(held.values()), f"{seat} had no connection to a coordinator"
 
     def _await_given_up(self, seat: Seat) -> None:
         reason = self._run.await_fenced(seat.execution_id).reason

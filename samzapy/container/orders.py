@@ -137,6 +137,11 @@ class Orders:
             if not self._is_taken_away(grant, plan.get(grant.task_name)) and not startpoints.newer_than(grant)
         )
 
+    def is_all(self, own: Sequence[Grant]) -> bool:
+        """Whether these are grants for every task that the plan in force has for this execution."""
+        planned = {found.task_name for found in self._plan().values() if self._works_for(found.processor_id)}
+        return bool(planned) and planned == {grant.task_name for grant in own}
+
     def to_keep_warm(self) -> WarmTasks | None:
         """What is to be kept at hand; None where this is no standby and no reserve."""
         own = self.containers.get(self.execution_id)

@@ -80,7 +80,7 @@ from samzapy.stream.records import ProgressPut
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
 _PAUSE_MS = 50
-# Grants of one plan arrive together; a query restart for each would be waste.
+# Grants of one plan arrive together, mostly; a query restart for each would be waste.
 _GRANTS_SETTLE_MS = 300
 _FIGURES_EVERY_MS = 1000
 _FIGURES_WAIT_MS = 1000
@@ -152,6 +152,8 @@ class ContainerService:
         self._is_rehearsed = False
         # What the stream leaves us.
         self._own: tuple[Grant, ...] = ()
+        # Whether that is all that the plan has for us: nothing more is to be waited for.
+        self._owns_all = False
         # What heartbeats list: all of that, and what a worker may still commit for.
         self._held: tuple[Grant, ...] = ()
         self._running: tuple[Grant, ...] = ()
@@ -223,7 +225,8 @@ class ContainerService:
             is_busy = self._keep_warm()
             if grants != seen or settled_at_ms is None:
                 seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
-            if seen and now_ms >= settled_at_ms and self._ports.heartbeats.lease_ran_out_at_ms() is None:
+            has_settled = now_ms >= settled_at_ms or self._owns_all
+            if seen and has_settled and self._ports.heartbeats.lease_ran_out_at_ms() is None:
                 return seen
             if not is_busy:
                 self._ports.pause(_PAUSE_MS)
@@ -295,6 +298,7 @@ class ContainerService:
         topic = coordinator_topic(self._config.job)
         self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
         self._own = self._orders.own_grants()
+        self._owns_all = self._orders.is_all(self._own)
         self._to_keep_warm = self._orders.to_keep_warm()
         self._hold(self._running)
 

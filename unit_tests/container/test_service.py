@@ -360,6 +360,27 @@ def test_grants_of_one_plan_are_waited_for_and_started_together() -> None:
     assert sum(container.pauses_ms[3:]) >= 300
 
 
+def test_who_has_all_that_the_plan_has_for_it_waits_for_no_more() -> None:
+    container = AContainer(grants=())
+    container.stream.records[0:0] = [ContainerPut(container=a_container("e1", processor_id="0"))]
+
+    def grant() -> None:
+        if len(container.pauses_ms) == 10:
+            container.stream.records += [
+                *plan_in_force(1, a="0", b="1"),
+                GrantPut(grant=a_task("a")),
+            ]
+
+    container.while_pausing = grant
+
+    container.run()
+
+    ((plan, _),) = container.query.started
+    assert ["a"] == [route.task_name for route in plan.routes]
+    # At most the look that found it.
+    assert sum(container.pauses_ms[10:]) <= 50
+
+
 def test_a_look_that_finds_nothing_new_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is done many times a second, and what it would look through is as long as the job is large."""
     folded: list[int] = []
