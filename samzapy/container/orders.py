@@ -9,7 +9,7 @@ elsewhere is let go first, and comes back with another grant. So this is a small
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from samzapy.model.container import Container, ContainerPhase

@@ -335,12 +335,13 @@ class ReviewLaunches:
 class LaunchesLooked:
     """What the launcher sees of the executions that were started; of one that is left out nothing is known.
 
-    `now_ms`: wall clock, by which failures are counted; `retry_window_ms` as of `ReviewLaunches`.
+    `now_ms`: wall clock, by which failures are counted; `retry_window_ms`, `hosts` as of `ReviewLaunches`.
     """
 
     found: Mapping[ExecutionId, Launched]
     now_ms: int
     retry_window_ms: int
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from samzapy.coordinator.commands import Command, Landmarks
@@ -132,6 +132,14 @@ class Launcher(Protocol):
 
         Raises:
             LaunchError: the cluster manager does not answer; it is asked again.
+        """
+        ...
+
+    def hosts(self) -> Collection[str]:
+        """All hosts that can be asked for by name; none where that is not known.
+
+        Raises:
+            LaunchError: as `look`.
         """
         ...
 

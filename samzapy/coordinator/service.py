@@ -41,6 +41,7 @@ from samzapy.coordinator.commands import (
     EndsRead,
     ExecutionFenced,
     LandmarksRead,
+    LaunchesLooked,
     MessagesRemoved,
     RequestsRead,
     ResponsesWritten,
@@ -223,6 +224,8 @@ class CoordinatorService:
         self._groupers = NO_GROUPERS
         self._run_over = ""
         self._launch_rounds = 0
+        # Those that the launcher named last.
+        self._hosts: tuple[str, ...] = ()
         self._waiting: tuple[SubmitJob, ...] = ()
         self._timings = Timings()
         self._snapshot = self._publish()
@@ -259,6 +262,7 @@ class CoordinatorService:
         self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
         self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
         self._review_inputs_next_ms = 0
+        self._hosts = ()
         self._postponed = {}
         self._snapshot = self._publish()
 
@@ -300,6 +304,9 @@ class CoordinatorService:
         # Looked at before commands are taken: a process that is seen to be gone has sent all it had to say.
         gone = self._look_round()
         taken = self._commands.take(timeout_ms)
+        for command in taken:
+            if isinstance(command, LaunchesLooked):
+                self._hosts = command.hosts
         tick, review = self._time_went_by()
         # Who has just been given up no longer stands in the way of what was handed in.
         launching = self._launches_go_on()
@@ -354,6 +361,8 @@ class CoordinatorService:
         if state.container_count is None and not state.launches:
             return None
         self._launch_rounds += 1
+        # Logical hosts are known before anything was looked at.
+        configured = [found.host for found in config.process_hosts] if config.cluster_manager == "process" else []
         return ReviewLaunches(
             now_ms=self._clock.wall_ms(),
             seed=_seed(self._identity.coordinator_id, self._launch_rounds),
@@ -363,7 +372,7 @@ class CoordinatorService:
             retry_window_ms=config.container_retry_window_ms,
             fails_job=config.fails_job_after_retries,
             has_affinity=config.has_host_affinity,
-            hosts=tuple(found.host for found in config.process_hosts) if config.cluster_manager == "process" else (),
+            hosts=tuple(configured) or self._hosts,
         )
 
     def _waiting_still(self, command: SubmitJob) -> tuple[SubmitJob, ...]:

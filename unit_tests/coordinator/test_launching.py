@@ -36,7 +36,7 @@ from samzapy.stream.records import (
 )
 from samzapy.testing.builders import a_container, a_grant, a_heartbeat, a_launch, a_submission
 from unit_tests.container.worlds import plan_in_force
-from unit_tests.coordinator.launched import LaunchedJob, a_move
+from unit_tests.coordinator.launched import HOSTS, LaunchedJob, a_move
 
 S = StatusCode
 MINUTE_MS = 60_000
@@ -115,6 +115,25 @@ def test_all_are_told_to_stop_in_the_review_that_ends_the_run():
 
     assert [True] == [record.finished for record in records if isinstance(record, RunPut)]
     assert [("e2", LaunchPhase.STOPPING)] == [(found.execution_id, found.phase) for found in launches_of(records)]
+
+
+def test_a_standby_goes_to_a_host_that_only_the_cluster_manager_knows():
+    def host_of_standby(*named):
+        job = LaunchedJob(
+            count=1,
+            named=named,
+            job_standbytasks_replication_factor="2",
+            stores_sums_msg_serde="json",
+            local_store_dir="state",
+        )
+        job.settles()
+        (standby,) = [found for found in job.state.launches.values() if found.role is LaunchRole.STANDBY]
+        (active,) = [found for found in job.state.launches.values() if found.role is LaunchRole.ACTIVE]
+        return standby.host, active.host_found
+
+    assert "" == host_of_standby()[0], "wherever there is room"
+    wanted, taken = host_of_standby(*HOSTS)
+    assert wanted in set(HOSTS) - {taken}
 
 
 def test_standbys_are_started_together_where_it_is_known_where_each_will_be():

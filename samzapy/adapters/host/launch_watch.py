@@ -78,11 +78,13 @@ class LaunchWatch:
         launches = to_look_at(state)
         try:
             found = self._launcher.look(launches) if launches else {}
+            hosts = tuple(sorted(self._launcher.hosts())) if launches else ()
         except LaunchError as error:
             troubles.append(str(error))
         else:
-            if found:
-                self._put(LaunchesLooked(found=found, now_ms=self._wall_ms(), retry_window_ms=self._retry_window_ms))
+            if found or hosts:
+                now_ms, window_ms = self._wall_ms(), self._retry_window_ms
+                self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
         self._tell(troubles)
 
     def _tried(self, act: Callable[[Launch], None], launches: Sequence[Launch]) -> Sequence[str]:

@@ -17,7 +17,7 @@ import fcntl
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +108,10 @@ class ProcessLauncher:
         found = self._running().get(launch.execution_id)
         for process in () if found is None else found.processes:
             process.send(signal.SIGKILL)
+
+    def hosts(self) -> Collection[str]:
+        """See `Launcher.hosts`: the logical ones."""
+        return self._slots.keys()
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         """See `Launcher.look`."""

@@ -180,8 +180,8 @@ class StandaloneLauncher:
             self._forget(launches, page)
             return found
 
-    def hosts(self) -> Mapping[str, int | None]:
-        """How many containers each host that is there can take now; None where nothing but cores and memory counts.
+    def hosts(self) -> Mapping[str, int]:
+        """How many containers each host can take now that is there and has a resource to ask for.
 
         Raises:
             LaunchError: the master does not answer.
@@ -190,7 +190,7 @@ class StandaloneLauncher:
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
-            return {worker.host: worker.slots_free for worker in page.workers}
+            return {worker.host: worker.slots_free for worker in page.workers if worker.slots_free is not None}
 
     def _seen(self, launch: Launch, page: Page) -> Launched | None:
         refusal = self._refused.get(launch.execution_id)

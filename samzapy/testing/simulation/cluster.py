@@ -8,7 +8,7 @@ only what is gone is said to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -127,6 +127,10 @@ class SimulatedCluster:
         ended = {execution_id for execution_id, state in found.items() if state.state is LaunchedState.ENDED}
         self.said_to_end |= ended
         return found
+
+    def hosts(self) -> Collection[str]:
+        """See `Launcher.hosts`: they are found out as containers come."""
+        return ()
 
     # --- what happens there ---
 
@@ -260,6 +264,10 @@ class ReachedCluster:
         found = self._cluster.look(launches)
         self._meet("after look")
         return found
+
+    def hosts(self) -> Collection[str]:
+        """See `Launcher.hosts`."""
+        return self._cluster.hosts()
 
     def _meet(self, what: str) -> None:
         try:

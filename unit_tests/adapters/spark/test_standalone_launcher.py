@@ -442,7 +442,7 @@ def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clo
     request = master.drivers["driver-1"]["request"]
     assert "SAMZAPY_HOST" not in request["environmentVariables"]
     assert not [name for name in request["sparkProperties"] if "resource" in name]
-    assert {"10.0.0.1": None} == launcher.hosts()
+    assert {} == launcher.hosts()
 
 
 def test_names_of_hosts_go_through_resources_and_back() -> None:
