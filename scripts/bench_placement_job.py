@@ -47,7 +47,7 @@ _SETTINGS = {
 WHAT_RUNS = (
     f"One container (`samzapy job submit --cluster process`, `local[2]`, {PARTITIONS} partitions and tasks) that keeps "
     f"the last value of each key, {VALUE_BYTES:,} bytes each; two logical hosts of this machine with a place for one "
-    f"container each. {PROBES} keys get {RATE_PER_S / PROBES:g} records per second each meanwhile."
+    f"container each; a class archive is there (`samzapy class-archive`). {PROBES} keys get {RATE_PER_S / PROBES:g} records per second each meanwhile."
 )
 
 
@@ -186,4 +186,6 @@ def stands_by(status: Mapping[str, Any], runner: Runner) -> bool:
         if container["executionId"] != runner.execution_id and container["standby"] and container["warm"]
     ]
     count = len(status.get("tasks", ()))
-    return any(warm["tasks"] == warm["level"] == count and warm["lag"] <= LAG_MAX for warm in told)
+    return any(
+        warm["tasks"] == warm["level"] == count and warm["lag"] <= LAG_MAX and warm["rehearsed"] for warm in told
+    )

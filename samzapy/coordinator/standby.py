@@ -91,6 +91,13 @@ def _standing(processor_id: ProcessorId, launches: Iterable[Launch]) -> tuple[La
 
 def is_warm(execution_id: ExecutionId, state: CoordinatorState, seen: Sightings) -> bool:
     """Whether an execution that runs nothing could go on with its processor's tasks at once."""
+    return is_level(execution_id, state, seen, must_be_rehearsed=True)
+
+
+def is_level(
+    execution_id: ExecutionId, state: CoordinatorState, seen: Sightings, *, must_be_rehearsed: bool = False
+) -> bool:
+    """Whether it has the state of its processor's tasks at hand, though its first query may take some seconds more."""
     sighting, container = seen.last.get(execution_id), state.containers.get(execution_id)
     if container is None or not is_alive(state, execution_id) or sighting is None or sighting.warm is None:
         return False
@@ -99,7 +106,7 @@ def is_warm(execution_id: ExecutionId, state: CoordinatorState, seen: Sightings)
         sighting.stream_offset > state.generation_offset
         and sighting.warm.tasks == sighting.warm.level == count
         and sighting.warm.lag <= LAG_MAX
-        and sighting.warm.is_rehearsed
+        and (sighting.warm.is_rehearsed or not must_be_rehearsed)
     )
 
 
@@ -128,7 +135,8 @@ def promotions(state: CoordinatorState, seen: Sightings) -> tuple[PlacedPut, ...
         if runner is not None and is_alive(state, runner) and not is_leaving(runner, state):
             continue
         best = best_standby(processor_id, state, seen)
-        if best is not None and is_warm(best.execution_id, state, seen):
+        # Nothing runs the tasks meanwhile: whoever has their state is sooner than one that has to be started.
+        if best is not None and is_level(best.execution_id, state, seen):
             found.append(PlacedPut(processor_id=processor_id, execution_id=best.execution_id, uuid=""))
     return tuple(found)
 

@@ -90,6 +90,13 @@ def test_who_lacks_anything_is_not_ready(warm, changes):
     assert not is_warm("e1", state, seen(e1=WARM)), "it was given up"
 
 
+def test_after_a_loss_one_that_has_not_tried_its_query_out_takes_over_if_there_is_no_other():
+    state, new = a_state(), replace(WARM, lag=0, is_rehearsed=False)
+
+    assert ["s0"] == [found.execution_id for found in promotions(state, seen(s0=WARM, s1=new))]
+    assert ["s1"] == [found.execution_id for found in promotions(state, seen(s1=new))]
+
+
 def test_after_a_loss_the_one_that_lacks_least_takes_over():
     state, told = a_state(), seen(s0=WARM, s1=replace(WARM, lag=1))
 

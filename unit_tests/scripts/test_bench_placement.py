@@ -23,7 +23,8 @@ def a_container(execution_id: str = "e1", **fields: object) -> Mapping[str, obje
 
 
 def a_standby(**warmth: int) -> Mapping[str, object]:
-    return a_container("e2", host="h2", standby="0-0", warm={"tasks": 2, "level": 2, "lag": 0, **warmth})
+    warm = {"tasks": 2, "level": 2, "lag": 0, "rehearsed": True, **warmth}
+    return a_container("e2", host="h2", standby="0-0", warm=warm)
 
 
 def a_status(*containers: Mapping[str, object], owners: tuple[str | None, ...] = ("e1", "e1")) -> Mapping[str, Any]:
@@ -72,7 +73,9 @@ def test_a_standby_that_has_the_state_of_every_task_stands_by() -> None:
     assert stands_by(a_status(a_container(), a_standby()), RUNNER)
 
 
-@pytest.mark.parametrize("behind", [a_standby(level=1), a_standby(tasks=1, level=1), a_standby(lag=50_001)])
+@pytest.mark.parametrize(
+    "behind", [a_standby(level=1), a_standby(tasks=1, level=1), a_standby(lag=50_001), a_standby(rehearsed=False)]
+)
 def test_a_standby_that_is_behind_does_not_stand_by(behind: Mapping[str, object]) -> None:
     assert not stands_by(a_status(a_container(), behind), RUNNER)
 
