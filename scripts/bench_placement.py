@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from bench_placement_loss import loss
 from bench_placement_move import move
 from bench_scale import measured
 from bench_scale_job import Ground
+
+from samzapy.adapters.maven.fetch import cache_root
+from samzapy.adapters.spark.class_archive import archive_path, make_archive
 
 STATE_MB = 200
 QUICK_MB = 5
@@ -16,4 +20,5 @@ PLACEMENTS: Mapping[str, Callable[[Ground, int], str]] = {"move": move, "loss": 
 
 def placement_section(part: str, ground: Ground, state_mb: int) -> str:
     """Measure a part; its section, conditions included."""
+    make_archive(archive_path(cache_root()), os.environ)
     return measured(lambda at: PLACEMENTS[part](at, at.sized(state_mb, QUICK_MB)), ground)

@@ -27,6 +27,7 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "checkpoint": LazyCommand("samzapy.cli.checkpoint:checkpoint", "Positions of record."),
+    "class-archive": LazyCommand("samzapy.cli.class_archive:class_archive", "Let jobs start sooner on this machine."),
     "config": LazyCommand("samzapy.cli.config:config", "What counts for a key, and where it comes from."),
     "container": LazyCommand("samzapy.cli.container:container", "List containers, move or restart a processor."),
     "dev": LazyCommand("samzapy.cli.dev:dev", "A Kafka broker on this machine, for development."),

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import click
 
+from samzapy.adapters.maven.fetch import cache_root
 from samzapy.adapters.maven.java import find_java
+from samzapy.adapters.spark.class_archive import archive_path, with_archive
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.cli.driver_stderr import real_stderr
 from samzapy.cli.signals import end_with_parent
@@ -84,9 +86,10 @@ def submit_command(
 
 
 def environment_of_spark() -> dict[str, str]:
-    """spark-submit starts the first `python3` of PATH, so ours must be that one."""
+    """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive."""
     own = str(Path(sys.executable).parent)
-    return {**os.environ, "PATH": f"{own}{os.pathsep}{os.environ.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable}
+    path = f"{own}{os.pathsep}{os.environ.get('PATH', '')}"
+    return with_archive({**os.environ, "PATH": path, "PYSPARK_PYTHON": sys.executable}, archive_path(cache_root()))
 
 
 def run_job_file() -> None:
