@@ -47,7 +47,8 @@ _SETTINGS = {
 WHAT_RUNS = (
     f"One container (`samzapy job submit --cluster process`, `local[2]`, {PARTITIONS} partitions and tasks) that keeps "
     f"the last value of each key, {VALUE_BYTES:,} bytes each; two logical hosts of this machine with a place for one "
-    f"container each; a class archive is there (`samzapy class-archive`). {PROBES} keys get {RATE_PER_S / PROBES:g} records per second each meanwhile."
+    "container each; a class archive is there (`samzapy class-archive`). "
+    f"{PROBES} keys get {RATE_PER_S / PROBES:g} records per second each meanwhile."
 )
 
 

@@ -92,6 +92,7 @@ everything else too old."""
 WAITING_MAX: Final = 100
 """Requests that one processor has waiting; a flood for one must not fill the memory of all."""
 
+_STEPS_MAX: Final = 4
 _SHOWN_MAX: Final = 5
 _NAMES_LENGTH_MAX: Final = 2000
 _TEXT_LENGTH_MAX: Final = 200
@@ -156,13 +157,13 @@ def review_requests(
     the tasks for which its query was to be restarted.
     """
     found: list[CoordinatorRecord] = []
-    has_moved = True
-    while has_moved:
+    # No step of a request leads back. Of a container that is wanted, or a placement that was torn off, it tells next.
+    # Bounded all the same: who reviews for ever answers nobody any more.
+    for _ in range(_STEPS_MAX * (len(state.requests) + 1)):
         further = _review_once(command, evolve(state, uncommitted(found)), seen)
+        if not further:
+            break
         found.extend(further)
-        # No request moves for ever: no step leads back. Of a container that is wanted, or a placement that was torn
-        # off, it tells next.
-        has_moved = bool(further)
     return tuple(found)
 
 
