@@ -221,3 +221,27 @@ def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:
         )
         store.delete_all_container_placement_messages()
         assert [] == store.read_all_container_placement_request_messages()
+
+
+def test_of_two_jobs_with_the_same_processors_each_does_what_it_was_asked(broker: DevBroker) -> None:
+    with (
+        OperatedJob(broker.bootstrap_servers) as job,
+        OperatedJob(broker.bootstrap_servers) as other,
+        job.store() as store,
+        other.store() as others,
+    ):
+        request = store.write_container_placement_request_message(job.run_id, "0", action=Action.RESTART_QUERY)
+        answered(store, request, StatusCode.SUCCEEDED)
+        message = store.read_container_placement_request_message(request)
+        assert message is not None
+
+        # The same one on the other job's topic is of a run that is none of its own, also to who leads it next.
+        others.write_request(message)
+        assert job.run_id in answered(others, request, StatusCode.BAD_REQUEST)
+        other.fail_over()
+        own = others.write_container_placement_request_message(other.run_id, "0", action=Action.RESTART_QUERY)
+        answered(others, own, StatusCode.SUCCEEDED)
+
+        assert (1, 1) == (job.ordered, other.ordered)
+        assert store.read_container_placement_response_message(own) is None
+        answered(store, request, StatusCode.SUCCEEDED)
