@@ -20,6 +20,7 @@ from samzapy.testing.cutting_proxy import Address, CuttingProxy
 from samzapy.testing.waiting import wait_until
 
 WORD = "CUTTING_PROXY_TEST"
+WITHIN_S = 30.0
 # Says a line, waits for it to come back, and says the next when it is asked to; over an IPv6 socket as a JVM does.
 TALKS = """
 import socket, sys
@@ -129,18 +130,18 @@ def test_who_is_cut_off_gets_nothing_through_and_all_of_it_arrives_late(
     with Talker("a", proxy.address, family) as cut, Talker("b", proxy.address, family) as other:
         for talker in (cut, other):
             talker.say("1")
-        wait_until(lambda: cut.has_heard("1") and other.has_heard("1"), 10, "both to be answered")
+        wait_until(lambda: cut.has_heard("1") and other.has_heard("1"), WITHIN_S, "both to be answered")
 
         proxy.cut(WORD, "a")
         cut.say("of a")
         for number in range(20):
             other.say(f"of b {number}")
-        wait_until(lambda: "of b 19" in other.heard, 10, "the other one to be answered")
+        wait_until(lambda: "of b 19" in other.heard, WITHIN_S, "the other one to be answered")
         assert ["1"] == cut.heard
         assert "of a" not in echo.heard
 
         assert 1 == proxy.heal()
-        wait_until(lambda: cut.has_heard("1", "of a"), 10, "what was held to arrive")
+        wait_until(lambda: cut.has_heard("1", "of a"), WITHIN_S, "what was held to arrive")
 
 
 def test_who_connects_while_it_is_cut_off_is_held_too_and_is_heard_when_it_is_dead(
@@ -148,18 +149,18 @@ def test_who_connects_while_it_is_cut_off_is_held_too_and_is_heard_when_it_is_de
 ) -> None:
     with Talker("a", proxy.address) as cut, Talker("b", proxy.address) as other:
         cut.say("1")
-        wait_until(lambda: cut.has_heard("1"), 10, "it to be answered")
+        wait_until(lambda: cut.has_heard("1"), WITHIN_S, "it to be answered")
         proxy.cut(WORD, "a")
         cut.say("anew")
         other.say("anew")
-        wait_until(lambda: other.has_heard("anew"), 10, "the other one to be answered")
+        wait_until(lambda: other.has_heard("anew"), WITHIN_S, "the other one to be answered")
 
-        wait_until(lambda: proxy.held_count == 2, 10, "its second connection to be held")
+        wait_until(lambda: proxy.held_count == 2, WITHIN_S, "its second connection to be held")
         cut.kill()
         assert ["1", "anew"] == echo.heard
         assert 2 == proxy.heal()
 
-        wait_until(lambda: ["1", "anew", "anew"] == echo.heard, 10, "the late word of the dead")
+        wait_until(lambda: ["1", "anew", "anew"] == echo.heard, WITHIN_S, "the late word of the dead")
 
 
 def test_only_one_is_cut_off_at_a_time(proxy: CuttingProxy) -> None:
