@@ -289,7 +289,11 @@ def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket
 
 
 def _collected(frame: DataFrame, _: int) -> None:
-    frame.collect()
+    try:
+        frame.collect()
+    except Exception as error:
+        # As in `_Run.on_batch`: a long text kills Spark's thread, and who waits for its end waits in vain.
+        raise BatchFailedError(reason_of(str(error))) from None
 
 
 def _stop(query: StreamingQuery) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from samzapy.adapters.spark.query import SparkQuery, is_direct
+from samzapy.adapters.spark.query import BatchFailedError, SparkQuery, _collected, is_direct
 from samzapy.testing.builders import a_work_plan
 
 
@@ -22,6 +22,22 @@ def test_a_query_that_was_never_started_has_no_events_and_can_be_drained_and_sto
     query.stop()
 
     assert (True, None) == (query.drain(0), query.next_event(0))
+
+
+class AFrameThatFails:
+    def collect(self) -> None:
+        trace = "".join(f'  File "worker.py", line {number}, in work\n' for number in range(2000))
+        raise RuntimeError(
+            f"Job aborted. Traceback (most recent call last):\n{trace}ValueError: wanted a slot, found none\n"
+        )
+
+
+def test_what_a_rehearsal_fails_of_is_told_to_spark_in_a_line() -> None:
+    with pytest.raises(BatchFailedError) as failed:
+        _collected(cast(DataFrame, AFrameThatFails()), 0)
+
+    assert "ValueError: wanted a slot, found none" == str(failed.value)
+    assert failed.value.__suppress_context__, "Spark is told the trace of an error with all that it came of"
 
 
 def test_routes_stand_task_by_task() -> None:
