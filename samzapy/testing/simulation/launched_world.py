@@ -1,6 +1,6 @@
 """A job whose coordinator starts its containers: what `world` has, and a cluster manager, moves, standbys, numbers.
 
-Nobody but the cluster manager makes a process, and it only for who asks; the coordinators' own watch asks
+It is the cluster manager that makes processes, for who asks it; the coordinators' own watch does
 (`adapters.host.launch_watch`), in a thread beside theirs. Laws beyond those of every history:
 
 - a start is recorded before it is asked for (ADR 0015);
@@ -38,7 +38,7 @@ from samzapy.testing.simulation.world import PROCESSORS, Event, World, is_drivab
 
 HOSTS = ("host-a", "host-b", "host-c", "host-d")
 _SLOTS = 4
-"""As many on each host as a processor of the largest job has executions on it, and one for a reserve."""
+"""On each host one for each processor of the largest job, and one for a reserve."""
 _COUNTS = (1, 2, 3)
 _ACTIONS = (
     *(action for action in Action if action not in (Action.STOP, Action.REWIND)),
@@ -213,6 +213,7 @@ class LaunchedWorld(World):
             process.look_after_containers()
         self.cluster.goes_on()
         self.cluster.is_quiet = was_quiet
+        self._judge()
         run = self.checks.state.run
         if run is not None and run.ended and run.run_id != self._run_over:
             self._run_over = run.run_id
