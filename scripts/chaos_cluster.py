@@ -102,7 +102,9 @@ class Faults:
     def _move(self, before: Whole) -> Injected:
         seat = self._any_runner(before)
         taken = [found.host for found in before.seats()]
-        hosts = [host for host in self._run.cluster.hosts() if host != seat.host and taken.count(host) < SLOTS]
+        # A processor's standby stays apart from it: to where that is, the request would be refused.
+        own = {found.host for found in before.seats() if found.processor_id == seat.processor_id}
+        hosts = [host for host in self._run.cluster.hosts() if host not in own and taken.count(host) < SLOTS]
         host = self._chance.choice(hosts)
         self._ask("container", "place", "--processor", seat.processor_id, "--host", host)
         return Injected(
