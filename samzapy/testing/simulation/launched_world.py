@@ -25,7 +25,7 @@ from samzapy.coordinator.liveness import LIVING
 from samzapy.coordinator.standby import standby_count, standbys_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.launch import Launch, LaunchPhase
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, Action
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.testing.simulation.checks import BrokenLawError, LaunchTruth
@@ -253,13 +253,15 @@ class LaunchedWorld(World):
         state, found = self.checks.state, []
         alive = {container.execution_id for container in self.containers if container.alive}
         for launch in state.launches.values():
+            if self._has_no_host(launch):
+                continue
             if launch.phase in (LaunchPhase.WANTED, LaunchPhase.STOPPING):
                 found.append(f"{launch.execution_id} is {launch.phase}")
             elif launch.phase is LaunchPhase.LAUNCHED and launch.execution_id not in alive:
                 found.append(f"{launch.execution_id} is recorded as launched, and there is none")
         runners = executions_to_grant(state)
         for processor_id in wanted_processors(state) or ():
-            standing = standbys_of(processor_id, state)
+            standing = [launch for launch in standbys_of(processor_id, state) if not self._has_no_host(launch)]
             up = [
                 launch
                 for launch in state.launches.values()
@@ -280,6 +282,15 @@ class LaunchedWorld(World):
             if len({*hosts}) != len(hosts):
                 found.append(f"two executions of processor {processor_id} are on one host: {hosts}")
         return found
+
+    def _has_no_host(self, launch: Launch) -> bool:
+        """Whether it is one standby more than there are hosts for; the cluster manager is asked for it ever again."""
+        state = self.checks.state
+        return (
+            launch.role is LaunchRole.STANDBY
+            and launch.execution_id not in state.containers
+            and standby_count(launch.processor_id, state) > len(HOSTS) - 1
+        )
 
     # --- making things ---
 
