@@ -128,9 +128,10 @@ def _is_level(position: LocalPosition, grant: Grant, committed: Mapping[SspKeyBu
     )
 
 
-def offsets_to_read(plan: RestorePlan, bounds: Mapping[str, TopicBounds]) -> int:
-    """How many offsets of the changelogs stand between a task's local state and their ends."""
-    return sum(max(0, bounds[store].offset_end - offset) for store, offset in plan.changelog_from.items())
+def unread(plan: RestorePlan, bounds: Mapping[str, TopicBounds]) -> Mapping[str, range]:
+    """By store, the offsets of its changelog between a task's local state and the end; no empty ones."""
+    found = {store: range(offset, bounds[store].offset_end) for store, offset in plan.changelog_from.items()}
+    return {store: offsets for store, offsets in found.items() if offsets}
 
 
 def comparable(
@@ -262,7 +263,7 @@ def bring_level(
         }
         if copied:
             bounds = {**bounds, **_bounds_now(topics, copied, grant)}
-        to_read = offsets_to_read(plan, bounds)
+        to_read = sum(map(len, unread(plan, bounds).values()))
         reads(0, to_read)
         changelog_next, read_before = {}, 0
         for store, offset_from in plan.changelog_from.items():

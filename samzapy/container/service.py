@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from samzapy.config import JobConfig
 from samzapy.container.figures import ContainerFigures
@@ -40,7 +41,7 @@ from samzapy.container.ports import (
     Topics,
 )
 from samzapy.container.read_ahead import ReadAhead
-from samzapy.container.restore import bring_level, close_cleanly, local_position, plan_restore
+from samzapy.container.restore import bring_level, close_cleanly, local_position, plan_restore, unread
 from samzapy.container.restore_progress import RestoreProgress, Restoring
 from samzapy.container.start import (
     check_bounds,
@@ -147,13 +148,11 @@ class ContainerService:
         # What a standby or a reserve is to have at hand, and when that was told last.
         self._to_keep_warm = self._orders.to_keep_warm()
         self._warmth: Warmth | None = None
-        # When the rehearsal of its query is given up; None before it began.
-        self._rehearses_until_ms: int | None = None
+        # When the rehearsal of its query began; None before that.
+        self._rehearsal_at_ms: int | None = None
         self._is_rehearsed = False
         # What the stream leaves us.
         self._own: tuple[Grant, ...] = ()
-        # Whether that is all that the plan has for us: nothing more is to be waited for.
-        self._owns_all = False
         # What heartbeats list: all of that, and what a worker may still commit for.
         self._held: tuple[Grant, ...] = ()
         self._running: tuple[Grant, ...] = ()
@@ -225,7 +224,8 @@ class ContainerService:
             is_busy = self._keep_warm()
             if grants != seen or settled_at_ms is None:
                 seen, settled_at_ms = grants, now_ms + _GRANTS_SETTLE_MS
-            has_settled = now_ms >= settled_at_ms or self._owns_all
+            # Who has all that the plan has for it waits for no more.
+            has_settled = now_ms >= settled_at_ms or self._orders.is_all(seen)
             if seen and has_settled and self._ports.heartbeats.lease_ran_out_at_ms() is None:
                 return seen
             if not is_busy:
@@ -254,18 +254,17 @@ class ContainerService:
         What a first query costs, several seconds on a small machine, is then paid before a key waits for it.
         """
         ports, now_ms = self._ports, self._ports.clock.monotonic_ms()
-        if self._rehearses_until_ms is None:
-            self._rehearses_until_ms = now_ms + _REHEARSAL_MAX_MS
+        if self._rehearsal_at_ms is None:
+            self._rehearsal_at_ms = now_ms
             topic = coordinator_topic(self._config.job)
             ssp = SystemStreamPartition(self._config.default_system, topic, 0)
             starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
             plan = self._work_plan([route for grant in grants for route in self._routes_of(grant, starts, "")])
             ports.query.rehearse(plan, ssp, max(0, self._orders.offset_next - 1))
-        elif not ports.query.rehearses() or now_ms >= self._rehearses_until_ms:
+        elif not ports.query.rehearses() or now_ms - self._rehearsal_at_ms >= _REHEARSAL_MAX_MS:
             ports.query.stop()
             self._is_rehearsed = True
-            took_ms = now_ms - self._rehearses_until_ms + _REHEARSAL_MAX_MS
-            _LOG.info("the query was tried out in %.1f s", took_ms / 1000)
+            _LOG.info("the query was tried out in %.1f s", (now_ms - self._rehearsal_at_ms) / 1000)
 
     def _told(self, told: Warmth) -> Warmth:
         return replace(told, is_rehearsed=self._is_rehearsed)
@@ -298,7 +297,6 @@ class ContainerService:
         topic = coordinator_topic(self._config.job)
         self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
         self._own = self._orders.own_grants()
-        self._owns_all = self._orders.is_all(self._own)
         self._to_keep_warm = self._orders.to_keep_warm()
         self._hold(self._running)
 
@@ -476,6 +474,7 @@ class ContainerService:
         inherited_ns = (self._ports.clock.monotonic_ns() - begun_ns) // max(1, len(grants))
         self._ports.crash_points.hit("after-inheritance")
 
+        @cache
         def to_read(grant: Grant) -> Mapping[str, range]:
             return self._to_read(grant, starts, committed, host)
 
@@ -487,7 +486,7 @@ class ContainerService:
         )
 
         def places(grant: Grant) -> Sequence[ChangelogPlace]:
-            return [(store, grant.changelog_partition, unread.start) for store, unread in to_read(grant).items()]
+            return [(store, grant.changelog_partition, offsets.start) for store, offsets in to_read(grant).items()]
 
         ahead = ReadAhead(grants, places, topics)
 
@@ -573,8 +572,7 @@ class ContainerService:
             now_ms=host.now_ms,
             retention_ms=CHANGELOG_DELETE_RETENTION_MS,
         )
-        unread = {store: range(offset, bounds[store].offset_end) for store, offset in plan.changelog_from.items()}
-        return {store: offsets for store, offsets in unread.items() if offsets}
+        return unread(plan, bounds)
 
     def _tell_restoring(self, restoring: Restoring) -> None:
         _LOG.info("restoring local state: %s", restoring)
