@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.adapters.spark.class_archive import VARIABLE as SPARK_VARIABLE
 from samzapy.adapters.spark.class_archive import archive_path, make_archive, with_archive
+from samzapy.cli.run_job import environment_of_spark
 from samzapy.errors import EnvironmentMissingError
 
 VARIABLE = "JDK_JAVA_OPTIONS"
@@ -24,7 +25,7 @@ def environment() -> Mapping[str, str]:
     found = {VARIABLE: f"{os.environ.get(VARIABLE, '')} {OPTIONS}"}
     path = archive_path(cache_root())
     try:
-        make_archive(path, {**os.environ, **found})
+        make_archive(path, {**environment_of_spark(), **found})
     except EnvironmentMissingError as error:
         print(error, file=sys.stderr)
     # For those that start spark-submit by themselves.

@@ -7,20 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.job_status import containers_told
 from samzapy.cli.requests import recorded_state
-from samzapy.cli.terminal import printable
+from samzapy.cli.table import print_rows
 from samzapy.coordinator.grants import grants_in_force
 from samzapy.coordinator.liveness import is_alive
+from samzapy.coordinator.standby import place_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
+from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
 
 _COLUMNS = ("processor", "container", "host", "role", "state", "tasks", "heartbeatAgeMs", "reason")
 _NUMBERS = ("tasks", "heartbeatAgeMs")
@@ -43,13 +41,7 @@ def list_containers(address: JobAddress, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, no_wrap=True, justify="right" if column in _NUMBERS else "left")
-    for row in rows:
-        texts = ("-" if row[column] in (None, "") else printable(str(row[column])) for column in _COLUMNS)
-        table.add_row(*(Text(text) for text in texts))
-    Console(width=1000, highlight=False).print(table)
+    print_rows(rows, _COLUMNS, numbers=_NUMBERS)
 
 
 def container_rows(
@@ -76,7 +68,7 @@ def _row(
     return {
         "processor": _name(container, launch),
         "container": execution_id,
-        "host": _host(container, launch),
+        "host": _host(container, launch, state),
         "role": "ACTIVE" if launch is None else launch.role.value,
         "state": _state(execution_id, state),
         "tasks": task_count,
@@ -88,16 +80,16 @@ def _row(
 
 def _name(container: Container | None, launch: Launch | None) -> str:
     if launch is not None and launch.role is LaunchRole.STANDBY:
-        return f"{launch.processor_id}-{launch.standby}"
+        return standby_name(launch)
     found = launch or container
     assert found is not None, "a row is of one or the other"
     return found.processor_id
 
 
-def _host(container: Container | None, launch: Launch | None) -> str:
-    if container is not None:
-        return container.host
-    return "" if launch is None else launch.host_found or launch.host
+def _host(container: Container | None, launch: Launch | None, state: CoordinatorState) -> str:
+    if launch is not None:
+        return place_of(launch, state)
+    return "" if container is None else container.host
 
 
 def _state(execution_id: ExecutionId, state: CoordinatorState) -> str:

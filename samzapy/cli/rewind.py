@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
-from samzapy.cli.terminal import printable
+from samzapy.cli.table import print_rows
 from samzapy.config import parse_recorded
 from samzapy.coordinator.rewinding import Move, meant, moves, refused_rewind
 from samzapy.coordinator.state import CoordinatorState
@@ -133,14 +132,8 @@ def _show(found: Sequence[Move], output: str) -> None:
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
-    console = Console(width=1000, highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, no_wrap=True, justify="right" if column in _COLUMNS[2:] else "left")
-    for row in rows:
-        table.add_row(*(Text(printable(str(row[column]))) for column in _COLUMNS))
-    console.print(table)
-    console.print(
+    print_rows(rows, _COLUMNS, numbers=_COLUMNS[2:])
+    Console(width=1000, highlight=False).print(
         Text(
             "Counted in offsets of the partition, of which a key bucket has its share. Stores and outputs stay as they "
             "are: what comes again is processed on top of what it has done already, what is skipped never is."

@@ -36,7 +36,7 @@ from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, Samza
 from samzapy.task import is_loading_job_file, load_task_factory
 
 _INTERRUPTED = 128 + signal.SIGINT
-QUIET_SPARK = ("spark.log.level=ERROR", "spark.ui.showConsoleProgress=false")
+QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -79,10 +79,9 @@ def submit_command(
     program = Path(sys.executable).with_name("spark-submit")
     if not program.exists():
         raise EnvironmentMissingError(f"wanted spark-submit at {program}, found nothing; pip install pyspark there")
-    quiet = [part for setting in QUIET_SPARK for part in ("--conf", setting)]
     config = [] if config_file is None else ["--config", str(config_file)]
     settings = [part for override in overrides for part in ("--set", override)]
-    return [str(program), *quiet, *spark_options, str(job_file), *config, *settings]
+    return [str(program), *QUIET_SPARK, *spark_options, str(job_file), *config, *settings]
 
 
 def environment_of_spark() -> dict[str, str]:

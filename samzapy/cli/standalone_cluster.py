@@ -47,13 +47,12 @@ def standalone_launcher(
             "--master: wanted the cores of a container as cluster-manager.container.cpu.cores, found a master; "
             "containers on a cluster are told theirs by the launcher"
         )
-    quiet = [part for setting in QUIET_SPARK for part in ("--conf", setting)]
     program = ContainerProgram(
         job=config.job,
         job_file=str(job_file),
         config_file=None if config_file is None else str(config_file),
         overrides=tuple(overrides),
-        spark_options=(*quiet, *spark_options),
+        spark_options=(*QUIET_SPARK, *spark_options),
         python=sys.executable,
         cores=config.container_cores,
         memory_mib=config.container_memory_mib,

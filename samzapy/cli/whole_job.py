@@ -10,15 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of
 from samzapy.cli.run_job import read_config
+from samzapy.cli.table import print_rows
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.launching import is_over, wanted_processors
 from samzapy.coordinator.liveness import LIVING
@@ -126,12 +124,7 @@ def list_jobs(config_file: Path | None, overrides: Sequence[str], bootstrap_serv
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(printable(str(row[column]))) for column in _COLUMNS))
-    Console(width=1000, highlight=False).print(table)
+    print_rows(rows, _COLUMNS)
 
 
 def _row(address: JobAddress) -> Mapping[str, object]:

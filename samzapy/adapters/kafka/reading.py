@@ -51,7 +51,7 @@ _RECORDS_PER_POLL = 2_000
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs lack it
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the same
 
-_READING: Mapping[str, Any] = {
+READING: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     # An offset that is not there is an error, not a reason to start elsewhere (law L9).
@@ -177,7 +177,7 @@ class PartitionReader:
 
     def _assign(self, offset_from: int) -> Consumer:
         if self._consumer is None:
-            self._consumer = make_consumer(self._connection, _READING, self._events)
+            self._consumer = make_consumer(self._connection, READING, self._events)
         self._consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
         return self._consumer
 
@@ -230,12 +230,8 @@ class PartitionReader:
 
     def _check(self, error: KafkaError, offset_from: int) -> None:
         """Raise, unless the error is of no importance or the client goes on by itself."""
-        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
-            return
-        found = translate(error, f"reading {self.topic}-{self.partition} from offset {offset_from}")
-        if isinstance(found, TemporaryError):
-            self._events.add(error)
+        found = lasting(error, f"reading {self.topic}-{self.partition} from offset {offset_from}", self._events)
+        if found is None:
             return
         if isinstance(found, LostRangeError):
             raise LostRangeError(
@@ -275,7 +271,7 @@ def first_uncommitted(
     connection: KafkaConnection, topic: str, partition: int, offset: int, deadline_s: float = DEADLINE_S
 ) -> LogRecord | None:
     """The record at `offset`, whether it is committed or not; None when there is none any more, or not in time."""
-    consumer = make_consumer(connection, {**_READING, "isolation.level": "read_uncommitted"}, ErrorEvents())
+    consumer = make_consumer(connection, {**READING, "isolation.level": "read_uncommitted"}, ErrorEvents())
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
         give_up_at = time.monotonic() + deadline_s
@@ -416,6 +412,18 @@ def _available(consumer: Consumer) -> list[Any]:
     """What has arrived, without waiting for more; waits a little for the first."""
     first = consumer.poll(_POLL_S)
     return [] if first is None else [first, *consumer.consume(_RECORDS_PER_POLL, 0)]
+
+
+def lasting(error: KafkaError, what: str, events: ErrorEvents) -> SamzapyError | None:
+    """What an error that a consumer was handed means for `what`; None for one that the client gets over by itself."""
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
+        return None
+    found = translate(error, what)
+    if isinstance(found, TemporaryError):
+        events.add(error)
+        return None
+    return found
 
 
 def record_of(message: Any, offset: int) -> LogRecord:

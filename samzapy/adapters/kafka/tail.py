@@ -8,24 +8,19 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
-from samzapy.adapters.kafka.errors import translate
-from samzapy.adapters.kafka.reading import record_of
+from samzapy.adapters.kafka.reading import READING, lasting, record_of
 from samzapy.container.ports import TailRead
-from samzapy.errors import LostRangeError, TemporaryError
+from samzapy.errors import LostRangeError
 from samzapy.model.topics import changelog_topic
 from samzapy.stream.log import LogRecord
 
 _FIRST_WAIT_S = 0.05
 _FOLLOWING: Mapping[str, Any] = {
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-    # An offset that is not there is an error, not a reason to start elsewhere (law L9).
-    "auto.offset.reset": "error",
+    **READING,
+    # Nobody waits for what it reads, and there are many partitions.
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 200,
     "fetch.message.max.bytes": 1024 * 1024,
-    "queued.max.messages.kbytes": 32 * 1024,
-    "check.crcs": True,
 }
 
 
@@ -105,12 +100,8 @@ class KafkaTail:
 
     def _check(self, error: KafkaError) -> None:
         """Raise, unless the client goes on by itself."""
-        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
-            return
-        found = translate(error, f"following the changelogs of {self._job}")
-        if isinstance(found, TemporaryError):
-            self._events.add(error)
+        found = lasting(error, f"following the changelogs of {self._job}", self._events)
+        if found is None:
             return
         if isinstance(found, LostRangeError):
             raise LostRangeError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -58,7 +57,7 @@ def make_archive(path: Path, environment: Mapping[str, str]) -> None:
     """Make it by a short run of Spark, unless it is there; who comes meanwhile waits.
 
     Args:
-        environment: of spark-submit; its JVM is the one that the archive is for.
+        environment: of spark-submit, with this Python first in its PATH; its JVM is the one that the archive is for.
 
     Raises:
         EnvironmentMissingError: Spark did not start, or its JVM makes no archives.
@@ -76,11 +75,7 @@ def make_archive(path: Path, environment: Mapping[str, str]) -> None:
         try:
             run = subprocess.run(
                 [submit, "--master", "local[1]", program, lines],
-                env={
-                    **environment,
-                    "PATH": f"{submit.parent}{os.pathsep}{environment.get('PATH', '')}",
-                    VARIABLE: f"{environment.get(VARIABLE, '')} -XX:ArchiveClassesAtExit={made}",
-                },
+                env={**environment, VARIABLE: f"{environment.get(VARIABLE, '')} -XX:ArchiveClassesAtExit={made}"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_MADE_WITHIN_S,
