@@ -223,9 +223,8 @@ def idle(running: Running) -> Stopped:
     running.wait(lambda: lag_of(running.job) == 0, "everything to be read")
     # Nothing that could be answered, so only a progress record can say that it was read.
     cluster.publish_in_transactions(running.transactional, ("abort", [b"never"]))
-    running.wait(
-        lambda: lag_of(running.job) == 0 and progress_of(running) is not None, "the idle partition's progress"
-    )
+    end = cluster.end(running.transactional)
+    running.wait(lambda: progress_of(running) == end, "the idle partition's progress")
     return running.stop_by(lambda: running.send(signal.SIGTERM))
 
 

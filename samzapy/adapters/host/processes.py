@@ -11,11 +11,15 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+_VISIBLE_WITHIN_S = 1.0
+_LOOK_AGAIN_S = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,8 @@ class ProcessIdentity:
 def start_in_own_session(command: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ProcessIdentity:
     """Start a process that may outlive this one: own session, nothing on stdin, all it prints behind `log_path`.
 
+    When it returns `processes_bearing` finds the process, unless it has ended.
+
     Raises:
         OSError: the program cannot be started, or the file cannot be written.
     """
@@ -105,7 +111,21 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
     )
-    return ProcessIdentity.of(pid)
+    process = ProcessIdentity.of(pid)
+    # The kernel lets us go on a moment before it has put the new program's environment in place. Who looks just then
+    # would take what was started for ended, and its place for free.
+    give_up_s = time.monotonic() + _VISIBLE_WITHIN_S
+    while environment and not _environ(pid) and process.is_alive() and time.monotonic() < give_up_s:
+        time.sleep(_LOOK_AGAIN_S)
+    return process
+
+
+def _environ(pid: int | str) -> bytes:
+    """What a process was started with; nothing when it is gone or is somebody else's."""
+    try:
+        return Path("/proc", str(pid), "environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
 
 
 def processes_with(variable: str, value: str) -> tuple[ProcessIdentity, ...]:
@@ -122,8 +142,8 @@ def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            entries = Path("/proc", name, "environ").read_bytes().split(b"\0")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            entries = _environ(name).split(b"\0")
             if not any(entry.startswith(mark) for entry in entries):
                 continue
             texts = (entry.decode(errors="replace").partition("=") for entry in entries if entry)

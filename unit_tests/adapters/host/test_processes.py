@@ -5,7 +5,9 @@ import platform
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,3 +113,28 @@ def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(
     finally:
         for process in processes_with("SAMZAPY_TEST_MARK", "m-1"):
             process.send(signal.SIGKILL)
+
+
+@pytest.fixture
+def before_its_children() -> Iterator[None]:
+    """On one processor, where what we start gets no time before we wait; without the right to that, now and then."""
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, processors)
+
+
+@pytest.mark.usefixtures("before_its_children")
+def test_who_was_started_is_found_at_once(tmp_path: Path) -> None:
+    value = uuid.uuid4().hex
+    for _ in range(20):
+        process = start_in_own_session(["/bin/sleep", "60"], tmp_path / "log", {"SAMZAPY_FOUND_AT_ONCE": value})
+        found = processes_with("SAMZAPY_FOUND_AT_ONCE", value)
+        process.send(signal.SIGKILL)
+        os.waitpid(process.pid, 0)
+        assert (process,) == found
