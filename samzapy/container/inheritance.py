@@ -81,11 +81,15 @@ def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: H
     relatives_of = relatives(grants, host.tasks_here)
     heirs = [heir for grant in grants if (heir := _heir(grant, relatives_of[grant.task_name], starts, host))]
     sources = {relative.task_name: relative for heir in heirs for relative in heir.sources.values()}
+    takers_of: dict[TaskName, list[_Heir]] = {name: [] for name in sources}
+    for heir in heirs:
+        for name in {relative.task_name for relative in heir.sources.values()}:
+            takers_of[name].append(heir)
     try:
         for heir in heirs:
             heir.environment = host.state_of(heir.grant.task_name).fresh()
         for name in sorted(sources):
-            takers = [heir for heir in heirs if heir.environment and sources[name] in heir.sources.values()]
+            takers = [heir for heir in takers_of[name] if heir.environment]
             if takers and not _hand_over(sources[name], takers, host):
                 for heir in takers:
                     _give_up(heir)
@@ -100,16 +104,22 @@ def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: H
 
 def relatives(grants: Iterable[Grant], tasks_here: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskName]]:
     """For each granted task those of `tasks_here` that have, or had, part of its keys; without itself."""
-    here: dict[TaskName, list[TaskNameParts]] = {}
-    for name in tasks_here:
-        parts = TaskNameParts.parse(name)
-        here.setdefault(parts.base_name, []).append(parts)
+    here = _by_base(tasks_here)
     found = {}
     for grant in grants:
         own = TaskNameParts.parse(grant.task_name)
+        related = map(TaskNameParts.parse, here.get(own.base_name, ()))
         found[grant.task_name] = sorted(
-            parts.name for parts in here.get(own.base_name, ()) if parts.name != own.name and own.overlaps(parts)
+            parts.name for parts in related if parts.name != own.name and own.overlaps(parts)
         )
+    return found
+
+
+def _by_base(names: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskName]]:
+    """Virtual tasks by their base task; a look at each pair would take minutes with a thousand of them."""
+    found: dict[TaskName, list[TaskName]] = {}
+    for name in names:
+        found.setdefault(TaskNameParts.parse(name).base_name, []).append(name)
     return found
 
 
@@ -139,13 +149,15 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
     for grant in grants:
         for name in relatives_of[grant.task_name]:
             newest[name] = max(grant.epoch, newest.get(name, 0))
-    granted = {grant.task_name for grant in grants}
+    granted = _by_base(grant.task_name for grant in grants)
+    here = _by_base(host.tasks_here)
     for name in sorted(newest):
         position = local_position(host.state_of(name))
         if position is not None and position.epoch > newest[name]:
             continue  # Its grant is newer than ours: we are late, and it is at work.
-        others = granted | {other for other in host.tasks_here if position and _is_newer(other, position, host)}
-        if _is_taken_over(name, others) or (position is not None and _is_too_old(position, host)):
+        base = TaskNameParts.parse(name).base_name
+        newer = [other for other in here.get(base, ()) if position and _is_newer(other, position, host)]
+        if _is_taken_over(name, [*granted.get(base, ()), *newer]) or (position and _is_too_old(position, host)):
             host.state_of(name).remove()
             _LOG.info("removed the local state of %s, whose keys other tasks have", name)
 
@@ -301,10 +313,10 @@ def _names(heir: _Heir) -> str:
 
 
 def _is_taken_over(name: TaskName, others: Iterable[TaskName]) -> bool:
-    """Whether every key of a task is one of `others`'."""
+    """Whether every key of a task is one of `others`', which have the same base."""
     parts = TaskNameParts.parse(name)
-    related = (found for found in map(TaskNameParts.parse, others) if found.base == parts.base)
-    return is_covered((parts.bucket, parts.factor), ((found.bucket, found.factor) for found in related))
+    found = map(TaskNameParts.parse, others)
+    return is_covered((parts.bucket, parts.factor), ((other.bucket, other.factor) for other in found))
 
 
 def _is_newer(name: TaskName, than: LocalPosition, host: Host) -> bool:

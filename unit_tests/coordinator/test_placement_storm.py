@@ -17,31 +17,40 @@ from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import Action
 from samzapy.model.warmth import Warmth
 from samzapy.stream.codec import decode
+from samzapy.stream.keys import Namespace, parse_key
 from samzapy.stream.records import (
     ContainerPut,
-    GenerationPut,
-    GrantPut,
     LaunchPut,
     PlacedPut,
-    PlannedTaskPut,
     Removed,
     RequestMemoryPut,
     RequestPut,
-    RunPut,
 )
 from unit_tests.coordinator.launched import LaunchedJob, Process
 from unit_tests.coordinator.operated import an_id
 
 CONTAINERS, REQUESTS, KILLS = map(int, os.environ.get("SAMZAPY_STORM", "12x240x3").split("x"))
-_OF_CONTAINERS = (ContainerPut, GenerationPut, GrantPut, LaunchPut, PlacedPut, PlannedTaskPut, Removed, RunPut)
+
+
+def concerned(record):
+    """The execution that a record is about, and that takes more from it than everybody does."""
+    match record:
+        case ContainerPut(container=container):
+            return container.execution_id
+        case LaunchPut(launch=launch):
+            return launch.execution_id
+        case Removed(key=key):
+            parsed = parse_key(key)
+            return parsed.parts[0] if parsed.namespace in (Namespace.CONTAINER, Namespace.LAUNCH) else None
+    return None
 
 
 class StormyJob(LaunchedJob):
-    """As many hosts as containers, each with a place more; containers read each record of the stream once."""
+    """As many hosts as containers, each with a place more; each record of the stream is read once."""
 
     def __init__(self, luck):
         self.luck = luck
-        self.read, self.read_to, self.orders_of = [], 0, {}
+        self.everybody, self.own, self.read_to = Orders(execution_id=""), {}, 0
         hosts = {f"host-{number}": 3 for number in range(CONTAINERS)}
         super().__init__(
             count=CONTAINERS,
@@ -54,20 +63,23 @@ class StormyJob(LaunchedJob):
         self.settles(8)
 
     def looks_at_the_stream(self):
+        """Once for all: who reads what concerns everybody would hold the same."""
         end = self.world.topic.end_offset
         found = [record for record in self.world.log().read(self.read_to) if record.offset >= self.read_to]
-        decoded = (decode(record, topic="t") for record in found)
-        self.read += [record for record in decoded if isinstance(record, _OF_CONTAINERS)]
+        records = [decode(record, topic="t") for record in found]
+        self.everybody = follow(self.everybody, records, end)
+        for record in records:
+            name = concerned(record)
+            if name is not None:
+                self.own[name] = follow(self.own.get(name, Orders(execution_id=name)), [record], end)
         self.read_to = end
 
     def orders(self, name):
         if self.read_to != self.world.topic.end_offset:
             self.looks_at_the_stream()
-        orders, count = self.orders_of.get(name, (Orders(execution_id=name), 0))
-        if count < len(self.read) or orders.offset_next != self.read_to:
-            orders = follow(orders, self.read[count:], self.read_to)
-            self.orders_of[name] = orders, len(self.read)
-        return orders
+        own = self.own.get(name, Orders(execution_id=name))
+        mine = {"phase": own.phase, "reason": own.reason, "processor_id": own.processor_id, "launch": own.launch}
+        return replace(self.everybody, execution_id=name, **mine)
 
     def lives(self, name):
         before = len(self.world.queue)
