@@ -171,10 +171,14 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
     found: list[CoordinatorRecord] = []
     busy: set[str] = set()
     waiting: list[RequestPut] = []
+    with_query = {planned.processor_id for planned in state.plan}
     for request in in_order(state.requests.values()):
         if request.status_code not in UNFINISHED:
             continue
-        over = _over(request, command, state, seen) or _without_query(request, command.now_ms, state)
+        over = _over(request, command, state, seen)
+        if over is None and _waits_for_a_query(request) and _turn_of(request, state) not in with_query:
+            text = f"processor {request.processor_id} runs no query: the plan gives it no task"
+            over = ended(request, S.FAILED, text, command.now_ms)
         if over is not None:
             found.append(over)
             if over.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
@@ -485,16 +489,8 @@ def _whom(request: RequestPut) -> str:
     return f"processor {request.processor_id}" if request.processor_id else "the job"
 
 
-def _without_query(request: RequestPut, now_ms: int, state: CoordinatorState) -> RequestPut | None:
-    """The request as failed, if it waits for a query that there will not be."""
-    if (
-        not request.processor_id
-        or request.action == Action.RESTART_CONTAINER
-        or any(planned.processor_id == _turn_of(request, state) for planned in state.plan)
-    ):
-        return None
-    text = f"processor {request.processor_id} runs no query: the plan gives it no task"
-    return ended(request, S.FAILED, text, now_ms)
+def _waits_for_a_query(request: RequestPut) -> bool:
+    return bool(request.processor_id) and request.action != Action.RESTART_CONTAINER
 
 
 # --- forgetting ---

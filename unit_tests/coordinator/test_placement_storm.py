@@ -73,13 +73,34 @@ class StormyJob(LaunchedJob):
             if name is not None:
                 self.own[name] = follow(self.own.get(name, Orders(execution_id=name)), [record], end)
         self.read_to = end
+        self.grants, self.planned, self.tasks, self.here = {}, {}, {}, {}
+        for key, grant in self.everybody.grants.items():
+            self.grants.setdefault(grant.task_name, {})[key] = grant
+            self.tasks.setdefault(grant.execution_id, set()).add(grant.task_name)
+        for key, planned in self.everybody.planned.items():
+            self.planned.setdefault(planned.task_name, {})[key] = planned
+            self.tasks.setdefault(planned.processor_id, set()).add(planned.task_name)
+        for execution_id, container in self.everybody.containers.items():
+            self.here.setdefault(container.host, {})[execution_id] = container
 
     def orders(self, name):
+        """What a container that reads everything comes to, without what cannot concern it."""
         if self.read_to != self.world.topic.end_offset:
             self.looks_at_the_stream()
         own = self.own.get(name, Orders(execution_id=name))
-        mine = {"phase": own.phase, "reason": own.reason, "processor_id": own.processor_id, "launch": own.launch}
-        return replace(self.everybody, execution_id=name, **mine)
+        process = self.processes[name]
+        tasks = self.tasks.get(name, set()) | self.tasks.get(process.launch.processor_id, set())
+        return replace(
+            self.everybody,
+            execution_id=name,
+            phase=own.phase,
+            reason=own.reason,
+            processor_id=own.processor_id,
+            launch=own.launch,
+            grants={key: grant for task in tasks for key, grant in self.grants.get(task, {}).items()},
+            planned={key: planned for task in tasks for key, planned in self.planned.get(task, {}).items()},
+            containers=self.here.get(process.host, {}),
+        )
 
     def lives(self, name):
         before = len(self.world.queue)
