@@ -51,6 +51,7 @@ class JobConfig:
     transaction_max_bytes: int
     transaction_timeout_ms: int
     batch_offsets_max: int
+    batch_max_ms: int
     batch_interval_ms: int
     hang_timeout_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]

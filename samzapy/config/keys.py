@@ -180,6 +180,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="At most so many offsets are read in one micro-batch, over all partitions.",
     ),
     ConfigKey(
+        name="task.batch.max.ms",
+        default="60000",
+        kind="ms",
+        least=1,
+        meaning="How long a micro-batch is to take at most. One that takes longer is ended; what it committed stays, and "
+        "the query goes on with smaller ones.",
+    ),
+    ConfigKey(
         name="task.batch.interval.ms",
         default="0",
         kind="ms",

@@ -95,6 +95,7 @@ def _typed(
         transaction_max_bytes=number("task.transaction.max.bytes"),
         transaction_timeout_ms=number("task.transaction.timeout.ms"),
         batch_offsets_max=number("task.batch.offsets.max"),
+        batch_max_ms=number("task.batch.max.ms"),
         batch_interval_ms=number("task.batch.interval.ms"),
         hang_timeout_ms=number("task.hang.timeout.ms"),
         accepted_losses=tuple(accepted_loss(item) for item in items_of(text("task.lost.range.accept"))),

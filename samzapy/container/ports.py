@@ -380,6 +380,10 @@ class Query(Protocol):
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None: ...
 
+    def batch_runs_ms(self) -> int:
+        """For how long the micro-batch has been running that runs now; 0 between two."""
+        ...
+
     def drain(self, timeout_ms: int) -> bool:
         """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
         ...

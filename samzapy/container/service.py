@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from samzapy.config import JobConfig
+from samzapy.container.batch_bound import BatchBound
 from samzapy.container.figures import ContainerFigures
 from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.orders import Orders, follow
@@ -56,7 +57,7 @@ from samzapy.container.start import (
 )
 from samzapy.container.unused import remove_unused
 from samzapy.container.warming import Warming, WarmPorts
-from samzapy.container.work import ReportKind, Route, WorkPlan
+from samzapy.container.work import ReportKind, Route, WorkPlan, first_offsets
 from samzapy.errors import (
     DeadlineError,
     FencedError,
@@ -162,6 +163,10 @@ class ContainerService:
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._starts_without_commit = 0
         self._first_batch_is_due = False
+        # Of the query that runs, and of the next one.
+        self._bound = self._next_bound = BatchBound.of(config)
+        # How far the query has read.
+        self._read_to: dict[SystemStreamPartition, int] = {}
         # Inputs that the query leaves out because their topics are gone, and those that it would leave out now.
         self._absent: frozenset[SystemStream] = frozenset()
         self._absent_now: frozenset[SystemStream] = frozenset()
@@ -417,12 +422,14 @@ class ContainerService:
         self._superseded = superseded_keys(grants, positions, epochs)
         routes, restored_ns = self._restored_all(grants, starts, committed_of(grants, positions))
         routes = tuple(route for route in routes if route.ssp_kb in read)
+        self._bound = self._next_bound
         plan = self._work_plan(routes)
         self._routes = routes
         self._figures.begin(read, restored_ns)
         self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
+        self._read_to = dict(first_offsets(read))
         ports.query.start(plan, read)
         self._is_rehearsed = True
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
@@ -443,6 +450,7 @@ class ContainerService:
             scratch_dir=self._identity.scratch_dir,
             slot_count=self._identity.slot_count,
             stream_offset=self._orders.offset_next,
+            batch_offsets_max=self._bound.offsets,
         )
 
     def _restored_all(
@@ -693,6 +701,26 @@ class ContainerService:
                 _LOG.info("the grants changed; the query is started anew")
                 self._drain()
                 return
+            if self._is_bound_anew():
+                self._drain()
+                return
+
+    def _is_bound_anew(self) -> bool:
+        """Whether micro-batches are to be smaller, or may be larger, than those of the query that runs."""
+        ran_ms = self._ports.query.batch_runs_ms()
+        self._next_bound = self._next_bound.overrun(ran_ms)
+        if self._next_bound == self._bound:
+            return False
+        cause = f"one has run for {ran_ms} ms" if self._next_bound.offsets < self._bound.offsets else "they are short"
+        _LOG.info(
+            "micro-batches of %d offsets at most instead of %d, because %s (task.batch.max.ms=%d); "
+            "the query is started anew",
+            self._next_bound.offsets,
+            self._bound.offsets,
+            cause,
+            self._bound.limit_ms,
+        )
+        return True
 
     def _drain(self) -> bool:
         """End the query; what its last micro-batches did counts. False when the last one did not end in time."""
@@ -717,6 +745,9 @@ class ContainerService:
         if any(report.commits for report in done.reports):
             self._starts_without_commit = 0
         self._committed_at_ms = self._ports.clock.monotonic_ms()
+        offsets_read = sum(end - self._read_to.get(ssp, end) for ssp, end in done.offsets_end.items())
+        self._read_to.update(done.offsets_end)
+        self._next_bound = self._next_bound.ended(done.duration_ns // 1_000_000, offsets_read)
         failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:
             raise TaskError("\n".join(failed))

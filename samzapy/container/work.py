@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
@@ -11,7 +11,7 @@ from samzapy.config import JobConfig
 from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import Floor
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class WorkPlan:
     Attributes:
         query_number: counts the queries of an execution; a worker of an older one begins nothing.
         routes: task by task, and of each task in the order in which it takes their rows within a micro-batch.
+        batch_offsets_max: at most so many offsets are read in one micro-batch, over all partitions.
         scratch_dir: of this execution: slots, lease.
         stream_offset: how far the driver had read the coordinator stream when the query started.
     """
@@ -51,6 +52,7 @@ class WorkPlan:
     scratch_dir: str
     slot_count: int
     stream_offset: int
+    batch_offsets_max: int
 
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:
@@ -93,3 +95,11 @@ class Report:
     commits: int
     error: str = ""
     measured: TaskFigures | None = None
+
+
+def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPartition, int]:
+    """From where each partition is read: the first start of what is read of it."""
+    first: dict[SystemStreamPartition, int] = {}
+    for ssp_kb, offset in starts.items():
+        first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
+    return first

@@ -279,4 +279,5 @@ def a_work_plan(*routes: tuple[str, str], slot_count: int = 2) -> WorkPlan:
         scratch_dir="/scratch",
         slot_count=slot_count,
         stream_offset=0,
+        batch_offsets_max=200_000,
     )

@@ -663,6 +663,7 @@ class ScriptedQuery:
         self.rehearsed: list[tuple[WorkPlan, SystemStreamPartition, int]] = []
         # How often a rehearsal is found to go on.
         self.rehearsal_looks = 0
+        self.batch_has_run_ms = 0
         self._trace = trace
         self._clock = clock
         self._at_the_end = at_the_end
@@ -699,9 +700,12 @@ class ScriptedQuery:
             self._clock.advance(timeout_ms)
         return event
 
+    def batch_runs_ms(self) -> int:
+        return self.batch_has_run_ms
+
     def drain(self, timeout_ms: int) -> bool:
         self._trace.append("drain")
-        self.runs = False
+        self.runs, self.batch_has_run_ms = False, 0
         return self.drains_in_time
 
     def stop(self) -> None:

@@ -769,6 +769,42 @@ def test_changed_grants_restart_the_query_after_a_drain() -> None:
     assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
 
 
+def test_a_micro_batch_that_takes_too_long_is_ended_and_the_next_ones_are_smaller() -> None:
+    container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
+
+    def has_run(ms: int) -> Callable[[], None]:
+        return lambda: setattr(container.query, "batch_has_run_ms", ms)
+
+    container.run(has_run(1000), has_run(1001), None)
+
+    assert [8000, 2000] == [plan.batch_offsets_max for plan, _ in container.query.started]
+    assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
+
+
+def test_full_micro_batches_that_are_short_may_be_larger_again() -> None:
+    container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
+
+    def overruns() -> None:
+        container.query.batch_has_run_ms = 1001
+
+    full = replace(a_batch(a_report(0, offset_next=2000), orders_0=2000), duration_ns=125_000_000)
+    container.run(overruns, None, full, None)
+
+    assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
+
+
+def test_one_that_ends_while_its_query_is_drained_for_it_took_too_long_all_the_same() -> None:
+    container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
+
+    def overruns() -> None:
+        container.query.batch_has_run_ms = 1001
+
+    ended = replace(a_batch(a_report(0, offset_next=8000), orders_0=8000), duration_ns=1_100_000_000)
+    container.run(overruns, ended, None)
+
+    assert [8000, 2000] == [plan.batch_offsets_max for plan, _ in container.query.started]
+
+
 def an_order(number: int, processor_id: str = "0") -> RestartPut:
     return RestartPut(processor_id=ProcessorId(processor_id), number=number, uuid="u")
 

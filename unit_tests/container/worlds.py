@@ -64,6 +64,7 @@ def a_plan(
         scratch_dir="/scratch",
         slot_count=1,
         stream_offset=0,
+        batch_offsets_max=200_000,
     )
 
 

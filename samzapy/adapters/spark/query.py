@@ -36,7 +36,7 @@ from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_rou
 from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
-from samzapy.container.work import ReportKind, WorkPlan
+from samzapy.container.work import ReportKind, WorkPlan, first_offsets
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
@@ -147,6 +147,11 @@ class SparkQuery:
         error = self._query.exception()
         return QueryFailed(reason="the query ended" if error is None else reason_of(str(error)))
 
+    def batch_runs_ms(self) -> int:
+        """For how long the micro-batch has been running that runs now; 0 between two."""
+        begun_ns = None if self._run is None else self._run.begun_ns
+        return 0 if begun_ns is None else (time.monotonic_ns() - begun_ns) // 1_000_000
+
     def drain(self, timeout_ms: int) -> bool:
         """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
         self._end_rehearsal()
@@ -189,7 +194,7 @@ class SparkQuery:
             .option("failOnDataLoss", "true")
             .option("includeHeaders", "true")
             .option("groupIdPrefix", f"samzapy-{plan.config.job}")
-            .option("maxOffsetsPerTrigger", str(plan.config.batch_offsets_max))
+            .option("maxOffsetsPerTrigger", str(plan.batch_offsets_max))
             .load()
         )
 
@@ -203,6 +208,8 @@ class _Run:
         self.draining = threading.Event()
         self.lock = threading.Lock()
         self.events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
+        # Of the micro-batch that runs.
+        self.begun_ns: int | None = None
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
         self._starts = starts
@@ -221,7 +228,7 @@ class _Run:
         with self.lock:
             if self.draining.is_set():
                 return
-            begun_ns = time.monotonic_ns()
+            self.begun_ns = begun_ns = time.monotonic_ns()
             try:
                 reports = tuple(report_of(row) for row in frame.collect())
             except Exception as error:
@@ -231,6 +238,8 @@ class _Run:
                 # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
                 # worker's traceback inside it has overflowed the JVM's stack.
                 raise BatchFailedError(reason) from None
+            finally:
+                self.begun_ns = None
             if any(report.kind is ReportKind.TASK_FAILED for report in reports):
                 self.draining.set()
             self.events.put(
@@ -251,14 +260,6 @@ class _Run:
             for topic, partitions in sorted(by_topic.items())
             for partition, offset in sorted(partitions.items())
         }
-
-
-def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPartition, int]:
-    """From where each partition is read: the first start of what is read of it."""
-    first: dict[SystemStreamPartition, int] = {}
-    for ssp_kb, offset in starts.items():
-        first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
-    return first
 
 
 def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:

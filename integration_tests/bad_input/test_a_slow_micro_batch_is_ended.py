@@ -1,0 +1,36 @@
+"""A micro-batch that takes longer than it is to take is ended; what it did is neither lost nor done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from integration_tests.bad_input.kit import Cluster, Job, WarmSpark, unique
+
+# All of them fit into the first micro-batch, which would take 24 s and then some.
+SLOW = [f"slow 0.1 {number}".encode() for number in range(240)]
+
+
+def test_a_micro_batch_is_ended_in_time_and_the_next_ones_are_smaller(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    topic = cluster.topic("input")
+    cluster.publish(topic, *SLOW)
+    job = Job(
+        cluster=cluster,
+        directory=tmp_path,
+        name=unique("slow"),
+        inputs=(topic,),
+        settings={
+            "systems.kafka.samza.offset.end": "head",
+            "task.batch.offsets.max": "400",
+            "task.batch.max.ms": "4000",
+            "task.transaction.max.ms": "500",
+        },
+    )
+    cluster.make(job.output("answers"))
+
+    told = job.run(spark)
+
+    assert 0 == told.code, told.told[-6000:]
+    assert "micro-batches of 100 offsets at most instead of 400, because one has run for " in told.told
+    assert SLOW == cluster.values(job.output("answers"))

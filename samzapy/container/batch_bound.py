@@ -1,0 +1,55 @@
+"""How much one micro-batch may read so that it ends in time: all tasks of a container wait for its slowest one.
+
+Spark is told a number of offsets when a query starts, and what they take is known when they are done. So the number is
+found by trying: a micro-batch that takes too long is ended, and the next query reads a part of that; one that was full
+and took little lets the next query read more. What was committed before a micro-batch was ended stays, transactions
+being shorter than it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from samzapy.config import JobConfig
+
+OFFSETS_LEAST: Final = 100
+_STEP: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchBound:
+    """What bounds the micro-batches of a query.
+
+    Attributes:
+        offsets: at most so many are read in one, over all partitions.
+        offsets_max: as configured.
+        limit_ms: how long one is to take at most.
+    """
+
+    offsets: int
+    offsets_max: int
+    limit_ms: int
+
+    @classmethod
+    def of(cls, config: JobConfig) -> Self:
+        """What a container begins with."""
+        most = config.batch_offsets_max
+        return cls(offsets=most, offsets_max=most, limit_ms=config.batch_max_ms)
+
+    def overrun(self, ran_ms: int) -> Self:
+        """The bound after one that has run for so long already; the same one: let it go on.
+
+        With the least bound nothing is gained by another start: one message takes its time, or hangs
+        (`task.hang.timeout.ms`).
+        """
+        if ran_ms <= self.limit_ms or self.offsets <= OFFSETS_LEAST:
+            return self
+        return replace(self, offsets=max(OFFSETS_LEAST, self.offsets // _STEP))
+
+    def ended(self, took_ms: int, offsets_read: int) -> Self:
+        """The bound after a micro-batch that took so long for so much; a wider one leaves room for twice the time."""
+        is_full = 2 * offsets_read >= self.offsets
+        if not is_full or 2 * _STEP * took_ms > self.limit_ms:
+            return self
+        return replace(self, offsets=min(self.offsets_max, self.offsets * _STEP))
