@@ -184,8 +184,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="60000",
         kind="ms",
         least=1,
-        meaning="How long a micro-batch is to take at most. One that takes longer is ended; what it committed stays, and "
-        "the query goes on with smaller ones.",
+        meaning="How long a micro-batch is to take at most. One that takes longer is ended; what it committed stays, "
+        "and the query goes on with smaller ones.",
     ),
     ConfigKey(
         name="task.batch.interval.ms",
