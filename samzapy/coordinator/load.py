@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from samzapy.model.figures import KeySketch
-from samzapy.model.ssp import FACTOR_MAX
+from samzapy.model.ssp import FACTOR_MAX, SspKeyBucket
 
 Json = Mapping[str, object]
 
@@ -28,7 +28,7 @@ KEY_HIGH: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketLoad:
-    """One SSPKb. `lag` is in offsets of its partition, of which other buckets have their part."""
+    """One SSPKb. `lag` is its own part of its partition's, as `records_per_s` is; so that they can be compared."""
 
     ssp: str
     records_per_s: float | None
@@ -67,18 +67,13 @@ class ProcessorLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLoad:
-    """A whole job; `factor` is its elasticity factor."""
+    """A whole job; `factor` is its elasticity factor, `lag` counts each partition once (`coordinator.status`)."""
 
     job: str
     factor: int
+    lag: int | None
     tasks: tuple[TaskLoad, ...]
     processors: tuple[ProcessorLoad, ...]
-
-    @property
-    def lag(self) -> int | None:
-        """None as soon as one is not known."""
-        lags = [task.lag for task in self.tasks if task.lag is not None]
-        return sum(lags) if lags and len(lags) == len(self.tasks) else None
 
     @property
     def records_per_s(self) -> float | None:
@@ -128,6 +123,7 @@ def load_of(before: Json, now: Json) -> JobLoad:
     return JobLoad(
         job=_text(now, "job"),
         factor=int(_number(now, "factor") or 1),
+        lag=_whole(_object(now, "totals"), "lag"),
         tasks=tuple(tasks),
         processors=tuple(
             ProcessorLoad(
@@ -181,7 +177,7 @@ def load_json(load: JobLoad) -> Json:
 
 def hint_of(load: JobLoad) -> Hint:
     """What would make the job faster: the share of the busiest key, the spread over tasks and the cores decide."""
-    if not load.tasks or load.lag is None or load.records_per_s is None:
+    if not load.tasks or any(task.lag is None for task in load.tasks) or load.records_per_s is None:
         return Hint(Advice.UNKNOWN, "Not all tasks have said yet how far they are.")
     behind = [task for task in load.tasks if _is_behind(task)]
     if not behind:
@@ -270,7 +266,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
         BucketLoad(
             ssp=_text(row, "ssp"),
             records_per_s=_rate(positions_before.get(_text(row, "ssp"), {}), row, elapsed),
-            lag=_whole(row, "lag"),
+            lag=_own_lag(row),
         )
         for row in _rows(now, "positions")
     )
@@ -302,6 +298,14 @@ def _sketch(figures: Json) -> KeySketch:
 def _rate(before: Json, now: Json, elapsed: _Elapsed) -> float | None:
     records = _difference(before, now, "recordsIn")
     return None if records is None or elapsed.seconds is None else max(0.0, records) / elapsed.seconds
+
+
+def _own_lag(position: Json) -> int | None:
+    lag = _whole(position, "lag")
+    try:
+        return None if lag is None else SspKeyBucket.parse(_text(position, "ssp")).part_of(lag)
+    except ValueError:
+        return None
 
 
 def _difference(before: Json, now: Json, name: str) -> float | None:

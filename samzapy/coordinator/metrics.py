@@ -21,6 +21,7 @@ from samzapy.coordinator.grants import newest_grants, owners
 from samzapy.coordinator.liveness import LIVING, Sighting, Sightings
 from samzapy.coordinator.service import Snapshot, Timings
 from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.status import furthest_behind
 from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ProcessorId
@@ -223,7 +224,12 @@ STORE_IDENTIFY = _metric(
 KEY_SHARE = _metric(
     "task_busiest_key_ratio", G, TASK, "At least which share of its sampled records has one key; absent when none has"
 )
-LAG = _metric("ssp_lag_records", G, SSP, "Offsets from its position to the end of the partition")
+LAG = _metric(
+    "ssp_lag_records",
+    G,
+    SSP,
+    "Offsets from its position to the end of the partition, other key buckets' among them",
+)
 
 METRICS: Final[tuple[Metric, ...]] = (
     *(LEADS, TERM, INVALID, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
@@ -349,8 +355,8 @@ def _of_ssps(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sam
     if sum(len(planned.positions) for planned in state.plan) <= SSPS_TOLD_MAX:
         return [Sample(metric=LAG, labels=(job, task, str(ssp_kb)), value=lag) for task, ssp_kb, lag in lags]
     streams: dict[str, int] = {}
-    for _, ssp_kb, lag in lags:
-        stream = f"{ssp_kb.ssp.system_stream}.{EVERY}"
+    for ssp, lag in furthest_behind((ssp_kb, lag) for _, ssp_kb, lag in lags).items():
+        stream = f"{ssp.system_stream}.{EVERY}"
         streams[stream] = streams.get(stream, 0) + lag
     return [Sample(metric=LAG, labels=(job, EVERY, stream), value=streams[stream]) for stream in sorted(streams)]
 

@@ -21,6 +21,9 @@ Positions and counters are what containers said last, in this term; where nothin
 grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; what is zero is left
 out) are null where they are not told one by one, which is where a container has very many tasks.
 
+`lag` of a position counts offsets of its partition, that of a task what is its own of them: at factor F about one in F.
+`totals.lag` counts each partition once, as far as the last of its readers is behind (`furthest_behind`).
+
 `role` is ACTIVE, STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is what such a one says of the
 state that it has at hand (`model.warmth`), null where it has said nothing.
 
@@ -37,8 +40,9 @@ reading ends, passing or refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.expansion import expansions_json
@@ -51,9 +55,11 @@ from samzapy.model.figures import TaskFigures
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.launch import Launch, LaunchRole, standby_name
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
+Lags = Sequence[tuple[SspKeyBucket, int]]
 Told = Callable[[Grant, BucketStart], Position | None]
 """How far a bucket is and where its topic ends, as far as anybody knows."""
 
@@ -103,6 +109,18 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
     return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None)
 
 
+def furthest_behind(lags: Iterable[tuple[SspKeyBucket, int]]) -> Mapping[SystemStreamPartition, int]:
+    """Of each SSP the largest lag that anybody has in it.
+
+    A change of the factor leaves that as it is: the parts of a task begin where it stood, and a merged one where the
+    last of its parts did. A sum over the parts would grow with the factor, and who scales by it would go on scaling.
+    """
+    found: dict[SystemStreamPartition, int] = {}
+    for ssp_kb, lag in lags:
+        found[ssp_kb.ssp] = max(lag, found.get(ssp_kb.ssp, 0))
+    return found
+
+
 def is_stopped(state: CoordinatorState) -> bool:
     """Whether the last processor left in good order."""
     return state.run is not None and state.run.ended
@@ -119,6 +137,7 @@ def _status(
 ) -> dict[str, object]:
     newest = newest_grants(state)
     tasks = [_task(planned, newest.get(planned.task_name), state, told, measured) for planned in state.plan]
+    lags = [_lags(newest.get(planned.task_name), told) for planned in state.plan]
     granted = {grant.execution_id for grant in newest.values()}
     return {
         "job": job,
@@ -138,7 +157,7 @@ def _status(
         ],
         "tasks": tasks,
         "expansions": expansions_json(state, None),
-        "totals": dict(counters) | {"lag": _sum_known(task["lag"] for task in tasks)},
+        "totals": dict(counters) | {"lag": _lag_of_all(lags)},
     }
 
 
@@ -197,6 +216,7 @@ def _task(
 ) -> dict[str, object]:
     owner = newest if newest is not None and is_run(newest, state) else None
     positions = [] if newest is None else [_position(start, told(newest, start)) for start in newest.starts]
+    lags = _lags(newest, told)
     figures = None if newest is None else measured(newest)
     return {
         "task": planned.task_name,
@@ -204,7 +224,7 @@ def _task(
         "owner": None if owner is None else owner.execution_id,
         "epoch": None if newest is None else newest.epoch,
         "positions": positions,
-        "lag": _sum_known(position["lag"] for position in positions),
+        "lag": None if lags is None else sum(ssp_kb.part_of(lag) for ssp_kb, lag in lags),
         "figures": None if figures is None else figures.as_json(),
     }
 
@@ -214,7 +234,7 @@ def _position(start: BucketStart, found: Position | None) -> dict[str, object]:
         "ssp": str(start.ssp_kb),
         "offsetNext": start.offset_next if found is None else found.offset_next,
         "offsetEnd": None if found is None else found.offset_end,
-        "lag": None if found is None else max(0, found.offset_end - found.offset_next),
+        "lag": None if found is None else _lag(found),
         "recordsIn": None if found is None else found.records_in,
     }
 
@@ -230,8 +250,19 @@ def _counters(figures: Iterable[Figures]) -> dict[str, object]:
     }
 
 
-def _sum_known(lags: Iterable[object]) -> int | None:
-    """None as soon as one is not known: a lag that leaves something out would look like good news."""
-    found = list(lags)
-    known = [lag for lag in found if isinstance(lag, int)]
-    return sum(known) if found and len(known) == len(found) else None
+def _lag(found: Position) -> int:
+    return max(0, found.offset_end - found.offset_next)
+
+
+def _lags(newest: Grant | None, told: Told) -> Lags | None:
+    """A task's, by position; None as soon as one is not known: what leaves something out would look like good news."""
+    found = {} if newest is None else {start.ssp_kb: told(newest, start) for start in newest.starts}
+    known = [(ssp_kb, _lag(position)) for ssp_kb, position in found.items() if position is not None]
+    return known if known and len(known) == len(found) else None
+
+
+def _lag_of_all(of_tasks: Sequence[Lags | None]) -> int | None:
+    known = [lags for lags in of_tasks if lags is not None]
+    if not known or len(known) != len(of_tasks):
+        return None
+    return sum(furthest_behind(chain.from_iterable(known)).values())

@@ -122,6 +122,10 @@ class SspKeyBucket:
         same = self.ssp == other.ssp and self.reader == other.reader
         return same and self.bucket % smaller == other.bucket % smaller
 
+    def part_of(self, offsets: int) -> int:
+        """About how many of so many offsets of the partition are this bucket's own; 0 only where there are none."""
+        return -(-offsets // self.factor)
+
     def __str__(self) -> str:
         return f"{self.ssp}@{self.reader}" if self.reader else f"{self.ssp}:{self.bucket}/{self.factor}"
 

@@ -39,7 +39,7 @@ def test_without_a_terminal_it_is_shown_once_with_the_busiest_task_first() -> No
 
     assert 0 == found.exit_code, found.output
     heading, processor, hint, _, columns, first, second = found.stdout.splitlines()
-    assert "flights-1  factor 2  tasks 2  200 records/s  lag 30" == heading
+    assert "flights-1  factor 2  tasks 2  200 records/s  lag 60" == heading
     assert "processor 0  2 tasks  0.8 of 2 cores busy" == processor
     assert hint.startswith("keeps-up: ")
     assert "SHARE OF BATCH" in columns

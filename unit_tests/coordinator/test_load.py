@@ -26,6 +26,7 @@ def a_load(*tasks: TaskLoad, cores: int = 4, cores_busy: float | None = None, fa
     return JobLoad(
         job="flights-1",
         factor=factor,
+        lag=0,
         tasks=tasks,
         processors=(ProcessorLoad(processor_id="0", cores=cores, tasks=len(tasks), cores_busy=busy),),
     )
@@ -130,9 +131,10 @@ def a_status(at_ms: int, *, owner: str = "e1", records: int = 0, busy_ns: int = 
                 "owner": owner,
                 "lag": 30,
                 "figures": {"keysSampled": 4, "keys": {"N1": 3}} | ({"busyNs": busy_ns} if busy_ns else {}),
-                "positions": [{"ssp": "kafka.orders.0:1/2", "lag": 30, "recordsIn": records}],
+                "positions": [{"ssp": "kafka.orders.0:1/2", "lag": 60, "recordsIn": records}],
             }
         ],
+        "totals": {"lag": 60},
     }
 
 
@@ -149,7 +151,7 @@ def test_rates_and_shares_are_differences_over_the_time_of_the_container() -> No
         (bucket.ssp, bucket.records_per_s, bucket.lag) for bucket in task.buckets
     ]
     assert (2, 0.75, 1) == (processor.cores, processor.cores_busy, processor.tasks)
-    assert (2, 200.0, 30) == (load.factor, load.records_per_s, load.lag)
+    assert (2, 200.0, 60) == (load.factor, load.records_per_s, load.lag)
 
 
 def test_a_new_execution_s_figures_are_not_compared_with_the_old_one_s() -> None:
@@ -185,7 +187,7 @@ def test_a_status_of_another_shape_tells_less(status: Any) -> None:
 def test_programs_read_all_of_it() -> None:
     found: Any = load_json(load_of(a_status(1000), a_status(3000, records=400, batch_ns=10**9)))
 
-    assert ("flights-1", 2, 200.0, 30, "keeps-up") == tuple(
+    assert ("flights-1", 2, 200.0, 60, "keeps-up") == tuple(
         found[name] for name in ("job", "factor", "recordsPerS", "lag", "advice")
     )
     assert {

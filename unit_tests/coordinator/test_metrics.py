@@ -19,7 +19,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import KeySketch, TaskFigures
 from samzapy.model.launch import LaunchRole
 from samzapy.model.warmth import Warmth
-from samzapy.testing.builders import a_heartbeat, a_launch, a_submission, an_ssp_kb
+from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
 TASK_0, TASK_1 = (f"SystemStreamPartition_kafka.orders.{number}" for number in range(2))
@@ -36,12 +36,12 @@ FIGURES = Figures(
 )
 
 
-def told(*heartbeats: Any) -> Snapshot:
+def told(*heartbeats: Any, **properties: str) -> Snapshot:
     """What the leader of a job of two tasks knows after these heartbeats."""
     world = World()
     service = world.coordinator()
     service.take_office()
-    service.submit(a_submission(partition_counts={"kafka.orders": 2}))
+    service.submit(a_submission(config=a_config(**properties), partition_counts={"kafka.orders": 2}))
     for heartbeat in heartbeats:
         world.queue.append(heartbeat)
         service.run_once(0)
@@ -167,6 +167,19 @@ def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch
     assert 4 + 3 + 5 == found["samzapy_task_records_in_total", "0", "*"]
     assert 21 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
     assert [] == [key for key in found if TASK_0 in key or TASK_1 in key]
+
+
+def test_the_lag_of_a_stream_does_not_grow_with_the_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SSPS_TOLD_MAX", 1)
+    positions = {
+        an_ssp_kb(f"kafka.orders.{number}:{bucket}/2"): Position(90, 100)
+        for number in range(2)
+        for bucket in range(2)
+    }
+
+    found = numbers(told(a_heartbeat(figures=Figures(positions=positions)), job_elasticity_factor="2"))
+
+    assert 20 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
 
 
 def with_a_standby() -> Snapshot:

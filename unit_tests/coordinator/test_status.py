@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.load import Advice, hint_of, load_of
 from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.coordinator.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint
@@ -10,7 +13,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import TaskFigures
 from samzapy.model.launch import LaunchRole
 from samzapy.model.warmth import Warmth
-from samzapy.testing.builders import a_heartbeat, a_launch, a_submission, an_ssp_kb
+from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
 
@@ -19,11 +22,11 @@ def shown(world, service):
     return status_json(snapshot.job, snapshot.state, snapshot.seen, world.clock.monotonic_ms(), snapshot.trouble)
 
 
-def a_running_job(*heartbeats):
+def a_running_job(*heartbeats, **properties):
     world = World()
     service = world.coordinator()
     service.take_office()
-    service.submit(a_submission(partition_counts={"kafka.orders": 2}))
+    service.submit(a_submission(config=a_config(**properties), partition_counts={"kafka.orders": 2}))
     world.queue.extend(heartbeats)
     service.run_once(0)
     return world, service
@@ -59,6 +62,65 @@ def test_positions_lag_and_counters_are_those_of_the_last_heartbeat():
     ]
     assert 300 == status["containers"][0]["heartbeatAgeMs"]
     assert ("e1", 1) == (status["tasks"][0]["owner"], status["tasks"][0]["epoch"])
+
+
+@pytest.mark.parametrize("factor", [1, 2, 8])
+def test_the_lag_of_a_job_is_the_same_at_any_factor_and_that_of_its_tasks_is_shared_out(factor):
+    positions = {an_ssp_kb(f"kafka.orders.0:{bucket}/{factor}"): Position(200, 1000) for bucket in range(factor)}
+    positions |= {an_ssp_kb(f"kafka.orders.1:{bucket}/{factor}"): Position(999, 1000) for bucket in range(factor)}
+    heard = a_heartbeat(figures=Figures(positions=positions))
+
+    status = shown(*a_running_job(heard, job_elasticity_factor=str(factor)))
+
+    assert 800 + 1 == status["totals"]["lag"]
+    of_parts = {position["lag"] for task in status["tasks"] for position in task["positions"]}
+    assert ({800, 1}, {800 // factor, 1}) == (of_parts, {task["lag"] for task in status["tasks"]})
+
+
+def test_a_job_is_as_far_behind_in_a_partition_as_the_last_of_those_who_share_it():
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/2"): Position(1000, 1000),
+        an_ssp_kb("kafka.orders.0:1/2"): Position(0, 9),
+    }
+    positions |= {an_ssp_kb(f"kafka.orders.1:{bucket}/2"): Position(5, 5) for bucket in range(2)}
+    heard = a_heartbeat(figures=Figures(positions=positions))
+
+    status = shown(*a_running_job(heard, job_elasticity_factor="2"))
+
+    assert (9, [0, 5, 0, 0]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
+
+
+@pytest.mark.parametrize("factor", [1, 64])
+def test_who_keeps_up_keeps_up_at_any_factor(factor):
+    def heard(at_ms, offset):
+        """The partitions get 6,400 records a second, evenly over the keys; a second of that is left to read."""
+        positions = {
+            an_ssp_kb(f"kafka.orders.{number}:{bucket}/{factor}"): Position(offset, offset + 6400, offset // factor)
+            for number in range(2)
+            for bucket in range(factor)
+        }
+        tasks = {task["task"]: TaskFigures(busy_ns=at_ms * 950_000) for task in shown(world, service)["tasks"]}
+        return a_heartbeat(figures=Figures(at_ms=at_ms, batch_ns=at_ms * 10**6, positions=positions, tasks=tasks))
+
+    world, service = a_running_job(a_heartbeat(), job_elasticity_factor=str(factor))
+    looks = []
+    for at_ms, offset in ((1000, 0), (2000, 6400)):
+        world.queue.append(heard(at_ms, offset))
+        service.run_once(0)
+        looks.append(shown(world, service))
+
+    assert Advice.KEEPS_UP is hint_of(load_of(*looks)).advice
+
+
+def test_a_broadcast_partition_counts_once_however_many_tasks_read_it():
+    tasks = [f"SystemStreamPartition_kafka.orders.{number}" for number in range(2)]
+    positions = {an_ssp_kb(f"kafka.rules.0@{task}"): Position(0, 30) for task in tasks}
+    positions |= {an_ssp_kb(f"kafka.orders.{number}:0/1"): Position(3, 10) for number in range(2)}
+    heard = a_heartbeat(figures=Figures(positions=positions))
+
+    status = shown(*a_running_job(heard, task_broadcast_inputs="kafka.rules#0"))
+
+    assert (7 + 7 + 30, [37, 37]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
 
 
 def test_a_position_that_nobody_reported_is_the_grants_start_without_a_lag():
