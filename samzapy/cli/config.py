@@ -95,8 +95,8 @@ def check(config_file: Path, overrides: Sequence[str]) -> None:
 
 
 def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, Setting]]:
-    """What the job's coordinator stream holds of its configuration, and of what operators asked instead; with where and
-    since when."""
+    """What the job's coordinator stream holds of its configuration, and of what counts whatever that says; with where
+    and since when."""
     topic = coordinator_topic(address.job)
     found: dict[str, Setting] = {}
     commanded: dict[str, Setting] = {}
@@ -107,12 +107,15 @@ def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, 
             continue
         if entry.key == Namespace.FACTOR:
             commanded.pop(FACTOR_KEY, None)
-            if entry.after is not None and entry.after["uuid"]:
+            if entry.after is not None:
+                # One that a configuration set stays when that says it no more, as one that was asked for does.
+                uuid = entry.after["uuid"]
+                said = f"request {uuid}" if uuid else "an earlier configuration"
                 commanded[FACTOR_KEY] = Setting(
                     key=FACTOR_KEY,
                     value=str(entry.after["factor"]),
                     source=Source.STREAM,
-                    place=f"request {entry.after['uuid']}, offset {entry.offset}, {time_text(entry.timestamp_ms)}",
+                    place=f"{said}, offset {entry.offset}, {time_text(entry.timestamp_ms)}",
                 )
             continue
         if not entry.key.startswith(_PREFIX):

@@ -66,8 +66,8 @@ def explain(
 
     Args:
         recorded: by key, what stands on the coordinator stream; None where none was read.
-        commanded: by key, what operators asked of the running job. It counts until the job is handed in with another
-            value than it was handed in with before.
+        commanded: by key, what operators asked of the running job, or an earlier configuration did. It counts until
+            the job is handed in with another value than it was handed in with before.
     """
     spec = spec_of(key) or ConfigKey(name=key, meaning="Nothing reads it.")
     own = tuple(setting for setting in settings if setting.key == key)
@@ -81,7 +81,8 @@ def explain(
         source, place = Source.STREAM, said.place
     command = (commanded or {}).get(key)
     handed_in = (recorded or {}).get(key)
-    if command is not None and (not own or (handed_in is not None and own[-1].value == handed_in.value)):
+    stays = not own or (handed_in is not None and own[-1].value == handed_in.value)
+    if command is not None and stays and not (own and own[-1].value == command.value):
         said, source, place = command, Source.STREAM, command.place
     return Explanation(
         key=key,

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from samzapy.cli import config as module
 from samzapy.cli.config import config
 from samzapy.errors import ConfigError, SamzapyError, TaskModuleError, UnknownConfigKeyError
+from samzapy.testing.builders import a_config, a_submission
+from unit_tests.coordinator.world import World
 
 PROPERTIES = """\
 job.name=flights
@@ -91,6 +94,47 @@ def test_a_configuration_that_is_refused_is_explained_all_the_same(properties: P
 def test_an_unknown_key_is_refused_with_the_nearest(properties: Path) -> None:
     with pytest.raises(UnknownConfigKeyError, match="did you mean job.name"):
         asked("explain", "job.nam", "--config", str(properties))
+
+
+@pytest.mark.parametrize(
+    ("handed_in", "said_now", "value", "place"),
+    [
+        # Submitted with a factor, and again without the line: the job keeps what it has.
+        (["4", None], None, "4", "an earlier configuration, offset"),
+        (["4"], None, "4", "an earlier configuration, offset"),
+        (["4"], "4", "4", "flights.properties:6"),
+        # ... until the line says something new.
+        (["4", None], "2", "2", "flights.properties:6"),
+        (["4", "2", None], None, "2", "an earlier configuration, offset"),
+        ([None], None, "1", "default"),
+    ],
+)
+def test_a_factor_that_was_kept_from_an_earlier_configuration_is_told(
+    properties: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    handed_in: list[str | None],
+    said_now: str | None,
+    value: str,
+    place: str,
+) -> None:
+    world = World()
+    service = world.coordinator()
+    service.take_office()
+    for factor in handed_in:
+        given = {} if factor is None else {"job_elasticity_factor": factor}
+        service.submit(a_submission(config=a_config(**given)))
+    monkeypatch.setattr(module, "coordinator_records", lambda address: world.log().read())
+    if said_now is not None:
+        properties.write_text(f"{PROPERTIES}job.elasticity.factor={said_now}\n")
+
+    (shown,) = json.loads(
+        asked(
+            "explain", "job.elasticity.factor", "--config", str(properties), "--job", "flights-1", "-o", "json"
+        ).stdout
+    )
+
+    assert value == shown["value"]
+    assert place in shown["place"]
 
 
 def test_a_good_configuration_passes_the_check(properties: Path) -> None:
