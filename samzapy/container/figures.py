@@ -39,13 +39,18 @@ class ContainerFigures:
         self._tasks: dict[TaskName, TaskFigures] = {}
         self._read_to: dict[SystemStreamPartition, int] = {}
 
-    def begin(self, starts: Mapping[SspKeyBucket, int], restored_ns: Mapping[TaskName, int]) -> None:
-        """A query begins to read at `starts`, of the tasks whose local state took so long to bring level."""
+    def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskFigures]) -> None:
+        """A query begins to read at `starts`, of the tasks whose local state was brought level: what that took, and
+        what it takes on disk. The state of a task that gets no row is told too."""
         self.positions = dict(starts)
         self._records = Counter({ssp_kb: self._records[ssp_kb] for ssp_kb in starts})
         self._tasks = {
-            task: replace(self._tasks.get(task, NOTHING_MEASURED), store_identify_ns=took_ns)
-            for task, took_ns in restored_ns.items()
+            task: replace(
+                self._tasks.get(task, NOTHING_MEASURED),
+                store_identify_ns=found.store_identify_ns,
+                disk_bytes=found.disk_bytes,
+            )
+            for task, found in restored.items()
         }
         self._read_to = {}
         for ssp_kb, offset in starts.items():

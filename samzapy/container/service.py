@@ -69,6 +69,7 @@ from samzapy.errors import (
 )
 from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
+from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
@@ -420,12 +421,12 @@ class ContainerService:
         self._remove(topic, 0, stale_keys(grants, positions))
         epochs = {grant.epoch for grant in self._orders.grants.values()}
         self._superseded = superseded_keys(grants, positions, epochs)
-        routes, restored_ns = self._restored_all(grants, starts, committed_of(grants, positions))
+        routes, restored = self._restored_all(grants, starts, committed_of(grants, positions))
         routes = tuple(route for route in routes if route.ssp_kb in read)
         self._bound = self._next_bound
         plan = self._work_plan(routes)
         self._routes = routes
-        self._figures.begin(read, restored_ns)
+        self._figures.begin(read, restored)
         self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
@@ -455,14 +456,14 @@ class ContainerService:
 
     def _restored_all(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
-    ) -> tuple[tuple[Route, ...], Mapping[TaskName, int]]:
+    ) -> tuple[tuple[Route, ...], Mapping[TaskName, TaskFigures]]:
         """Bring local state level, task by task; tells how far it is while that takes long.
 
         Returns:
-            Routes, and how many nanoseconds each task took; what was handed over is shared out among them.
+            Routes, and of each task how long it took and what it has on disk; the time to hand over is shared out.
         """
         routes: list[Route] = []
-        took_ns: dict[TaskName, int] = {}
+        restored: dict[TaskName, TaskFigures] = {}
         topics, stores = self._ports.topics, [store.name for store in self._config.stores]
         # Asked now, when all who had these tasks before are done with them, and once for all tasks.
         topic_ids = topics.changelog_topic_ids(stores)
@@ -500,14 +501,16 @@ class ContainerService:
 
         def reads(read: int, of: int) -> None:
             if read < of:
-                ahead.task_reads(len(took_ns))
+                ahead.task_reads(len(restored))
             progress.task_reads(read, of)
 
         try:
             for grant in grants:
                 begun_ns = self._ports.clock.monotonic_ns()
-                routes.extend(self._restored(grant, starts, committed, host, reads))
-                took_ns[grant.task_name] = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
+                directory, disk_bytes = self._restored(grant, starts, committed, host, reads)
+                routes.extend(self._routes_of(grant, starts, directory))
+                took_ns = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
+                restored[grant.task_name] = TaskFigures(store_identify_ns=took_ns, disk_bytes=disk_bytes)
                 progress.task_is_level()
         finally:
             ahead.end()
@@ -515,7 +518,7 @@ class ContainerService:
         taken = copies_taken(grants, starts, committed, self._identity.execution_id)
         self._write(checkpoint_topic(self._config.job), 0, [encode(record) for record in taken])
         clear_out(grants, host)
-        return tuple(routes), took_ns
+        return tuple(routes), restored
 
     def _restored(
         self,
@@ -524,8 +527,8 @@ class ContainerService:
         committed: Mapping[SspKeyBucket, int],
         host: Host,
         reads: Callable[[int, int], None],
-    ) -> Sequence[Route]:
-        """Bring a task's local state level with its start, and give the routes of its SSPKbs."""
+    ) -> tuple[str, int]:
+        """Bring a task's local state level with its start; where that is, and how many bytes it takes on disk."""
         environment = bring_level(
             self._ports.state_of(grant.task_name),
             topics=self._ports.topics,
@@ -542,8 +545,9 @@ class ContainerService:
             ),
             reads=reads,
         )
+        disk_bytes = environment.bytes_on_disk()
         environment.close()
-        return self._routes_of(grant, starts, environment.directory)
+        return environment.directory, disk_bytes
 
     def _routes_of(self, grant: Grant, starts: Mapping[SspKeyBucket, int], directory: str) -> Sequence[Route]:
         return [

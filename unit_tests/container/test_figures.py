@@ -40,7 +40,8 @@ def a_report(route: int, records_in: int = 1, **measured: Any) -> Report:
 
 def begun(*routes: Route, figures: ContainerFigures | None = None, at: int = 0) -> ContainerFigures:
     found = figures or ContainerFigures()
-    found.begin({route.ssp_kb: at for route in routes}, {route.task_name: 5 for route in routes})
+    restored = TaskFigures(store_identify_ns=5, disk_bytes=30)
+    found.begin({route.ssp_kb: at for route in routes}, {route.task_name: restored for route in routes})
     return found
 
 
@@ -68,6 +69,10 @@ def test_costs_and_counts_of_a_task_add_up_over_batches() -> None:
     assert (77, 400, 14, 20, 0) == tuple(
         found[name] for name in ("atMs", "batchNs", "inputNs", "offsetsRead", "skipped")
     )
+
+
+def test_what_a_task_has_on_disk_is_told_before_its_first_row() -> None:
+    assert {"storeIdentifyNs": 5, "diskBytes": 30} == begun(a_route("kafka.orders.0:0/1")).as_json(0)["tasks"]["a"]
 
 
 def test_the_records_of_other_containers_key_buckets_are_skipped() -> None:

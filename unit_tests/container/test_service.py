@@ -1528,6 +1528,9 @@ def test_after_a_split_state_passes_on_one_host_without_a_look_at_the_changelog(
     assert "read changelog" not in container.trace
     found = [disks[f"Partition_0-{bucket}-2"].opened[-1].values("sums") for bucket in range(2)]
     assert sorted(keys) == sorted([*found[0], *found[1]]) and all(found)
+    told = container.heartbeats.contents[-1].figures["tasks"]
+    sizes = [sum(len(key) + len(value) for key, value in half.items()) for half in found]
+    assert sizes == [told[f"Partition_0-{bucket}-2"]["diskBytes"] for bucket in range(2)]
     assert 0 == disks["Partition_0"].number
 
 
