@@ -36,7 +36,7 @@ from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_rou
 from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
-from samzapy.container.work import ReportKind, WorkPlan, first_offsets
+from samzapy.container.work import ReportKind, WorkPlan
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
@@ -103,7 +103,7 @@ class SparkQuery:
         if plan.config.batch_interval_ms:
             writer = writer.trigger(processingTime=f"{plan.config.batch_interval_ms} milliseconds")
         self._query = writer.option("checkpointLocation", str(checkpoint_dir)).start()
-        if any(ssp_kb.factor > 1 for ssp_kb in starts):
+        if run.hashes_keys:
             self._keyhash.measure_once(self._session)
 
     def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
@@ -139,7 +139,9 @@ class SparkQuery:
             return None
         try:
             event = self._run.events.get(timeout=timeout_ms / 1000)
-            return replace(event, keyhash_ns=self._keyhash.ns) if isinstance(event, BatchDone) else event
+            if isinstance(event, BatchDone) and self._run.hashes_keys:
+                return replace(event, keyhash_ns=self._keyhash.ns)
+            return event
         except queue.Empty:
             pass
         if self._query.isActive or not self._run.events.empty():
@@ -210,6 +212,7 @@ class _Run:
         self.events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
         # Of the micro-batch that runs.
         self.begun_ns: int | None = None
+        self.hashes_keys = hashes_keys(plan)
         self._plan = plan
         self._call_worker = worker_function(worker_entry, plan)
         self._starts = starts
@@ -260,6 +263,19 @@ class _Run:
             for topic, partitions in sorted(by_topic.items())
             for partition, offset in sorted(partitions.items())
         }
+
+
+def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPartition, int]:
+    """From where each partition is read: the first start of what is read of it."""
+    first: dict[SystemStreamPartition, int] = {}
+    for ssp_kb, offset in starts.items():
+        first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
+    return first
+
+
+def hashes_keys(plan: WorkPlan) -> bool:
+    """Whether the route of a record depends on its key: not with one bucket per partition, and no floors of several."""
+    return any(part.ssp_kb.factor > 1 for route in plan.routes for part in (route, *route.floors))
 
 
 def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:

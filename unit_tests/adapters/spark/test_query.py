@@ -1,27 +1,64 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from samzapy.adapters.spark.query import BatchFailedError, SparkQuery, _collected, is_direct
-from samzapy.testing.builders import a_work_plan
+from samzapy.adapters.spark.lookup import lookup_table
+from samzapy.adapters.spark.query import BatchFailedError, SparkQuery, _collected, _Run, is_direct
+from samzapy.container.ports import BatchDone
+from samzapy.model.grant import BucketStart, Floor
+from samzapy.testing.builders import a_work_plan, an_ssp_kb
 
 
-def test_a_query_that_was_never_started_has_no_events_and_can_be_drained_and_stopped(tmp_path: Path) -> None:
-    query = SparkQuery(
+def a_query(scratch_dir: Path) -> SparkQuery:
+    return SparkQuery(
         cast(SparkSession, None),
         worker_entry="no.module:run",
         bootstrap_servers="localhost:9092",
         kafka_options={},
-        scratch_dir=tmp_path,
+        scratch_dir=scratch_dir,
     )
+
+
+def test_a_query_that_was_never_started_has_no_events_and_can_be_drained_and_stopped(tmp_path: Path) -> None:
+    query = a_query(tmp_path)
 
     query.stop()
 
     assert (True, None) == (query.drain(0), query.next_event(0))
+
+
+@pytest.mark.parametrize(
+    ("routes", "floors", "ns"),
+    [
+        ([("a", "kafka.orders.0:0/1"), ("b", "kafka.rules.0@b")], (), 0.0),
+        ([("a", "kafka.orders.0:0/2"), ("b", "kafka.rules.0@b")], (), 2.5),
+        # A merged task, until it has passed what one of its parts had done.
+        ([("a", "kafka.orders.0:0/1")], ("kafka.orders.0:1/2",), 2.5),
+    ],
+)
+def test_a_key_hash_costs_something_only_where_keys_are_hashed(
+    tmp_path: Path, routes: list[tuple[str, str]], floors: tuple[str, ...], ns: float
+) -> None:
+    plan, query = a_work_plan(*routes), a_query(tmp_path)
+    floor = tuple(Floor(ssp_kb=an_ssp_kb(text), offset_next=9) for text in floors)
+    plan = replace(plan, routes=(replace(plan.routes[0], floors=floor), *plan.routes[1:]))
+    query._keyhash.ns = 2.5  # Measured under the factor before.
+    query._query = cast(StreamingQuery, object())
+    query._run = _Run(plan, {}, "no.module:run", tmp_path)
+    query._run.events.put(BatchDone(reports=(), offsets_end={}))
+
+    event = query.next_event(0)
+
+    assert isinstance(event, BatchDone)
+    assert ns == event.keyhash_ns
+    starts = [BucketStart(ssp_kb=route.ssp_kb, offset_next=0, floors=route.floors) for route in plan.routes]
+    assert (lookup_table(starts).factor > 1) is (ns > 0)
 
 
 class AFrameThatFails:
