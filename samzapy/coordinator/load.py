@@ -67,13 +67,19 @@ class ProcessorLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLoad:
-    """A whole job; `factor` is its elasticity factor, `lag` counts each partition once (`coordinator.status`)."""
+    """A whole job.
+
+    Attributes:
+        factor: its elasticity factor; `factor_fixed_by` is the setting because of which another one would be refused.
+        lag: counts each partition once (`coordinator.status`).
+    """
 
     job: str
     factor: int
     lag: int | None
     tasks: tuple[TaskLoad, ...]
     processors: tuple[ProcessorLoad, ...]
+    factor_fixed_by: str = ""
 
     @property
     def records_per_s(self) -> float | None:
@@ -123,6 +129,7 @@ def load_of(before: Json, now: Json) -> JobLoad:
     return JobLoad(
         job=_text(now, "job"),
         factor=int(_number(now, "factor") or 1),
+        factor_fixed_by=_text(now, "factorFixedBy"),
         lag=_whole(_object(now, "totals"), "lag"),
         tasks=tuple(tasks),
         processors=tuple(
@@ -207,16 +214,18 @@ def _hint_of_the_slowest(task: TaskLoad, share: float, processor: ProcessorLoad 
             f"{task.key}. All records of a key go to one task, so no factor makes this one more than "
             f"{1 / task.key_share:.1f} times as fast: make its records cheaper, or spread the key.",
         )
+    largest = f"the factor is {FACTOR_MAX} already" if load.factor >= FACTOR_MAX else ""
+    if load.factor_fixed_by:
+        largest = f"{load.factor_fixed_by} lets the factor be no other than {load.factor}"
     if cores_busy >= CORES_HIGH * cores:
+        further = f", but {largest}" if largest else ", together with a larger factor"
         return Hint(
             Advice.MORE_CORES,
             f"The cores are the limit: the tasks of processor {task.processor_id} keep {cores_busy:.1f} of its {cores} "
-            "busy. More processors help; with more than one core for each task, together with a larger factor.",
+            f"busy. More processors help; with more than one core for each task{further}.",
         )
-    if load.factor >= FACTOR_MAX:
-        return Hint(
-            Advice.MORE_CORES, f"{said}, and the factor is {FACTOR_MAX} already: it needs faster code or cores."
-        )
+    if largest:
+        return Hint(Advice.MORE_CORES, f"{said}, and {largest}: it needs faster code or cores.")
     return Hint(
         Advice.LARGER_FACTOR,
         f"A larger factor would help: {said}, while {max(0.0, cores - cores_busy):.1f} of the {cores} cores of "

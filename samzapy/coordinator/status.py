@@ -2,7 +2,7 @@
 
 ```json
 {"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3, "factor": 1, "factorFinest": 1,
- "taskCount": 3, "runId": "1767225600000-8f3a1b2c", "trouble": "",
+ "factorFixedBy": "", "taskCount": 3, "runId": "1767225600000-8f3a1b2c", "trouble": "",
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "slotCount": 2, "role": "ACTIVE", "standby": null, "heartbeatAgeMs": 312, "reason": "", "warm": null,
@@ -31,6 +31,7 @@ state that it has at hand (`model.warmth`), null where it has said nothing.
 of how many, and the time left by its estimate; all are 0 but while a start takes long.
 
 `factorFinest` is the largest factor that a grant still needs: after a merge that of the floors which are not passed.
+`factorFixedBy` is the setting because of which another factor would be refused, `stores.totals.scope=task`.
 
 Rates are left to who asks twice: counters are those of the moment `atMs` of their container's own clock, and begin anew
 with each execution. Containers that are gone are listed only while a task still waits for their successor. `expansions`
@@ -48,14 +49,17 @@ from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.expansion import expansions_json
 from samzapy.coordinator.grants import is_run, newest_grants
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.planning import recorded_config
 from samzapy.coordinator.starts import PositionsRead, reached
 from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import ConfigError
 from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.launch import Launch, LaunchRole, standby_name
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
@@ -146,6 +150,7 @@ def _status(
         "generation": state.generation.generation if state.generation is not None else 0,
         "factor": state.generation.factor if state.generation is not None else 1,
         "factorFinest": _factor_finest(state, told),
+        "factorFixedBy": _factor_fixed_by(state),
         "taskCount": len(tasks),
         "runId": None if state.run is None else state.run.run_id,
         "trouble": trouble,
@@ -173,6 +178,14 @@ def _factor_finest(state: CoordinatorState, told: Told) -> int:
                 ahead = (floor.ssp_kb.factor for floor in start.floors if floor.offset_next > reached_by)
                 found = max((found, *ahead))
     return found
+
+
+def _factor_fixed_by(state: CoordinatorState) -> str:
+    try:
+        config = recorded_config(state)
+    except ConfigError:
+        return ""  # Another release's, or a torn one: of that somebody else complains.
+    return "" if config is None else factor_fixed_by(config)
 
 
 def _container(container: Container, launch: Launch | None) -> dict[str, object]:

@@ -129,6 +129,19 @@ def _reads_everything_everywhere(config: JobConfig) -> bool:
     return config.ssp_grouper_factory is None and config.partition_scheme == ALL_SSPS_TO_SINGLE_TASK
 
 
+def factor_fixed_by(config: JobConfig) -> str:
+    """The setting because of which a running job cannot get another factor, `key=value`; empty where it can."""
+    if _reads_everything_everywhere(config):
+        return f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}"
+    names = _whole_stores(config)
+    return f"stores.{names[0]}.scope=task" if names else ""
+
+
+def _whole_stores(config: JobConfig) -> Sequence[str]:
+    """The stores that belong to a task as a whole."""
+    return [store.name for store in config.stores if store.scope == "task"]
+
+
 def _groups(
     config: JobConfig, groupers: Groupers, known: Previous, ssps: Sequence[SystemStreamPartition]
 ) -> tuple[SspGroup, ...]:
@@ -261,7 +274,7 @@ def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, i
 def _refuse_torn_stores(config: JobConfig, previous: JobModel, factor: int) -> None:
     """Refuse to divide or join tasks with a store that belongs to the task as a whole: no key says what is whose."""
     before = {ssp_kb.factor for task in previous.tasks for ssp_kb in task.ssp_kbs}
-    names = [store.name for store in config.stores if store.scope == "task"]
+    names = _whole_stores(config)
     if names and before - {factor}:
         raise PartitionSchemeError(
             f"wanted factor {max(before)}, because the store {', '.join(names)} belongs to its task as a whole and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,6 +83,17 @@ def test_the_largest_factor_is_not_exceeded() -> None:
     assert Advice.MORE_CORES is hint_of(a_load(a_task_load(), factor=256)).advice
 
 
+@pytest.mark.parametrize("cores", [1, 4])
+def test_a_larger_factor_is_not_advised_where_it_would_be_refused(cores: int) -> None:
+    fixed = replace(a_load(a_task_load(), cores=cores, factor=2), factor_fixed_by="stores.totals.scope=task")
+
+    hint = hint_of(fixed)
+
+    assert Advice.MORE_CORES is hint.advice
+    assert "stores.totals.scope=task lets the factor be no other than 2" in hint.text
+    assert "larger factor" not in hint.text
+
+
 @pytest.mark.parametrize("lag", [0, 499])
 def test_a_lag_that_is_worked_off_in_seconds_is_none(lag: int) -> None:
     assert Advice.KEEPS_UP is hint_of(a_load(a_task_load(lag=lag))).advice
@@ -116,6 +128,7 @@ def a_status(at_ms: int, *, owner: str = "e1", records: int = 0, busy_ns: int = 
     return {
         "job": "flights-1",
         "factor": 2,
+        "factorFixedBy": "stores.totals.scope=task",
         "containers": [
             {
                 "executionId": owner,
@@ -151,6 +164,7 @@ def test_rates_and_shares_are_differences_over_the_time_of_the_container() -> No
         (bucket.ssp, bucket.records_per_s, bucket.lag) for bucket in task.buckets
     ]
     assert (2, 0.75, 1) == (processor.cores, processor.cores_busy, processor.tasks)
+    assert "stores.totals.scope=task" == load.factor_fixed_by
     assert (2, 200.0, 60) == (load.factor, load.records_per_s, load.lag)
 
 

@@ -90,6 +90,15 @@ def test_a_job_is_as_far_behind_in_a_partition_as_the_last_of_those_who_share_it
     assert (9, [0, 5, 0, 0]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
 
 
+def test_what_keeps_the_factor_from_changing_is_told():
+    scoped = {"stores_totals_msg_serde": "json", "stores_totals_scope": "task", "local_store_dir": "/data"}
+    everywhere = {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"}
+
+    assert ["", "stores.totals.scope=task", "task.partition.scheme=all-ssps-to-single-task"] == [
+        shown(*a_running_job(a_heartbeat(), **properties))["factorFixedBy"] for properties in ({}, scoped, everywhere)
+    ]
+
+
 @pytest.mark.parametrize("factor", [1, 64])
 def test_who_keeps_up_keeps_up_at_any_factor(factor):
     def heard(at_ms, offset):

@@ -12,7 +12,7 @@ from samzapy.errors import ConfigError, PartitionSchemeError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.job_model_json import job_model_json
-from samzapy.plan.job_plan import plan_job
+from samzapy.plan.job_plan import factor_fixed_by, plan_job
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.testing.builders import a_config, an_ssp
 
@@ -360,6 +360,34 @@ def test_a_store_of_the_task_as_a_whole_is_not_divided():
     with pytest.raises(PartitionSchemeError, match="wanted factor 2, because the store totals belongs to its task"):
         plan_job(config, {ORDERS: 2}, before, ["0"], factor=4)
     assert plan_job(config, {ORDERS: 2}, before, ["0", "1"], factor=2)
+
+
+@pytest.mark.parametrize(
+    ("properties", "fixed_by"),
+    [
+        ({}, ""),
+        ({"stores_seen_msg_serde": "json", "local_store_dir": "/data"}, ""),
+        (
+            {"stores_seen_msg_serde": "json", "stores_seen_scope": "task", "local_store_dir": "/data"},
+            "stores.seen.scope=task",
+        ),
+        (
+            {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"},
+            "task.partition.scheme=all-ssps-to-single-task",
+        ),
+    ],
+)
+def test_what_fixes_the_factor_is_what_another_one_is_refused_for(properties, fixed_by):
+    config = a_config(**properties)
+    before = plan_job(config, {ORDERS: 2}, None, ["0"])
+
+    assert fixed_by == factor_fixed_by(config)
+    try:
+        plan_job(config, {ORDERS: 2}, before, ["0"], factor=2)
+    except PartitionSchemeError:
+        assert fixed_by
+    else:
+        assert not fixed_by
 
 
 def test_fewer_partitions_are_refused_without_stores_too():
