@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samzapy.config.keys import FACTORS
 from samzapy.container import restore
 from samzapy.container.ports import TopicBounds
 from samzapy.container.restore import CLEAN, RestorePlan, bring_level, close_cleanly, plan_restore
@@ -470,7 +471,7 @@ def entries_of(*directories: MemoryStateDirectory) -> list[tuple[bytes, bytes]]:
 
 keys = st.binary(max_size=3) | st.integers(0, 5).map(lambda number: bytes(200) + bytes([number]))
 written = st.lists(st.tuples(keys, st.sampled_from([b"", b"n"]), st.none() | st.binary(max_size=2)), max_size=40)
-factors = st.sampled_from([1, 2, 4, 8, 256])
+factors = st.sampled_from([int(text) for text in FACTORS])
 
 
 @given(written, factors, written, factors)
