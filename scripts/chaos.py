@@ -1,12 +1,14 @@
 """Processors of a stateful job join, leave, are killed and return, under a ledger; every rule at the end.
 
     scripts/chaos [--seconds 600] [--moves] [--seed N]
-    scripts/chaos --scale [--job running_sums|rules] [--changes 30] [--expansions 3] [--seed N]
+    scripts/chaos --scale [--job running_sums|rules|repartition] [--changes 30] [--expansions 3] [--seed N]
     scripts/chaos --cluster [--faults 10] [--only KIND] [--seconds S] [--seed N]
 
 With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody dies
 in each change, at a random moment or at a named crash point. The job `rules` has a broadcast input beside, whose
-messages change what its tasks do: what each of them knows at any time, and keeps, must be right too.
+messages change what its tasks do: what each of them knows at any time, and keeps, must be right too. The job
+`repartition` sends each record on through an intermediate stream, by another key: what its second step makes of them
+must be right too.
 
 With `--cluster` the job's coordinator starts its containers on a Spark standalone cluster, and each part of all that is
 killed, cut off, stopped or moved in turn, the next one when the job is whole again (`chaos_cluster.py`).
