@@ -130,8 +130,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="job.elasticity.colocate",
         default="false",
         choices=("true", "false"),
-        meaning="Whether the tasks that share an input partition stay on one processor, which then reads it once; "
-        "otherwise they are spread.",
+        meaning="Whether the tasks that share an input partition stay on one processor, which then reads it once. "
+        "Otherwise they are spread where the job starts with its factor; a later change of it leaves them with their "
+        "parent's processor, but for what makes the shares even.",
     ),
     ConfigKey(
         name="job.systemstreampartition.grouper.factory",
