@@ -275,7 +275,9 @@ def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPar
 
 def hashes_keys(plan: WorkPlan) -> bool:
     """Whether the route of a record depends on its key: not with one bucket per partition, and no floors of several."""
-    return any(part.ssp_kb.factor > 1 for route in plan.routes for part in (route, *route.floors))
+    parts = [route.ssp_kb for route in plan.routes]
+    parts += [floor.ssp_kb for route in plan.routes for floor in route.floors]
+    return any(ssp_kb.factor > 1 for ssp_kb in parts)
 
 
 def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
