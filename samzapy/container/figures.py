@@ -57,8 +57,8 @@ class ContainerFigures:
             if not ssp_kb.reader:
                 self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
 
-    def add(self, done: BatchDone, routes: tuple[Route, ...]) -> None:
-        """A batch ran to its end; `routes` are those of its query."""
+    def add(self, done: BatchDone, routes: tuple[Route, ...]) -> int:
+        """A batch ran to its end; `routes` are those of its query. Returns how many offsets it passed."""
         self.batches += 1
         self._sums["batchNs"] += done.duration_ns
         handled = 0
@@ -74,6 +74,7 @@ class ContainerFigures:
         self._sums["offsetsRead"] += passed
         self._sums["keyhashNs"] += int(passed * done.keyhash_ns)
         self._sums["skipped"] += max(0, passed - handled)
+        return passed
 
     def _add_report(self, report: Report, route: Route) -> None:
         self._sums["recordsIn"] += report.records_in

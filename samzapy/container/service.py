@@ -57,7 +57,7 @@ from samzapy.container.start import (
 )
 from samzapy.container.unused import remove_unused
 from samzapy.container.warming import Warming, WarmPorts
-from samzapy.container.work import ReportKind, Route, WorkPlan, first_offsets
+from samzapy.container.work import ReportKind, Route, WorkPlan
 from samzapy.errors import (
     DeadlineError,
     FencedError,
@@ -166,8 +166,6 @@ class ContainerService:
         self._first_batch_is_due = False
         # Of the query that runs, and of the next one.
         self._bound = self._next_bound = BatchBound.of(config)
-        # How far the query has read.
-        self._read_to: dict[SystemStreamPartition, int] = {}
         # Inputs that the query leaves out because their topics are gone, and those that it would leave out now.
         self._absent: frozenset[SystemStream] = frozenset()
         self._absent_now: frozenset[SystemStream] = frozenset()
@@ -430,7 +428,6 @@ class ContainerService:
         self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
-        self._read_to = dict(first_offsets(read))
         ports.query.start(plan, read)
         self._is_rehearsed = True
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
@@ -736,7 +733,7 @@ class ContainerService:
         return finished
 
     def _batch_done(self, done: BatchDone) -> None:
-        self._figures.add(done, self._routes)
+        offsets_read = self._figures.add(done, self._routes)
         if self._first_batch_is_due:
             self._first_batch_is_due = False
             _LOG.info(
@@ -749,8 +746,6 @@ class ContainerService:
         if any(report.commits for report in done.reports):
             self._starts_without_commit = 0
         self._committed_at_ms = self._ports.clock.monotonic_ms()
-        offsets_read = sum(end - self._read_to.get(ssp, end) for ssp, end in done.offsets_end.items())
-        self._read_to.update(done.offsets_end)
         self._next_bound = self._next_bound.ended(done.duration_ns // 1_000_000, offsets_read)
         failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
@@ -11,7 +11,7 @@ from samzapy.config import JobConfig
 from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import Floor
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.ssp import SspKeyBucket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,3 @@ class Report:
     commits: int
     error: str = ""
     measured: TaskFigures | None = None
-
-
-def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPartition, int]:
-    """From where each partition is read: the first start of what is read of it."""
-    first: dict[SystemStreamPartition, int] = {}
-    for ssp_kb, offset in starts.items():
-        first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
-    return first
