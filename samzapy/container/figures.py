@@ -57,6 +57,10 @@ class ContainerFigures:
             if not ssp_kb.reader:
                 self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
 
+    def keep(self, held: Collection[SspKeyBucket]) -> None:
+        """Of everything else it is another one's word that counts: here it may stand where no reader is any more."""
+        self.positions = {ssp_kb: offset for ssp_kb, offset in self.positions.items() if ssp_kb in held}
+
     def add(self, done: BatchDone, routes: tuple[Route, ...]) -> int:
         """A batch ran to its end; `routes` are those of its query. Returns how many offsets it passed."""
         self.batches += 1

@@ -309,8 +309,11 @@ class ContainerService:
         for. A grant once read stands in the list until it is let go: by the time its new owner gets it, this
         container's last word on it was that it has it no more.
         """
+        has_let_go = running != self._running
         self._running = running
         self._held = (*self._own, *self._taken_away())
+        if has_let_go:
+            self._figures.keep({start.ssp_kb for grant in self._held for start in grant.starts})
         self._publish()
 
     def _taken_away(self) -> tuple[Grant, ...]:

@@ -14,8 +14,9 @@ notice at different times, so an expansion goes through steps, each recorded:
 5. *Taken in*: the plan gets the new partitions. Until here nothing was taken away from anybody: the tasks run on,
    and those that get a partition more pause once, for the new grant.
 
-What a container says of its positions can be believed early, late and repeated: positions only grow, and whoever takes
-a bucket over begins where the last one ended. The heartbeat is asked and not the checkpoint, because a checkpoint
+Who is asked is whoever holds a bucket under the grant that is in force. Of such a grant positions only grow, so what it
+says can be believed early, late and repeated. Of anybody else they may be those of an earlier topic of the name, or of
+before a rewind. The heartbeat is asked and not the checkpoint, because a checkpoint
 stands behind the last record and not behind the marker of its transaction: of a topic that is quiet it might never
 pass the end. A partition that is cut into key buckets has passed when all its buckets have.
 
@@ -37,8 +38,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from samzapy.coordinator.commands import EndsRead, ReviewInputs, TopicsLooked
-from samzapy.coordinator.grants import input_end, is_free
+from samzapy.coordinator.commands import EndsRead, HeldGrant, ReviewInputs, TopicsLooked
+from samzapy.coordinator.grants import grants_in_force, input_end, is_free
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import config_of, plan_of, replan, streams_planned
 from samzapy.coordinator.state import CoordinatorState, evolve, remembered, uncommitted
@@ -176,7 +177,7 @@ def expansion_findings(state: CoordinatorState) -> Iterable[Finding]:
 
 def expansions_json(state: CoordinatorState, seen: Sightings | None) -> Sequence[Mapping[str, object]]:
     """The expansions under way, for `/status`. `seen`: None where no leader was asked."""
-    positions = {} if seen is None else _positions(seen)
+    positions = {} if seen is None else _positions(state, seen)
     return [
         {
             "stream": str(found.system_stream),
@@ -420,7 +421,7 @@ def _taken_in(
 
 
 def _has_passed(found: InputPut, step: Expansion, state: CoordinatorState, seen: Sightings) -> bool:
-    positions = _positions(seen)
+    positions = _positions(state, seen)
     return all(positions.get(ssp_kb, -1) >= end for ssp_kb, end in _ends_to_pass(found, step, state))
 
 
@@ -442,10 +443,14 @@ def _ends_to_pass(found: InputPut, step: Expansion, state: CoordinatorState) -> 
             yield ssp_kb, end if of_run is None else min(end, of_run)
 
 
-def _positions(seen: Sightings) -> Mapping[SspKeyBucket, int]:
-    """How far each bucket is, as far as any living execution has said in this term."""
+def _positions(state: CoordinatorState, seen: Sightings) -> Mapping[SspKeyBucket, int]:
+    """How far each bucket is, as whoever holds it under the grant in force has said in this term."""
     found: dict[SspKeyBucket, int] = {}
-    for sighting in seen.last.values():
-        for ssp_kb, position in sighting.figures.positions.items():
-            found[ssp_kb] = max(position.offset_next, found.get(ssp_kb, position.offset_next))
+    for task_name, grant in grants_in_force(state).items():
+        sighting = seen.last.get(grant.execution_id)
+        if sighting is None or HeldGrant(task_name, grant.epoch) not in sighting.held:
+            continue
+        for start in grant.starts:
+            if (position := sighting.figures.positions.get(start.ssp_kb)) is not None:
+                found[start.ssp_kb] = position.offset_next
     return found

@@ -968,6 +968,22 @@ def test_who_has_nothing_left_waits_and_begins_again_with_what_it_is_granted() -
     assert [] in [held for _, held in listed(container)]
 
 
+def test_who_has_let_go_says_no_more_how_far_it_came() -> None:
+    container = AContainer()
+    for partition in range(2):
+        container.topics.inputs[an_ssp(f"kafka.orders.{partition}")] = TopicBounds(offset_first=0, offset_end=100)
+    container.query.steps.extend([a_batch(orders_0=40, orders_1=50), *[None] * 6])
+    handing_over(container)
+
+    container.run()
+
+    told = [
+        ([task for task, _ in sent.held], sent.figures["positions"].keys()) for sent in container.heartbeats.contents
+    ]
+    assert (["a", "b"], {"kafka.orders.0:0/1", "kafka.orders.1:0/1"}) in told
+    assert {frozenset({"kafka.orders.0:0/1"})} == {frozenset(said) for held, said in told if held == ["a"] and said}
+
+
 def test_who_has_nothing_left_and_is_stopped_has_no_progress_to_tell() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from samzapy.coordinator.commands import Figures, Position, TopicsLooked
 from samzapy.coordinator.status import status_json
-from samzapy.model.ssp import SystemStream
+from samzapy.model.ssp import SspKeyBucket, SystemStream
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec
 from samzapy.plan.input_patterns import resolve_inputs
@@ -30,6 +30,8 @@ class Job:
         self.world = World(config=config)
         self.world.bounds = _Bounds()
         self.positions, self.processors = {}, processors
+        # By processor and partition, what it still says although it has the partition no more.
+        self.stale = {}
         self.submission = a_submission(
             config=config, partition_counts={f"kafka.{name}": count for name, count in self.topics.items()}
         )
@@ -92,6 +94,10 @@ class Job:
             for grant in held.values()
             for start in grant.starts
         }
+        stale = {
+            SspKeyBucket(an_ssp(ssp), 0, 1): Position(at, 1000) for ssp, at in self.stale.get(processor, {}).items()
+        }
+        positions = stale | positions
         return a_heartbeat(
             execution,
             processor_id=processor,

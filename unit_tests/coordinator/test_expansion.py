@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import Figures, Position, ReviewInputs, TopicsLooked
+from samzapy.coordinator.commands import Figures, HeldGrant, Position, ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.planning import replan
@@ -14,7 +14,7 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
-from samzapy.stream.records import InputPut, PlannedTaskPut
+from samzapy.stream.records import GrantPut, InputPut, PlannedTaskPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_input_topic_found, an_ssp
 from unit_tests.coordinator.running_job import CLUSTER, FIRST, SETTLE_MS, STATE, Job
 from unit_tests.coordinator.world import World
@@ -93,6 +93,40 @@ def test_a_new_partition_waits_until_each_old_one_has_passed_its_end_whoever_rea
     assert [] == job.status()["expansions"]
     steps = ["InputRecorded", "InputExpanded", "ExpansionSettled", "ExpansionEndsRead", "PartitionsAdded"]
     assert steps == job.events()
+
+
+def test_only_who_has_an_old_partition_says_how_far_it_is():
+    job = Job(processors=("0", "1", "2"))
+    job.stale["2"] = {"kafka.orders.0": 5000}
+    job.looks(orders=3)
+    job.reads(p0=40, p1=100)
+    job.runs(ms=SETTLE_MS)
+    job.runs()
+
+    assert 2 == job.input.partition_count
+    assert [{"ssp": "kafka.orders.0:0/1", "offsetNext": 40, "offsetEnd": 100}] == job.status()["expansions"][0][
+        "waitsFor"
+    ]
+    job.reads(p0=100)
+    job.runs()
+    assert 3 == job.input.partition_count
+
+
+def test_what_was_said_under_an_earlier_grant_counts_no_more():
+    job = Job()
+    job.looks(orders=3)
+    job.runs(ms=SETTLE_MS)
+    at_end = {kb: Position(100, 100) for task in job.state.plan for kb in task.positions}
+    before = replace(job.heartbeat("0", 0), figures=Figures(positions=at_end))
+    regranted = [GrantPut(grant=replace(grant, epoch=grant.epoch + 100)) for grant in job.state.grants_sorted]
+    state = evolve(job.state, uncommitted(regranted))
+
+    def is_taken_in(state):
+        seen = observe(before, state, job.service.status().seen)
+        found = decide(ReviewInputs(now_ms=0, settle_ms=0), state, seen).records
+        return any(isinstance(record, PlannedTaskPut) for record in found)
+
+    assert [True, False] == [is_taken_in(job.state), is_taken_in(state)]
 
 
 @pytest.mark.parametrize("survivors", range(1, 10))
@@ -415,11 +449,23 @@ def test_a_partition_that_is_cut_into_key_buckets_has_passed_when_all_of_them_ha
         replace(whole, task_name=f"{whole.task_name}-{kb.bucket}-2", ssp_kbs=(kb,), mode="virtual") for kb in buckets
     ]
     removed = {key: found for key, found in job.state.planned_tasks.items() if found != whole}
-    state = evolve(replace(job.state, planned_tasks=removed), uncommitted(cut))
+    (given,) = job.state.grants_sorted
+    grants = [
+        replace(
+            given,
+            task_name=task.task_name,
+            epoch=given.epoch + number,
+            starts=(replace(given.starts[0], ssp_kb=task.ssp_kbs[0]),),
+        )
+        for number, task in enumerate(cut, 1)
+    ]
+    held = frozenset(HeldGrant(grant.task_name, grant.epoch) for grant in grants)
+    granted = [GrantPut(grant=grant) for grant in grants]
+    state = evolve(replace(job.state, planned_tasks=removed), uncommitted([*cut, *granted]))
 
     def planned(*positions):
         figures = Figures(positions={kb: Position(at, end) for kb, at in zip(buckets, positions, strict=False)})
-        heard = Sighting(at_ms=0, stream_offset=0, held=frozenset(), figures=figures)
+        heard = Sighting(at_ms=0, stream_offset=0, held=held, figures=figures)
         seen = Sightings(last={"e0": heard})
         records = decide(ReviewInputs(now_ms=0, settle_ms=0), state, seen).records
         return any(isinstance(record, PlannedTaskPut) for record in records)
