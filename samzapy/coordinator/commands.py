@@ -76,6 +76,7 @@ class SubmitJob:
         container_count: how many containers the coordinator is to keep running; None: people start them.
         run_over: the run that was over when whoever submits was started, so that the next one is to begin; empty where
             none was. Of use where no processor comes by itself.
+        now_ms: when it came, by the wall clock.
     """
 
     config: JobConfig
@@ -86,6 +87,7 @@ class SubmitJob:
     groupers: Groupers = NO_GROUPERS
     container_count: int | None = None
     run_over: str = ""
+    now_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)

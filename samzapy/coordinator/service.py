@@ -276,6 +276,7 @@ class CoordinatorService:
             ConfigError, DataError, RejectedError: the job is refused; nothing was written.
             FencedError, ProducerError, TemporaryError: as `run_once`.
         """
+        command = replace(command, now_ms=self._clock.wall_ms())
         before, self._config = self._config, command.config
         self._groupers, self._run_over = command.groupers, command.run_over
         try:

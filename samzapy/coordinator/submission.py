@@ -35,10 +35,13 @@ from samzapy.coordinator.planning import (
     replan,
     streams_planned,
 )
+from samzapy.coordinator.scaling import scale_wanted
+from samzapy.coordinator.serving import UNFINISHED, ended
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SystemStream
 from samzapy.model.text import some
 from samzapy.model.topic_checks import made_again, refuse
@@ -55,6 +58,7 @@ from samzapy.stream.records import (
     InputPut,
     JobIdentityPut,
     OwnTopicPut,
+    RequestPut,
     TermPut,
 )
 
@@ -131,6 +135,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         _refuse_beside([found for found in others if found in seen.last], differing, state, config)
         return ()
     facts = (
+        *_scales_overruled(command, state),
         *_factor_records(config, state),
         *_count_records(command, state),
         *_config_records(command, state),
@@ -258,6 +263,27 @@ def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[Fact
         yield FactorPut(factor=wanted)
 
 
+def _scales_overruled(command: SubmitJob, state: CoordinatorState) -> Iterable[RequestPut]:
+    """The scales that are not over and want something else than the configuration sets anew: its word is the newer
+    one, and each review of theirs would undo it. They come first: torn behind them, the difference is still there."""
+    for request in (state.requests[uuid] for uuid in sorted(state.requests)):
+        if request.action != Action.SCALE or request.status_code not in UNFINISHED:
+            continue
+        wanted = scale_wanted(request)
+        for key, asked, found in (
+            (FACTOR_KEY, wanted.factor, command.config.elasticity_factor),
+            (COUNT_KEY, wanted.containers, command.container_count),
+        ):
+            if asked not in (None, found) and _is_set_anew(key, command.config, state):
+                reason = f"wanted {asked}, found that a changed configuration was handed in since, with {key}={found}"
+                yield ended(request, StatusCode.FAILED, reason, command.now_ms)
+
+
+def _is_set_anew(key: str, config: JobConfig, state: CoordinatorState) -> bool:
+    """Whether `config` has a value for `key`, and another one than the configuration that was handed in last."""
+    return config.properties.get(key) not in (None, state.config.get(key))
+
+
 def _count_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """How many containers are to be started, as with the factor; none where people start them."""
     known = state.container_count
@@ -265,8 +291,7 @@ def _count_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
         if known is not None:
             yield tombstone(known)
         return
-    is_set_anew = command.config.properties.get(COUNT_KEY) not in (None, state.config.get(COUNT_KEY))
-    if known is None or (is_set_anew and known.count != command.container_count):
+    if known is None or (_is_set_anew(COUNT_KEY, command.config, state) and known.count != command.container_count):
         yield ContainerCountPut(count=command.container_count)
 
 
@@ -300,8 +325,7 @@ def refuse_started_by_people(state: CoordinatorState, running: Collection[Execut
 
 def factor_to_be(config: JobConfig, state: CoordinatorState) -> int:
     """The factor that is planned by once `config` is handed in."""
-    is_set_anew = config.properties.get(FACTOR_KEY) not in (None, state.config.get(FACTOR_KEY))
-    return config.elasticity_factor if is_set_anew else factor_of(state)
+    return config.elasticity_factor if _is_set_anew(FACTOR_KEY, config, state) else factor_of(state)
 
 
 def _config_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:

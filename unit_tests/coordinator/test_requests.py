@@ -26,7 +26,7 @@ from samzapy.model.placement import (
 from samzapy.stream.keys import KeyForm
 from samzapy.stream.placement import Encoding, Place, decode_message, message_key
 from samzapy.stream.records import InboxPut, MemoryPhase, RequestPut, RestartPut
-from samzapy.testing.builders import a_heartbeat, a_submission
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission
 from samzapy.testing.memory_placement import read_inbox
 from unit_tests.coordinator.operated import CONTROL, Job, ScaledJob, an_id
 
@@ -311,6 +311,41 @@ def test_a_scale_that_died_at_any_record_is_finished_by_whoever_takes_over():
         job.reads()
         job.settles()
         assert (torn, S.SUCCEEDED, {2}) == (torn, job.status(1), job.factors())
+
+
+def restarted(job, **settings):
+    """All are killed; a coordinator comes up with another configuration, and containers when the old ones are lost."""
+    job.world.config = a_config(**settings)
+    job.service = job.leader("b")
+    for _ in range(40):
+        job.passes(1_000)
+
+
+def test_a_factor_that_is_set_anew_ends_a_scale_that_is_under_way():
+    job = ScaledJob(job_placement_expiry_ms="3600000")
+    job.settles()
+    job.scale(1, 4)
+    job.ask(2, Action.SCALE, processor_id="", arguments={"factor": "8"})
+    job.ask(3, Action.SCALE, processor_id="", arguments={"factor": "2"})
+    job.reads()
+    assert [S.IN_PROGRESS, S.ACCEPTED, S.ACCEPTED] == [job.status(number) for number in (1, 2, 3)]
+
+    restarted(job, job_placement_expiry_ms="3600000", job_elasticity_factor="2")
+
+    assert (2, 2) == (job.state.factor.factor, job.state.generation.factor)
+    assert [S.FAILED, S.FAILED, S.IN_PROGRESS] == [job.status(number) for number in (1, 2, 3)]
+    assert "job.elasticity.factor=2" in job.answer(1).response_message
+    assert job.now_ms() - 60_000 < job.answer(1).timestamp_ms <= job.now_ms()
+
+
+def test_a_restart_with_the_configuration_as_it_was_lets_a_scale_go_on():
+    job = ScaledJob(job_placement_expiry_ms="3600000", job_elasticity_factor="1")
+    job.settles()
+    job.scale(1, 4)
+
+    restarted(job, job_placement_expiry_ms="3600000", job_elasticity_factor="1")
+
+    assert (4, S.IN_PROGRESS) == (job.state.factor.factor, job.status(1))
 
 
 def test_one_scale_is_under_way_at_a_time_and_restarts_do_not_wait_for_it():

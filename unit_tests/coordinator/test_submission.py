@@ -1,5 +1,6 @@
 """What a term and a submission write, and in which order."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from samzapy.errors import (
     UnknownSchemaError,
 )
 from samzapy.model.container import ProcessorLocality, TaskLocality
+from samzapy.model.placement import StatusCode
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
@@ -26,6 +28,7 @@ from samzapy.stream.records import (
     FORMAT_LEVEL,
     ChangelogPartitionPut,
     ConfigPut,
+    ContainerCountPut,
     ContainerPut,
     FactorPut,
     FormatLevelPut,
@@ -34,10 +37,12 @@ from samzapy.stream.records import (
     LocalityPut,
     PlannedTaskPut,
     Removed,
+    RequestPut,
     TaskLocalityPut,
 )
 from samzapy.testing.builders import a_config, a_container, a_grant, a_submission
 from unit_tests.coordinator.histories import a_term
+from unit_tests.coordinator.launched import a_move
 
 
 def after(state, records):
@@ -313,6 +318,25 @@ def test_a_factor_that_is_set_to_another_value_acts_also_back_to_1():
 
     scaled = after(handed_in(in_office()), [FactorPut(factor=8, uuid="u")])
     assert 1 == handed_in(scaled, job_elasticity_factor="1").generation.factor
+
+
+@pytest.mark.parametrize(("asked", "is_ended"), [("3", True), ("5", False)])
+def test_a_number_of_containers_that_is_set_anew_ends_a_scale_to_another_one(asked, is_ended):
+    def hands_in(state, count):
+        config = a_config(job_container_count=str(count))
+        command = replace(a_submission(config=config), container_count=count, now_ms=7)
+        return submit_job(command, state, Sightings())
+
+    state = after(in_office(), hands_in(in_office(), 2))
+    request = replace(
+        a_move(StatusCode.IN_PROGRESS), action="scale", processor_id="", arguments=json.dumps({"containers": asked})
+    )
+
+    records = hands_in(after(state, [request]), 5)
+
+    ends = [(put.status_code, put.decided_at_ms) for put in records if isinstance(put, RequestPut)]
+    assert ([(StatusCode.FAILED, 7)] if is_ended else []) == ends
+    assert ContainerCountPut(count=5) in records
 
 
 def test_a_factor_that_was_torn_from_its_configuration_acts_all_the_same():
