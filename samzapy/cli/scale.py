@@ -101,7 +101,7 @@ def scale(
         found = asking.answer(store, uuid)
         if found is None:
             return
-        pauses = _pauses(address, reader)
+        pauses = _pauses(address, reader, state.epoch)
     if output == "json":
         click.echo(json.dumps(_answer_json(found.response_message, pauses), indent=2))
     else:
@@ -132,9 +132,9 @@ def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file
     return change_with_sizes(job_model(state), plan, locality_of(state), config, address.connection)
 
 
-def _pauses(address: JobAddress, reader: PartitionReader) -> Mapping[SspKeyBucket, int]:
-    """Of every bucket that is granted now and was committed for, before the change and after it."""
-    pauses = Pauses(tuple(newest_grants(recorded_state(address)).values()))
+def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> Mapping[SspKeyBucket, int]:
+    """Of every bucket that was granted anew behind `epoch_before` and was committed for, before that and after it."""
+    pauses = Pauses(tuple(newest_grants(recorded_state(address)).values()), epoch_before)
     give_up_at_s = time.monotonic() + _PAUSES_WITHIN_S
     offset_next = 0
     while True:
@@ -152,7 +152,7 @@ def _answer_json(text: str, pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, 
 
 def _pauses_text(pauses: Mapping[SspKeyBucket, int]) -> str:
     if not pauses:
-        return "no key bucket was at work on both sides of the change, so no pause can be told"
+        return "no key bucket that was granted anew was at work before and after it, so there is no pause to tell"
     ordered: Sequence[int] = sorted(pauses.values())
     median = ordered[len(ordered) // 2]
     return f"{len(ordered)} key buckets stood still: median {median} ms, longest {ordered[-1]} ms"

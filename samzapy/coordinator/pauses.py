@@ -19,10 +19,13 @@ class Pauses:
 
     Args:
         grants: what stands in force after the change.
+        epoch_before: the last one that was given before it; who has an older grant was kept waiting by something else.
     """
 
-    def __init__(self, grants: Sequence[Grant]) -> None:
-        self._epoch_of = {start.ssp_kb: grant.epoch for grant in grants for start in grant.starts}
+    def __init__(self, grants: Sequence[Grant], epoch_before: int) -> None:
+        self._epoch_of = {
+            start.ssp_kb: grant.epoch for grant in grants if grant.epoch > epoch_before for start in grant.starts
+        }
         self._of_ssp: dict[SystemStreamPartition, list[SspKeyBucket]] = {}
         for ssp_kb in self._epoch_of:
             self._of_ssp.setdefault(ssp_kb.ssp, []).append(ssp_kb)

@@ -15,11 +15,12 @@ def at(at_ms, ssp_kb, epoch, *, idle=False):
     return at_ms, CheckpointPut(checkpoint=found)
 
 
-def pauses_ms(positions, grants):
-    pauses = Pauses(grants)
+def pauses_ms(positions, grants, epoch_before=1):
+    pauses = Pauses(grants, epoch_before)
     for at_ms, record in positions:
         pauses.add(at_ms, record)
-    assert pauses.are_over == (len(pauses.found_ms) == len(grants))
+    given = [grant for grant in grants if grant.epoch > epoch_before]
+    assert pauses.are_over == (len(pauses.found_ms) == len(given))
     return pauses.found_ms
 
 
@@ -59,3 +60,10 @@ def test_other_partitions_and_readers_are_none_of_it():
     ]
 
     assert {LEFT: 600} == pauses_ms(positions, CHILDREN)
+
+
+def test_a_bucket_that_was_granted_before_the_change_was_kept_waiting_by_something_else():
+    positions = [at(0, LEFT, 1), at(100_000, LEFT, 2), at(100_100, RIGHT, 2), at(100_400, RIGHT, 3)]
+
+    assert {RIGHT: 300} == pauses_ms(positions, CHILDREN, epoch_before=2)
+    assert {} == pauses_ms(positions, CHILDREN, epoch_before=3)
