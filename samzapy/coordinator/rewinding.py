@@ -23,11 +23,11 @@ from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequest
 from samzapy.coordinator.grants import not_at_work
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import config_of
-from samzapy.coordinator.serving import UNFINISHED, Kind, begun, ended
+from samzapy.coordinator.serving import UNFINISHED, Kind, begun, counted, ended, went_on
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
-from samzapy.model.placement import Action, Mark, Rewind, StatusCode, Target, rewind_of
+from samzapy.model.placement import Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.model.text import some
@@ -197,7 +197,7 @@ def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[Coo
     if refused_rewind(wanted, state) or not command.landmarks.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
         return ()  # Planned anew since it was asked: asked again.
     text = f"{len(positions)} positions in {wanted.stream} go to {wanted.to}"
-    moves = begun(request, text, command.now_ms)
+    moves = begun(request, text, command.now_ms, phase=Phase.STARTING)
     standing = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
     epoch = state.epoch + 1
     try:
@@ -220,13 +220,13 @@ def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[Coo
 
 def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
     """The tasks that are not yet at work from where they were rewound to, in the order of their numbers."""
-    words = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
     idle = frozenset(not_at_work(state, seen))
-    return tuple(
-        planned.task_name
-        for planned in state.plan
-        if planned.task_name in idle and any(map(words.overlapping, planned.positions))
-    )
+    return tuple(task_name for task_name in _rewound(request, state) if task_name in idle)
+
+
+def _rewound(request: RequestPut, state: CoordinatorState) -> Sequence[TaskName]:
+    words = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
+    return [planned.task_name for planned in state.plan if any(map(words.overlapping, planned.positions))]
 
 
 def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
@@ -246,11 +246,26 @@ def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     return ()
 
 
+def follow_up(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> Iterable[CoordinatorRecord]:
+    """How many tasks are at work from there, once some are. See `Kind`."""
+    of = len(_rewound(request, state))
+    at_work = of - len(awaited(request, state, seen))
+    if at_work:
+        yield from went_on(request, f"{_what(request)}; {counted(at_work, of)} tasks are at work from there")
+
+
 def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
     """What was rewound. See `Kind`."""
     if awaited(request, state, seen):
         return ""
-    return f"{request.response_message}: done {now_ms - request.decided_at_ms} ms after that was recorded"
+    return f"{_what(request)}: done {now_ms - request.decided_at_ms} ms after that was recorded"
+
+
+def _what(request: RequestPut) -> str:
+    """What it was said to do when it began."""
+    return request.response_message.partition("; ")[0]
 
 
 def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
@@ -315,4 +330,4 @@ def _cut(text: object) -> str:
     return str(text)[:100]
 
 
-REWINDING = Kind(begin=begin, go_on=go_on, done=done, late=late)
+REWINDING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)

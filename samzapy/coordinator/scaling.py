@@ -17,11 +17,11 @@ from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.grants import not_at_work
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import factor_of, replan
-from samzapy.coordinator.serving import Kind, begun, ended
+from samzapy.coordinator.serving import Kind, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
-from samzapy.model.placement import Scale, StatusCode, scale_of
+from samzapy.model.placement import Phase, Scale, StatusCode, scale_of
 from samzapy.model.text import some
 from samzapy.plan.groupers import Groupers
 from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
@@ -78,7 +78,8 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     wanted = scale_wanted(request)
     if reason := refused_scale(wanted, state):
         return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
-    changes = begun(request, f"from factor {factor_of(state)} to {wanted.factor}", command.now_ms)
+    text = f"from factor {factor_of(state)} to {wanted.factor}"
+    changes = begun(request, text, command.now_ms, phase=Phase.STARTING)
     found = tuple(go_on(changes, command, state))
     refused = [record for record in found if isinstance(record, RequestPut)]
     return refused or (changes, *found)
@@ -90,6 +91,17 @@ def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
         return scaled(request, state, command.groupers)
     except (ConfigError, DataError, RejectedError) as error:
         return (ended(request, StatusCode.FAILED, f"wanted another factor, found {error}", command.now_ms),)
+
+
+def follow_up(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> Iterable[CoordinatorRecord]:
+    """How many tasks are at work under the factor, once some are. See `Kind`."""
+    at_work = len(state.plan) - len(awaited(request, state, seen))
+    if at_work:
+        yield from went_on(
+            request, f"{counted(at_work, len(state.plan))} tasks are at work with factor {factor_of(state)}"
+        )
 
 
 def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
@@ -118,4 +130,4 @@ def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings)
     return f"{len(waiting)} of {len(state.plan)} tasks are not at work yet ({some(waiting)})"
 
 
-SCALING = Kind(begin=begin, go_on=go_on, done=done, late=late)
+SCALING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)

@@ -12,6 +12,7 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.placement import MESSAGE_LENGTH_MAX, Phase, StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut
 
+_PROGRESS_STEPS: Final = 20
 UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
 
 
@@ -59,6 +60,18 @@ def said(request: RequestPut, phase: Phase, text: str, now_ms: int) -> Iterable[
     """The request that is under way with where it is, unless that is what it says already."""
     if (request.phase, request.response_message) != (phase, text):
         yield replace(request, phase=phase, response_message=text, decided_at_ms=now_ms, answered=False)
+
+
+def counted(done: int, of: int) -> str:
+    """How many of how many, for people: rounded down, so that it changes some twenty times at most."""
+    step = max(1, -(-of // _PROGRESS_STEPS))
+    return f"{done if done == of else done - done % step} of {of}"
+
+
+def went_on(request: RequestPut, text: str) -> Iterable[RequestPut]:
+    """The request that is under way with how far it is, unless that is what it says already. When it began stays."""
+    if request.phase and request.response_message != text:
+        yield replace(request, response_message=text, answered=False)
 
 
 def ended(request: RequestPut, status_code: StatusCode, text: str, now_ms: int) -> RequestPut:

@@ -12,6 +12,7 @@ from samzapy.coordinator.decide import decide
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import replan
 from samzapy.coordinator.requests import FUTURE_MS_MAX, WAITING_MAX
+from samzapy.coordinator.serving import counted
 from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.coordinator.status import status_of_log
 from samzapy.model.checkpoint import Checkpoint
@@ -206,6 +207,53 @@ def test_a_job_is_scaled_when_every_task_is_granted_under_the_new_factor_and_its
     assert (job.status(2), job.factors(), len(job.state.grants)) == (S.SUCCEEDED, {1}, 4)
     # Nothing is left of the parts.
     assert {grant.task_name for grant in job.state.grants.values()} == set(job.state.task_localities)
+
+
+def said_of(job, number):
+    """What the log said of a request that was under way, each once."""
+    found = [put for put in job.records(RequestPut) if put.uuid == an_id(number) and put.status_code is S.IN_PROGRESS]
+    return list(dict.fromkeys((put.phase, put.response_message) for put in found))
+
+
+def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
+    job = ScaledJob()
+    job.settles()
+    job.scale(1, 2)
+    begun_ms = job.now_ms()
+
+    def held(name):
+        return [(grant.task_name, grant.epoch) for grant in job.state.grants_sorted if grant.execution_id == name]
+
+    job.hears_of({"e0": [], "e1": []})
+    job.passes(3000)
+    job.hears_of({"e0": held("e0"), "e1": []})
+    assert (S.IN_PROGRESS, "STARTING", "4 of 8 tasks are at work with factor 2") == (
+        job.answer(1).status_code,
+        job.answer(1).phase,
+        job.answer(1).response_message,
+    )
+    written = job.world.topic.end_offset
+    for _ in range(3):
+        job.hears_of({"e0": held("e0"), "e1": []})
+        job.passes(100)
+    assert written == job.world.topic.end_offset
+    job.hears_of({"e0": held("e0"), "e1": held("e1")})
+
+    assert [
+        ("STARTING", "from factor 1 to 2"),
+        ("STARTING", "4 of 8 tasks are at work with factor 2"),
+    ] == said_of(job, 1)
+    assert (S.SUCCEEDED, "") == (job.status(1), job.answer(1).phase)
+    # It is counted from the beginning, not from the last word about it.
+    assert f"{job.now_ms() - begun_ms} ms after the change began" in job.answer(1).response_message
+
+
+@pytest.mark.parametrize(("of", "words_max"), [(1, 2), (16, 17), (21, 12), (1000, 21), (9_999, 21)])
+def test_however_many_tasks_there_are_some_twenty_words_tell_how_far_a_change_is(of, words_max):
+    words = list(dict.fromkeys(counted(done, of) for done in range(of + 1)))
+
+    assert (f"0 of {of}", f"{of} of {of}") == (words[0], counted(of, of))
+    assert len(words) <= words_max
 
 
 def test_a_job_that_is_whole_again_stands_on_the_log_as_one_that_was_never_divided():

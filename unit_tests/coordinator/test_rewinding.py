@@ -139,6 +139,27 @@ def test_a_task_that_is_rewound_is_let_go_and_granted_anew_and_nobody_else_is():
     assert {} == job.state.startpoints
 
 
+def test_a_rewind_says_how_many_tasks_are_at_work_again():
+    job = RewoundJob()
+    job.rewind()
+    job.deaf = True
+    job.settles(2)
+    began_ms = job.now_ms()
+    job.passes(3000)
+
+    job.hears_of({"e0": job.held("e0"), "e1": []})
+
+    answer = job.answer(1)
+    assert ("STARTING", "4 positions in kafka.orders go to oldest; 2 of 4 tasks are at work from there") == (
+        answer.phase,
+        answer.response_message,
+    )
+    job.deaf = False
+    job.settles()
+    ended_ms = job.now_ms() - began_ms
+    assert f"4 positions in kafka.orders go to oldest: done {ended_ms} ms" in job.answer(1).response_message
+
+
 def test_what_was_done_since_the_rewind_is_not_done_again_when_the_task_moves():
     job = RewoundJob()
     job.commits("kafka.orders.2:0/1", 40)
