@@ -32,7 +32,7 @@ MUTATIONS = int(os.environ.get("SAMZAPY_MUTATIONS", "5000"))
 GROWTH_MB_MAX = 100
 WIDEST_MB_MAX = 200
 SLOWEST_MS_MAX = 5_000
-"""For a machine that is shared; what swells takes its time too."""
+"""Of the process's own time; what swells takes its time too."""
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,7 @@ def test_while_a_topic_is_missing_the_next_look_comes_sooner(monkeypatch):
     for watch in watches:
         watch.start()
 
-    wait_until(lambda: len(of_one) >= 3, 30.0, "three looks for the missing topic")
+    wait_until(lambda: len(of_one) >= 3 and of_all, 30.0, "three looks for the missing topic, and one for none")
 
     for watch in watches:
         watch.close()

@@ -1,7 +1,5 @@
 """To whom heartbeats go, and whose answers count. The coordinators are told what to answer."""
 
-import threading
-
 import pytest
 
 from samzapy.adapters.web.client import HeartbeatAnswer
@@ -120,11 +118,10 @@ def test_what_the_container_publishes_from_an_older_reading_does_not_bring_the_o
 def test_nobody_is_asked_before_a_leader_is_known(started):
     coordinators = Coordinators()
     sender = started(coordinators)
-    looked = threading.Event()
-    sender.find = lambda offset_from: looked.set()
 
     sender.thread.publish(content(url=None, term=0))
 
+    until(lambda: len(sender.looked_from) > 2, "three looks for a leader")
     assert None is sender.thread.leader_url()
     assert [] == coordinators.asked
 
