@@ -112,8 +112,13 @@ class Cluster:
         )
 
     def publish(self, full: str, *messages: Message | bytes, partition: int = 0) -> None:
-        """Publish plain records, acknowledged; bytes stand for a message with that value."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "message.max.bytes": 2_000_000})
+        """Publish plain records, acknowledged; bytes stand for a message with that value.
+
+        Small ones come to be there at once: nobody reads the first of them without the others.
+        """
+        settings = {"bootstrap.servers": self.bootstrap_servers, "message.max.bytes": 2_000_000}
+        # `flush` does not wait for it.
+        producer = Producer({**settings, "linger.ms": 30_000})
         refused: list[str] = []
         _produce(producer, full, messages, partition, lambda error, _: refused.extend([str(error)] if error else []))
         assert (0, []) == (producer.flush(30), refused)
