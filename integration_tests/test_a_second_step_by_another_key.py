@@ -39,7 +39,7 @@ def test_every_record_of_the_first_step_reaches_the_second_one_once(
         for factor, disturbance in CHANGES:
             run.change(factor, disturbance)
         run.end()
-        violations = run.finish(answers_within_s=_APPEARS_WITHIN_S)
+        violations = run.finish()
 
         with capsys.disabled():
             print(f"two steps: {run.told()}", file=sys.stderr, flush=True)
@@ -75,11 +75,15 @@ def test_an_intermediate_stream_that_the_configuration_lets_grow_keeps_order_and
             "job-with-more", overrides={f"task.intermediate.{INTERMEDIATE}.partitions": str(partitions)}
         )
         run.wait(lambda: _partitions_read(run) == partitions or None, _APPEARS_WITHIN_S, "the new partitions' plan")
-        kill(run.wait(lambda: stopped_in_a_transaction(run.job), 60.0, "a worker with an open transaction"))
+        kill(
+            run.wait(
+                lambda: stopped_in_a_transaction(run.job), _APPEARS_WITHIN_S, "a worker with an open transaction"
+            )
+        )
         run.fault("worker", hit_open_transaction=True)
         fed = len(run.ledger.acked)
-        run.wait(lambda: run.watcher.count() > fed or None, 120.0, "what was fed before to come out")
-        violations = run.finish(answers_within_s=_APPEARS_WITHIN_S)
+        run.wait(lambda: run.watcher.count() > fed or None, _APPEARS_WITHIN_S, "what was fed before to come out")
+        violations = run.finish()
 
         with capsys.disabled():
             print(f"a second step that grows: {run.figures}, {run.subject.told()}", file=sys.stderr, flush=True)

@@ -80,7 +80,7 @@ def recover_behind_an_open_transaction(run: LedgerRun, patience_s: float) -> boo
         {
             "bootstrap.servers": run.broker.bootstrap_servers,
             "transactional.id": "somebody",
-            "transaction.timeout.ms": 120_000,
+            "transaction.timeout.ms": 600_000,
         }
     )
     somebody.init_transactions(30)
