@@ -32,7 +32,8 @@ def test_the_messages_of_a_task_that_is_rewound_come_again_once_in_order_and_nob
 
     def asked(*arguments: str) -> str:
         address = ["--job", summed.job, "--bootstrap-servers", servers, "--stream", f"kafka.{fed}"]
-        result = CliRunner().invoke(job_command, ["rewind", *address, *arguments])
+        patience = ["--expiry", "200", "--timeout", "200"]
+        result = CliRunner().invoke(job_command, ["rewind", *address, *patience, *arguments])
         assert result.exit_code == 0, result.exception
         return result.stdout
 

@@ -190,7 +190,10 @@ def _ask_for_a_restart(run: LedgerRun) -> str:
     )
     processor_id = json.loads(status.stdout)["tasks"][0]["processorId"]
     asked = subprocess.Popen(
-        [SAMZAPY, "container", "restart", *address, "--processor-id", processor_id, "--timeout", "300"],
+        [
+            *(SAMZAPY, "container", "restart", *address, "--processor-id", processor_id),
+            *("--expiry", "300", "--timeout", "300"),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

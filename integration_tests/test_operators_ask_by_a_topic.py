@@ -44,7 +44,7 @@ def samzapy(job: OperatedJob, *arguments: str) -> Result:
 
 @pytest.fixture
 def job(broker: DevBroker) -> Iterator[OperatedJob]:
-    with OperatedJob(broker.bootstrap_servers) as found:
+    with OperatedJob(broker.bootstrap_servers, job_placement_expiry_ms="300000") as found:
         yield found
 
 
@@ -124,10 +124,14 @@ def test_a_leader_that_is_killed_between_request_and_answer_is_succeeded_by_one_
 
 
 def test_a_uuid_whose_messages_were_removed_is_known_to_the_next_leader(broker: DevBroker) -> None:
-    with OperatedJob(broker.bootstrap_servers, job_placement_retention_ms="1000") as job, job.store() as store:
+    settings = {"job_placement_retention_ms": "1000", "job_placement_expiry_ms": "300000"}
+    with OperatedJob(broker.bootstrap_servers, **settings) as job, job.store() as store:
+        # The request stays open, and so on its topic, until it was read here.
+        job.restarts = False
         request = store.write_container_placement_request_message(job.run_id, "0", action=Action.RESTART_QUERY)
         message = store.read_container_placement_request_message(request)
         assert message is not None
+        job.restarts = True
         first = wait_until(lambda: collected_at(job, request), 30, "the messages to be removed")
         assert store.read_container_placement_request_message(request) is None
         assert store.read_container_placement_response_message(request) is None
