@@ -46,10 +46,16 @@ def findings(result: Result) -> list[Mapping[str, str]]:
     return found
 
 
+def a_patient_job(connection: KafkaConnection) -> SmallJob:
+    """One whose container, which speaks once, is not missed while somebody looks."""
+    return SmallJob(connection, job_container_lease_ms="300000", job_container_lost_ms="600000")
+
+
 def runs(job: SmallJob) -> None:
     """Until the container e1 has all tasks."""
-    job.heartbeat("e1")
-    wait_until(lambda: len(job.service.status().state.grants) == 2, 10.0, "two grants")
+    # Nobody answers while it is being registered.
+    wait_until(lambda: job.heartbeat("e1"), 60.0, "an answer to e1")
+    wait_until(lambda: len(job.service.status().state.grants) == 2, 60.0, "two grants")
 
 
 def set_topic(job: SmallJob, topic: str, name: str, value: str) -> None:
@@ -60,7 +66,7 @@ def set_topic(job: SmallJob, topic: str, name: str, value: str) -> None:
 
 
 def test_a_healthy_job_has_no_finding(connection: KafkaConnection) -> None:
-    with SmallJob(connection) as job:
+    with a_patient_job(connection) as job:
         runs(job)
 
         result = examine(connection, job.job, "-o", "json")
@@ -71,7 +77,7 @@ def test_a_healthy_job_has_no_finding(connection: KafkaConnection) -> None:
 
 
 def test_what_was_not_looked_at_is_said(connection: KafkaConnection) -> None:
-    with SmallJob(connection) as job:
+    with a_patient_job(connection) as job:
         runs(job)
         options = ["--job", job.job, "--bootstrap-servers", connection.bootstrap_servers]
 
@@ -161,7 +167,7 @@ def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -
 
 
 def test_what_the_leader_finds_makes_the_job_s_status_degraded(connection: KafkaConnection) -> None:
-    with SmallJob(connection) as job:
+    with a_patient_job(connection) as job:
         runs(job)
         checkpoints = checkpoint_topic(job.job)
         set_topic(job, checkpoints, "min.insync.replicas", "2")
@@ -169,7 +175,7 @@ def test_what_the_leader_finds_makes_the_job_s_status_degraded(connection: Kafka
             job.admin, names=lambda: topics_of(job.service.status().state), put=job.commands.put, interval_ms=1_000
         )
         watch.start()
-        wait_until(lambda: job.service.status().findings, 10.0, "the leader to find it")
+        wait_until(lambda: job.service.status().findings, 60.0, "the leader to find it")
         options = ["status", "--job", job.job, "--bootstrap-servers", connection.bootstrap_servers, "-o", "json"]
 
         result = CliRunner().invoke(job_command, options)
@@ -181,15 +187,15 @@ def test_what_the_leader_finds_makes_the_job_s_status_degraded(connection: Kafka
         assert [reason.partition(":")[0] for reason in status["degraded"]] == ["topic-min-isr"]
         assert result.exit_code == 6
         set_topic(job, checkpoints, "min.insync.replicas", "1")
-        wait_until(lambda: not job.service.status().findings, 10.0, "the finding to go")
+        wait_until(lambda: not job.service.status().findings, 60.0, "the finding to go")
         watch.close()
 
 
 def test_an_input_that_was_made_again_and_a_stream_that_is_gone_are_told(connection: KafkaConnection) -> None:
-    with SmallJob(connection) as job:
+    with a_patient_job(connection) as job:
         runs(job)
         job.client.delete_topics([job.input])[job.input].result()
-        wait_until(lambda: not job.admin.find([job.input]), 10.0, "the input to be gone")
+        wait_until(lambda: not job.admin.find([job.input]), 60.0, "the input to be gone")
 
         assert [finding["code"] for finding in findings(examine(connection, job.job, "-o", "json"))] == [
             "topic-missing"
@@ -197,7 +203,7 @@ def test_an_input_that_was_made_again_and_a_stream_that_is_gone_are_told(connect
 
     stream = coordinator_topic(job.job)
     job.client.delete_topics([stream])[stream].result()
-    wait_until(lambda: not job.admin.find([stream]), 10.0, "the stream to be gone")
+    wait_until(lambda: not job.admin.find([stream]), 60.0, "the stream to be gone")
     assert [finding["subject"] for finding in findings(examine(connection, job.job, "-o", "json"))] == [
         f"topic {stream}"
     ]
