@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -156,13 +157,16 @@ def test_a_killed_broker_comes_back_with_its_data_within_a_session_timeout(own_b
     own_broker.stop()
     ordinary_s = _timed_start(own_broker)
 
-    own_broker.kill()
-    after_kill_s = _timed_start(own_broker)
+    after_kill_s = list[float]()
+    # A machine that stalls does so once; a session that is too long is so each time.
+    while len(after_kill_s) < 3 and min(after_kill_s, default=math.inf) >= ordinary_s + 6:
+        own_broker.kill()
+        after_kill_s.append(_timed_start(own_broker))
 
     assert address == own_broker.bootstrap_servers
     assert [b"a"] == read(address, "lasting", 1)
     # The session of 3 s has to pass first. With Kafka's default it is 9 s, and this fails.
-    assert after_kill_s < ordinary_s + 6
+    assert min(after_kill_s) < ordinary_s + 6
 
 
 def test_a_paused_broker_answers_nobody_until_it_goes_on(own_broker: DevBroker) -> None:
