@@ -128,7 +128,7 @@ def a_cut_before_and_one_at_the_end(world: World) -> TransactionalProducer:
         assert not producer.must_be_renewed
         return producer._events.count > 0
 
-    wait_until(has_told, 5.0, "the client to tell of the first cut")
+    wait_until(has_told, 20.0, "the client to tell of the first cut")
     world.proxy.hold_next()
     world.write_whole(producer, "1")
     assert world.proxy.held_count == 1, "nothing was held: the test shows nothing"

@@ -96,7 +96,7 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
     assert job.pid in processes_with(mark) and broker.process()
     for line in re.findall(r"^  \S*samzapy (.*)$", kept.stdout, re.MULTILINE):
         words = line.partition("#")[0].split()
-        shown = subprocess.run([SAMZAPY, *words], capture_output=True, text=True, timeout=60)
+        shown = subprocess.run([SAMZAPY, *words], capture_output=True, text=True, timeout=300)
         assert 0 == shown.returncode, f"samzapy {line}: {shown.stderr}"
         assert "flights" in shown.stdout
 
@@ -109,7 +109,7 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
 
     assert 0 == stopped.returncode
     assert broker.process() is None
-    wait_until(lambda: not processes_with(mark), 5, "the demo's processes to be gone")
+    wait_until(lambda: not processes_with(mark), 30, "the demo's processes to be gone")
 
     again = subprocess.run(short_command(short, "never", directory), capture_output=True, text=True, timeout=400)
 
@@ -142,7 +142,7 @@ def test_an_interrupted_demo_leaves_nothing_running(
     assert re.search(shown, told), "interrupted at another moment"
     assert "broker and job are stopped" in said
     assert DevBroker(directory / "broker", detached=True).process() is None
-    wait_until(lambda: not processes_with(mark), 5, "the demo's processes to be gone")
+    wait_until(lambda: not processes_with(mark), 30, "the demo's processes to be gone")
 
 
 def test_a_demo_that_nobody_reads_any_more_leaves_nothing_running(directory: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_demo_that_nobody_reads_any_more_leaves_nothing_running(directory: Pat
 
     demo.stdout.close()
 
-    assert 141 == demo.wait(60)
+    assert 141 == demo.wait(300)
     assert "" == demo.stderr.read()
     demo.stderr.close()
     assert DevBroker(directory / "broker", detached=True).process() is None

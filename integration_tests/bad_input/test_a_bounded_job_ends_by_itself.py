@@ -35,7 +35,7 @@ def test_a_run_ends_with_0_at_the_ends_it_began_with_and_the_next_one_begins_ane
         cluster.make(job.output(output))
 
     with job.running(spark) as process:
-        wait_until(lambda: len(ends_fixed(cluster, job)) == 3, 90.0, "the ends to be fixed")
+        wait_until(lambda: len(ends_fixed(cluster, job)) == 3, 300.0, "the ends to be fixed")
         # Behind the ends: for the next run. Its key is counted by no other record.
         for partition in range(3):
             cluster.publish(topic, Message(value=b"count", key=b"late"), partition=partition)

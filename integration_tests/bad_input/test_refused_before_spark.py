@@ -88,8 +88,8 @@ def test_sigterm_before_spark_is_up_ends_everything_with_143(tmp_path: Path) -> 
         process.start()
         wait_until(lambda: process.driver() is not None, 120.0, "the Python driver")
 
-        assert 143 == process.terminate()
-        process.wait_gone(10.0)
+        assert 143 == process.terminate(60.0)
+        process.wait_gone(60.0)
 
 
 def test_a_properties_file_that_is_not_there_is_named() -> None:
