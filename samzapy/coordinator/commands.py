@@ -320,6 +320,7 @@ class ReviewLaunches:
         fails_job: whether one more ends the job; else that processor gets no other container within the window.
         has_affinity: whether a processor comes back to the host where it was.
         hosts: all that there are, where the cluster manager knows them; else those are found out as containers come.
+            With each how many containers it still has room for; None where nobody has said so lately.
     """
 
     now_ms: int
@@ -330,7 +331,7 @@ class ReviewLaunches:
     retry_window_ms: int
     fails_job: bool = True
     has_affinity: bool = True
-    hosts: tuple[str, ...] = ()
+    hosts: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +344,7 @@ class LaunchesLooked:
     found: Mapping[ExecutionId, Launched]
     now_ms: int
     retry_window_ms: int
-    hosts: tuple[str, ...] = ()
+    hosts: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

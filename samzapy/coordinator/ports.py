@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from samzapy.coordinator.commands import Command, Landmarks
@@ -135,8 +135,9 @@ class Launcher(Protocol):
         """
         ...
 
-    def hosts(self) -> Collection[str]:
-        """All hosts that can be asked for by name; none where that is not known.
+    def hosts(self) -> Mapping[str, int | None]:
+        """All hosts that can be asked for by name, and how many containers each still has room for, None where that is
+        not known; no hosts where they are not known.
 
         Raises:
             LaunchError: as `look`.

@@ -18,8 +18,9 @@ Which execution is the reserve says its launch record, which names the request. 
 `STANDBY` has no reserve: the best standby is waited for, and placed. A standby itself moves by a second one under its
 number; the first one is told to stop when the second is level.
 
-To the host where it runs a processor moves with a reserve too, which finds the state at hand. Where the host has no
-place for two the one that runs is stopped first, and the answer says so.
+To the host where it runs a processor moves with a reserve too, which finds the state at hand. Where the cluster manager
+says that the host has no place for two the one that runs is stopped first, and the answer says so. Silence is no such
+word: what is stopped while nothing can be started stays away for as long.
 """
 
 from __future__ import annotations
@@ -200,7 +201,8 @@ def _await_reserve(
         return
     if last.execution_id not in state.containers:
         waited_ms = command.now_ms - last.wanted_at_ms
-        if in_place and last.phase is LaunchPhase.WANTED and waited_ms >= SECOND_PLACE_WAIT_MS:
+        is_full = command.launching.hosts.get(host) == 0
+        if in_place and last.phase is LaunchPhase.WANTED and is_full and waited_ms >= SECOND_PLACE_WAIT_MS:
             yield from _stop(request, in_place[0], f"there is no second place on {host}", command, state)
             yield ordered_to_stop(last, command.launching, f"there is no second place on {host}")
             return
@@ -398,11 +400,11 @@ def _host_for(
     state: CoordinatorState,
     seen: Sightings,
 ) -> str:
-    """Where to go when any host will do: to another one than now, and than those that were tried; empty where none is
-    known."""
+    """Where to go when any host will do: to another one than now, and rather to one that is neither full nor was tried;
+    empty where none is known."""
     tried = {launch.host for launch in tries}
     load = hosts_allowed(processor_id, command, state, seen)
-    return min(load, key=lambda host: (host in tried, load[host], host), default="")
+    return min(load, key=lambda host: (load[host][0], host in tried, load[host], host), default="")
 
 
 def _goes(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:

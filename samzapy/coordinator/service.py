@@ -103,6 +103,9 @@ ANSWERS_MAX = 500
 STOP_GRACE_MS = 20_000
 """A container that was told to stop has this long beyond the drain: to read that, and to end Spark."""
 
+ROOM_KNOWN_MS = 5_000
+"""So long what a cluster manager said of free places counts; it is asked several times as often."""
+
 UNREADABLE_SHOWN_MAX = 20
 UNREADABLE_SHOWN_MS = 60 * 60 * 1000
 """So many messages that could not be read are shown, for so long; all are still to be found on the topic."""
@@ -224,8 +227,9 @@ class CoordinatorService:
         self._groupers = NO_GROUPERS
         self._run_over = ""
         self._launch_rounds = 0
-        # Those that the launcher named last.
-        self._hosts: tuple[str, ...] = ()
+        # Those that the launcher named last, and when that was.
+        self._hosts: Mapping[str, int | None] = {}
+        self._hosts_at_ms = 0
         self._waiting: tuple[SubmitJob, ...] = ()
         self._timings = Timings()
         self._snapshot = self._publish()
@@ -262,7 +266,7 @@ class CoordinatorService:
         self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
         self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
         self._review_inputs_next_ms = 0
-        self._hosts = ()
+        self._hosts = {}
         self._postponed = {}
         self._snapshot = self._publish()
 
@@ -307,7 +311,7 @@ class CoordinatorService:
         taken = self._commands.take(timeout_ms)
         for command in taken:
             if isinstance(command, LaunchesLooked):
-                self._hosts = command.hosts
+                self._hosts, self._hosts_at_ms = command.hosts, self._clock.monotonic_ms()
         tick, review = self._time_went_by()
         # Who has just been given up no longer stands in the way of what was handed in.
         launching = self._launches_go_on()
@@ -362,8 +366,6 @@ class CoordinatorService:
         if state.container_count is None and not state.launches:
             return None
         self._launch_rounds += 1
-        # Logical hosts are known before anything was looked at.
-        configured = [found.host for found in config.process_hosts] if config.cluster_manager == "process" else []
         return ReviewLaunches(
             now_ms=self._clock.wall_ms(),
             seed=_seed(self._identity.coordinator_id, self._launch_rounds),
@@ -373,8 +375,16 @@ class CoordinatorService:
             retry_window_ms=config.container_retry_window_ms,
             fails_job=config.fails_job_after_retries,
             has_affinity=config.has_host_affinity,
-            hosts=tuple(configured) or self._hosts,
+            hosts=self._hosts_now(),
         )
+
+    def _hosts_now(self) -> Mapping[str, int | None]:
+        """As of `ReviewLaunches`: what was free on them long ago says nothing."""
+        # Logical hosts are known before anything was looked at.
+        config = self._config
+        configured = [found.host for found in config.process_hosts] if config.cluster_manager == "process" else []
+        is_old = self._clock.monotonic_ms() - self._hosts_at_ms > ROOM_KNOWN_MS
+        return dict.fromkeys(configured) | (dict.fromkeys(self._hosts) if is_old else dict(self._hosts))
 
     def _waiting_still(self, command: SubmitJob) -> tuple[SubmitJob, ...]:
         return (command,) if differences(command.config, self._known.state.config) else ()

@@ -208,11 +208,23 @@ def clash(
 
 def hosts_allowed(
     processor_id: ProcessorId, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
-) -> Mapping[str, int]:
-    """The known hosts on which another execution of the processor may be, and how many containers each has or is to
-    have."""
-    load = Counter(place_of(launch, state) for launch in state.launches.values() if launch.phase in UP)
-    return {host: load[host] for host in _hosts_known(command, state) if not clash(host, processor_id, state, seen)}
+) -> Mapping[str, tuple[bool, int]]:
+    """The known hosts on which another execution of the processor may be; of each whether it is full, as far as the
+    cluster manager says so, and how many containers of the job it has or is to have."""
+    up = [launch for launch in state.launches.values() if launch.phase in UP]
+    load = Counter(place_of(launch, state) for launch in up)
+    # What was not started yet is to have a place, too.
+    coming = Counter(found.host for found in up if found.phase is LaunchPhase.WANTED)
+
+    def is_full(host: str) -> bool:
+        room = command.hosts.get(host)
+        return room is not None and room <= coming[host]
+
+    return {
+        host: (is_full(host), load[host])
+        for host in _hosts_known(command, state)
+        if not clash(host, processor_id, state, seen)
+    }
 
 
 def _hosts_known(command: ReviewLaunches, state: CoordinatorState) -> tuple[str, ...]:
@@ -361,13 +373,13 @@ def _host_for(
     """Where a standby is to be started; empty for anywhere, None for nowhere now.
 
     Among the hosts that may have it where the last one was, because its state is there; else that with the fewest
-    containers, and rather not the one that had no place for the last one.
+    containers, and rather not the one that had no place for the last one. One that is full comes last.
     """
     has_come = last is not None and last.execution_id in state.containers
     before, refused = (place_of(last, state), "") if last and has_come else ("", last.host if last else "")
     load = hosts_allowed(processor_id, command, state, seen)
     if load:
-        return min(load, key=lambda host: (host == refused, host != before, load[host], host))
+        return min(load, key=lambda host: (load[host][0], host == refused, host != before, load[host], host))
     if command.hosts:
         return None  # Those are all, and on each of them there is one.
     # The cluster manager may have others; it is not asked all the time.

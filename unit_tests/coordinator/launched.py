@@ -53,8 +53,8 @@ class LaunchedJob(Job):
     """Processors 0 to `count`-1 in containers that the coordinator starts.
 
     `slots`: how many each host may have. `refused`: hosts on which nothing can ever be started. `broken`: starts of
-    which nothing is heard. `named`: the hosts that the cluster manager names. `sees`: what it says instead of what is,
-    by execution.
+    which nothing is heard. `named`: the hosts that the cluster manager names; `tells_room`: and what is free on each.
+    `sees`: what it says instead of what is, by execution.
     """
 
     def __init__(self, count=2, partitions=4, slots=None, named=(), **settings):
@@ -64,7 +64,7 @@ class LaunchedJob(Job):
         self.started, self.killed = [], []
         self.refused, self.is_broken, self.is_away = set(), False, False
         self.run_over = ""
-        self.named = named
+        self.named, self.tells_room = named, False
         self.pids = 100
         super().__init__(job_debounce_time_ms="20000", **settings)
 
@@ -113,9 +113,12 @@ class LaunchedJob(Job):
                 found={name: seen for name, seen in found.items() if seen is not None},
                 now_ms=self.now_ms(),
                 retry_window_ms=self.world.config.container_retry_window_ms,
-                hosts=self.named,
+                hosts=self.hosts(),
             )
         )
+
+    def hosts(self):
+        return {host: max(0, self.slots[host] - self.load(host)) if self.tells_room else None for host in self.named}
 
     def starts(self, launch):
         if launch.execution_id in self.processes:

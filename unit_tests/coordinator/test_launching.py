@@ -143,11 +143,33 @@ def test_standbys_are_started_together_where_it_is_known_where_each_will_be():
     ]
     state = a_state(*config, LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
 
-    known = decided_once(replace(REVIEW, hosts=("host-a", "host-b", "host-c")), state)
+    known = decided_once(replace(REVIEW, hosts=dict.fromkeys(["host-a", "host-b", "host-c"])), state)
     unknown = decided_once(REVIEW, state)
 
     assert [(0, "host-b"), (1, "host-c")] == [(found.standby, found.host) for found in launches_of(known)]
     assert [(0, "")] == [(found.standby, found.host) for found in launches_of(unknown)]
+
+
+def test_a_standby_goes_where_there_is_room_also_for_what_is_to_be_started_there():
+    config = [
+        ConfigPut(config_key="stores.sums.msg.serde", value="json"),
+        ConfigPut(config_key="job.standbytasks.replication.factor", value="2"),
+    ]
+    running = (LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
+    coming = LaunchPut(launch=a_launch("e2", processor_id="1", phase=LaunchPhase.WANTED, host="host-c"))
+    busy = [LaunchPut(launch=a_launch(f"d{found}", processor_id=found, host="host-d")) for found in "23"]
+
+    def host_of_standby(*records, **room):
+        hosts = {f"host-{name}": count for name, count in room.items()}
+        found = decide(replace(REVIEW, hosts=hosts), a_state(*config, *running, *records, count=4), Sightings())
+        (standby,) = [launch for launch in launches_of(found.records) if launch.role is LaunchRole.STANDBY]
+        return standby.host
+
+    assert "host-b" == host_of_standby(b=None, c=None)
+    assert "host-c" == host_of_standby(b=0, c=1)
+    assert "host-c" == host_of_standby(b=0, c=None)
+    assert "host-b" == host_of_standby(b=0, c=0), "and waits for the first one that becomes free"
+    assert "host-d" == host_of_standby(coming, *busy, b=0, c=1, d=1)
 
 
 def test_a_request_tells_of_the_container_that_it_wants_in_the_review_that_wants_it():

@@ -266,6 +266,10 @@ class Teller:
         """Whoever kills it has no success."""
         self.job.survivors.add(self.job.launch_of(" ".join(name)).execution_id)
 
+    def do_names(self):
+        """The cluster manager says which hosts there are, and how much room each has."""
+        self.job.named, self.job.tells_room = tuple(self.job.slots), True
+
     def do_away(self):
         """The cluster manager does nothing, and does not answer."""
         self.job.is_away = True

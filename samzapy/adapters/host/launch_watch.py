@@ -78,7 +78,7 @@ class LaunchWatch:
         launches = to_look_at(state)
         try:
             found = self._launcher.look(launches) if launches else {}
-            hosts = tuple(sorted(self._launcher.hosts())) if launches else ()
+            hosts = self._launcher.hosts() if launches else {}
         except LaunchError as error:
             troubles.append(str(error))
         else:

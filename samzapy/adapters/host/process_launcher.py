@@ -17,7 +17,7 @@ import fcntl
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,9 +109,10 @@ class ProcessLauncher:
         for process in () if found is None else found.processes:
             process.send(signal.SIGKILL)
 
-    def hosts(self) -> Collection[str]:
+    def hosts(self) -> Mapping[str, int]:
         """See `Launcher.hosts`: the logical ones."""
-        return self._slots.keys()
+        load = Counter(found.host for found in self._running().values())
+        return {host: max(0, count - load[host]) for host, count in self._slots.items()}
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         """See `Launcher.look`."""

@@ -88,9 +88,11 @@ class Worker:
     memory_free_mib: int
 
     def takes(self, program: ContainerProgram) -> bool:
-        return (
-            self.slots_free != 0 and self.cores_free >= program.cores and self.memory_free_mib >= program.memory_mib
-        )
+        return self.slots_free != 0 and self.fits(program) > 0
+
+    def fits(self, program: ContainerProgram) -> int:
+        """For how many more of the program it has cores and memory."""
+        return min(self.cores_free // program.cores, self.memory_free_mib // program.memory_mib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,11 @@ class StandaloneLauncher:
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
-            return {worker.host: worker.slots_free for worker in page.workers if worker.slots_free is not None}
+            return {
+                worker.host: min(worker.slots_free, worker.fits(self._program))
+                for worker in page.workers
+                if worker.slots_free is not None
+            }
 
     def _seen(self, launch: Launch, page: Page) -> Launched | None:
         refusal = self._refused.get(launch.execution_id)

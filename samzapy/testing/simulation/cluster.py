@@ -8,7 +8,7 @@ only what is gone is said to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -43,7 +43,7 @@ class SimulatedCluster:
 
     Args:
         slots: how many each host has.
-        remembers: it knows for ever what it started; otherwise only what runs.
+        remembers: it knows for ever what it started, and which hosts there are; otherwise only what runs.
         begin: makes the process of an execution on a host.
         fault: called with each kind of trouble that happens, and whom it concerns.
 
@@ -128,9 +128,12 @@ class SimulatedCluster:
         self.said_to_end |= ended
         return found
 
-    def hosts(self) -> Collection[str]:
-        """See `Launcher.hosts`: they are found out as containers come."""
-        return ()
+    def hosts(self) -> Mapping[str, int | None]:
+        """See `Launcher.hosts`. One that forgets names none: they are found out as containers come."""
+        if not self._remembers:
+            return {}
+        places = self._places()
+        return {host: max(0, count - places.count(host)) for host, count in self._slots.items()}
 
     # --- what happens there ---
 
@@ -195,8 +198,7 @@ class SimulatedCluster:
         Raises:
             LaunchError: there is no place now.
         """
-        places = [found.host for found in self.processes if found.alive]
-        places += [found.host for found in self._starts if found.at_ms is not None]
+        places = self._places()
         avoided = {
             found.host
             for found in self.processes
@@ -210,6 +212,11 @@ class SimulatedCluster:
         if not free:
             raise LaunchError(f"no place for {launch.execution_id} on {launch.host or 'any host'}")
         return free[self._random.randrange(len(free))]
+
+    def _places(self) -> Sequence[str]:
+        """The hosts of all that runs or is about to, each as often as it has a place there."""
+        running = [found.host for found in self.processes if found.alive]
+        return [*running, *(found.host for found in self._starts if found.at_ms is not None)]
 
     # --- trouble ---
 
@@ -265,7 +272,7 @@ class ReachedCluster:
         self._meet("after look")
         return found
 
-    def hosts(self) -> Collection[str]:
+    def hosts(self) -> Mapping[str, int | None]:
         """See `Launcher.hosts`."""
         return self._cluster.hosts()
 

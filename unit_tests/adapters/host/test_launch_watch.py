@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -35,8 +35,8 @@ class Recorded:
             self._note("look", launch)
         return {launch.execution_id: Launched(state=LaunchedState.RUNNING) for launch in launches}
 
-    def hosts(self) -> Collection[str]:
-        return {"h2", "h1"}
+    def hosts(self) -> Mapping[str, int | None]:
+        return {"h2": 1, "h1": None}
 
     def _note(self, what: str, launch: Launch) -> None:
         self.asked.append((what, launch.execution_id))
@@ -81,7 +81,7 @@ def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_i
         ("look", "wanted"),
     ] == launcher.asked
     assert [{"late", "launched", "stopping", "wanted"}] == [set(found.found) for found in said]
-    assert [("h1", "h2")] == [found.hosts for found in said]
+    assert [{"h1": None, "h2": 1}] == [found.hosts for found in said]
     assert [5] == [found.retry_window_ms for found in said]
 
 

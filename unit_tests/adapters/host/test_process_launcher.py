@@ -186,6 +186,15 @@ def test_a_host_takes_no_more_than_its_slots(cluster: Cluster) -> None:
     assert ["h1", "h2"] == hosts
 
 
+def test_hosts_have_room_for_as_many_as_have_no_slot_yet(cluster: Cluster) -> None:
+    launcher = cluster.launcher(h1=1, h2=3)
+    for number, host in enumerate(("h1", "h2")):
+        launcher.launch(wanted(f"e{number}", str(number), host=host))
+
+    assert {"h1": 0, "h2": 2} == launcher.hosts()
+    assert {"h1": 0, "h2": 0} == cluster.launcher(h1=1, h2=1).hosts(), "whoever started them"
+
+
 def test_where_any_host_will_do_it_is_the_one_with_the_fewest_containers(cluster: Cluster) -> None:
     launcher = cluster.launcher(h1=3, h2=3)
     launches = [wanted(f"e{number}", str(number)) for number in range(4)]

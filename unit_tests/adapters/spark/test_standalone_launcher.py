@@ -429,6 +429,7 @@ def test_a_worker_with_too_few_cores_takes_nothing(clock: Clock) -> None:
 
     with pytest.raises(LaunchError, match="a has 2 slots, 1 cores and 8192 MiB free"):
         launcher.launch(e1())
+    assert {"a": 0} == launcher.hosts()
 
 
 def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clock) -> None:
