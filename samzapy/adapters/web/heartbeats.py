@@ -11,6 +11,7 @@ from typing import Any
 
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.container.ports import HeartbeatContent
+from samzapy.errors import SamzapyError
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_WAIT_MS = 2000
@@ -35,6 +36,7 @@ class HeartbeatThread:
         on_alive: called with the CLOCK_BOOTTIME nanoseconds at which a heartbeat was *sent* that was answered
             `alive`; the lease counts from the sending, because the coordinator's clock starts no earlier.
         find_leader: looks on the coordinator stream, from an offset on, for the newest leader; None: nothing new.
+            What it raises as a SamzapyError is told, and it is asked again.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class HeartbeatThread:
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._given_up: str | None = None
+        self._trouble = ""
         self._lease_until_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
 
@@ -104,9 +107,21 @@ class HeartbeatThread:
         while not self._ended.is_set():
             self._wake.clear()
             content = self._content
-            if content is not None and not self._send(_ANSWER_WAIT_MS):
-                self._look_for_leader(content.stream_offset)
+            try:
+                if content is not None and not self._send(_ANSWER_WAIT_MS):
+                    self._look_for_leader(content.stream_offset)
+            except SamzapyError as error:
+                # Without heartbeats a container drains, whatever the trouble was and however soon it is over.
+                self._tell(str(error))
+            else:
+                self._trouble = ""
             self._wake.wait(self._interval_s)
+
+    def _tell(self, trouble: str) -> None:
+        """Say once what is in the way, however long it is."""
+        if trouble != self._trouble:
+            _LOG.warning("%s; heartbeats go on", trouble)
+        self._trouble = trouble
 
     def _look_for_leader(self, offset_from: int) -> None:
         found = self._find_leader(offset_from)

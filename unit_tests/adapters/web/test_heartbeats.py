@@ -5,6 +5,7 @@ import pytest
 from samzapy.adapters.web.client import HeartbeatAnswer
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.container.ports import HeartbeatContent
+from samzapy.errors import CorruptRecordError
 from samzapy.testing.waiting import wait_until
 
 
@@ -44,6 +45,8 @@ class Sender:
 
     def find(self, offset_from):
         self.looked_from.append(offset_from)
+        if isinstance(self.newer, Exception):
+            raise self.newer
         return self.newer
 
 
@@ -100,6 +103,18 @@ def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same
     assert ("http://b:1", 10) == coordinators.asked[-1]
     assert {10} == set(sender.looked_from)
     assert "http://b:1" == sender.thread.leader_url()
+
+
+def test_a_stream_that_cannot_be_read_ends_no_heartbeats_and_is_told_once(started, caplog):
+    coordinators = Coordinators()
+    sender = started(coordinators, newer=CorruptRecordError("offset 11: no such schema"))
+    sender.thread.publish(content())
+    until(lambda: len(sender.looked_from) > 2, "three looks at the stream")
+
+    coordinators.answers["http://a:1"] = HeartbeatAnswer(alive=True, term=1)
+
+    until(lambda: sender.leases, "a lease")
+    assert 1 == caplog.text.count("offset 11: no such schema")
 
 
 def test_what_the_container_publishes_from_an_older_reading_does_not_bring_the_old_leader_back(started):
