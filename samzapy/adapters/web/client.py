@@ -10,7 +10,9 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -88,18 +90,19 @@ def ask(
     Args:
         url: `http://host:port`; `path` is put behind it, with its query. Redirects are not followed.
         body: JSON.
-        timeout_ms: for everything together.
+        timeout_ms: for everything together, the look-up of the name included.
     """
     try:
         target = urlsplit(url)
         if target.scheme != "http" or target.hostname is None:
             return None
-        connection = HTTPConnection(target.hostname, target.port, timeout=timeout_ms / 1000)
+        connection = HTTPConnection(target.hostname, target.port)
     except (HTTPException, ValueError):
         return None
+    until_s = time.monotonic() + timeout_ms / 1000
     try:
-        connection.connect()
-        with _cut_after(connection.sock, timeout_ms):
+        connection.sock = _connected(connection.host, connection.port, until_s)
+        with _cut_at(connection.sock, until_s):
             headers = {} if body is None else {"Content-Type": "application/json"}
             connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
@@ -114,15 +117,63 @@ def ask(
     return (response.status, text) if is_whole else None
 
 
+def _connected(host: str, port: int, until_s: float) -> socket.socket:
+    """A connection to one of the host's addresses, each of which has its share of the time.
+
+    Raises:
+        OSError, ValueError: there is none, or not in time.
+    """
+    addresses = _resolved(host, port, until_s)
+    for number, address in enumerate(addresses):
+        share_s = _left_s(until_s) / (len(addresses) - number)
+        try:
+            connected = socket.create_connection(address, share_s)
+        except OSError as error:
+            _LOG.debug("no connection to %s: %s", address, error)
+            continue
+        # As `HTTPConnection.connect` has it: head and body are sent one after the other.
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.settimeout(None)  # Its end is cut.
+        return connected
+    raise ConnectionError(f"none of the addresses of {host} answered")
+
+
+def _resolved(host: str, port: int, until_s: float) -> list[tuple[str, int]]:
+    """The addresses of a host. A resolver takes the time it wants and cannot be stopped, so nobody waits for its end.
+
+    Raises:
+        OSError, ValueError: there are none, or not in time.
+    """
+    found: Future[list[tuple[str, int]]] = Future()
+
+    def resolve() -> None:
+        try:
+            told = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.set_result([(str(address[0]), port) for *_, address in told])
+        except (OSError, ValueError) as error:
+            found.set_exception(error)
+
+    threading.Thread(target=resolve, name="samzapy-resolver", daemon=True).start()
+    return found.result(_left_s(until_s))
+
+
+def _left_s(until_s: float) -> float:
+    """What is left of the time. Raises TimeoutError when that is nothing."""
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("the time is up")
+    return left_s
+
+
 @contextmanager
-def _cut_after(connected: socket.socket, timeout_ms: int) -> Iterator[None]:
+def _cut_at(connected: socket.socket, until_s: float) -> Iterator[None]:
     """End the connection when the time is up: a socket's own time-out starts anew with each byte."""
 
     def cut() -> None:
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(timeout_ms / 1000, cut)
+    timer = threading.Timer(_left_s(until_s), cut)
     timer.daemon = True
     timer.start()
     try:

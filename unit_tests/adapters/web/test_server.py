@@ -4,8 +4,9 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -365,6 +366,54 @@ def test_an_answer_that_drips_is_cut_at_the_time_limit():
     with somebody_else(b"HTTP/1.1 200 OK\r\n", *([b"x"] * 600), pause_s=0.1) as url:
         assert CLIENT.heartbeat(url, IDLE, 300) is None
         assert 20 > time.monotonic() - began_s
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """What the resolver says of `many.test`: `addresses`, once `is_known`."""
+    real, told = socket.getaddrinfo, SimpleNamespace(addresses=[], is_known=threading.Event())
+
+    def resolve(host, port, *args, **kwargs):
+        if host != "many.test":
+            return real(host, port, *args, **kwargs)
+        told.is_known.wait(20)
+        return [found for address in told.addresses for found in real(address, port, *args, **kwargs)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    yield told
+    told.is_known.set()
+
+
+def test_a_name_that_nobody_resolves_is_no_answer_in_time(named):
+    began_s = time.monotonic()
+
+    assert CLIENT.heartbeat("http://many.test:1", IDLE, 300) is None
+    assert 3 > time.monotonic() - began_s
+
+
+def test_all_addresses_of_a_name_are_tried_within_one_time_limit(named):
+    named.is_known.set()
+    named.addresses = [f"127.0.0.{number}" for number in range(1, 9)]
+    with socket.create_server(("0.0.0.0", 0), backlog=0) as full, ExitStack() as waiting:
+        port = full.getsockname()[1]
+        for address in named.addresses:
+            for _ in range(3):
+                client = waiting.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex((address, port))
+        began_s = time.monotonic()
+
+        assert CLIENT.heartbeat(f"http://many.test:{port}", IDLE, 600) is None
+        assert 2.5 > time.monotonic() - began_s
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(named):
+    named.is_known.set()
+    named.addresses = ["127.0.0.9", "127.0.0.1"]
+    answer = ANOTHER_JOB | {"job": "flights-1"}
+
+    with somebody_else(http(json.dumps(answer).encode())) as url:
+        assert CLIENT.heartbeat(url.replace("127.0.0.1", "many.test"), IDLE, 5000) is not None
 
 
 @pytest.mark.parametrize(
