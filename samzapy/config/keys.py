@@ -410,13 +410,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="ms",
         least=1,
         meaning="A container that was not heard of so long after it was wanted is given up, the start of Spark "
-        "included; the next one is wanted on any host.",
+        "included; the next one is wanted on any host. Samza's default is 5 s, without the start.",
     ),
     ConfigKey(
         name="cluster-manager.container.retry.count",
         default="8",
         kind="count",
-        meaning="So many failures in a row of a processor's containers are made good by another one; 0: none is.",
+        meaning="So many failures in a row of a processor's containers are made good by another one; 0: none is. "
+        "Samza's word for without end, a negative number, is refused.",
     ),
     ConfigKey(
         name="cluster-manager.container.retry.window.ms",
