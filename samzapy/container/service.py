@@ -246,8 +246,12 @@ class ContainerService:
             return False
         is_busy = self._warming.look(self._to_keep_warm)
         told = self._warming.told(self._to_keep_warm)
-        if not self._is_rehearsed and self._to_keep_warm.grants and told.level >= told.tasks:
+        is_level = told.level >= told.tasks
+        if is_level and not self._is_rehearsed and self._to_keep_warm.grants:
             self._rehearse(self._to_keep_warm.grants)
+        elif is_level:
+            # It knows its own registration, so it knows the plans before that.
+            self._remove_unused()
         if self._told(told) != self._warmth:
             self._publish()
         return is_busy
@@ -848,9 +852,10 @@ class ContainerService:
         self._superseded = ()
 
     def _remove_unused(self) -> None:
-        """Remove the local state of tasks long gone, once after the first start and from time to time.
+        """Remove the local state of tasks long gone, once after the first start, or when what is kept warm is level,
+        and from time to time.
 
-        Here, where no key waits for it and the stream was read to its end.
+        Here, where no key waits for it and the stream was read to its end, or up to when this container came.
         """
         now_ms = self._ports.clock.monotonic_ms()
         if now_ms < self._unused_at_ms:

@@ -1708,6 +1708,30 @@ def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
     assert ("", CLEAN, {"sums": 1}) == (position.execution_id, position.boot_id, position.changelog_next)
 
 
+def test_a_standby_removes_what_nobody_has_used_for_long_once_it_is_ready() -> None:
+    container = a_standby()
+    container.query.rehearsal_looks = 3
+    old_ms = container.clock.wall_ms() - UNUSED_MS - 1
+    for name in ("c", "b"):
+        container.disks[name] = MemoryStateDirectory(name)
+        container.disks[name].fresh().close()
+        container.disks[name].written_at_ms = old_ms
+    found: list[tuple[bool, bool]] = []
+
+    def look() -> None:
+        warm = container.heartbeats.contents[-1].warm
+        found.append((warm is not None and warm.level == 2 and warm.is_rehearsed, container.disks["c"].number == 0))
+        container.stop.asked = len(found) == 40
+
+    container.while_pausing = look
+    container.run()
+
+    assert (False, False) == found[0]
+    assert (True, True) == found[-1]
+    assert (False, True) not in found
+    assert container.disks["b"].number > 0, "one of its own tasks"
+
+
 def test_a_standby_tries_its_query_out_when_the_state_is_level_and_says_so_when_that_is_over() -> None:
     container = a_standby()
     container.query.rehearsal_looks = 3
