@@ -41,6 +41,7 @@ from samzapy.plan.plan_change import (
     NOTHING_TO_RESTORE,
     PlanChange,
     StateSize,
+    TaskChange,
     TopicToBe,
     new_partitions,
     plan_change,
@@ -309,7 +310,7 @@ def change_with_sizes(
     They are asked for all tasks at once; without a `connection` they are not known.
     """
     change = plan_change(before, planned, locality, lambda _: None if config.stores else NOTHING_TO_RESTORE)
-    asked = {task.task_name for task in change.tasks if task.restore is None}
+    asked = {task.task_name for task in change.tasks if task.restore is None or task.copy_bytes is None}
     if connection is None or not asked:
         return change
     wanted = {task.changelog_partition for task in planned.tasks if task.name in asked}
@@ -338,7 +339,7 @@ def print_change(job: str, change: PlanChange) -> None:
             task.processor_before or "-",
             task.processor_id,
             task.location_id or "-",
-            _size(task.restore),
+            _state(task),
             task.why,
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))
@@ -361,7 +362,9 @@ def print_change(job: str, change: PlanChange) -> None:
     for spread in change.spread_keys:
         console.print(Text(printable(_spread_text(spread))))
     counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
-    console.print(Text(f"{counted}; to restore: {_size(change.restore)}"))
+    console.print(
+        Text(f"{counted}; to restore: {_size(change.restore)}; to copy on the host: {_copy_size(change.copy_bytes)}")
+    )
 
 
 def _reads(task: TaskModel) -> str:
@@ -376,6 +379,17 @@ def _spread_text(spread: SpreadKeys) -> str:
         f"({named}): each of these tasks has a state of its own for the key. Is every producer partitioning by key, "
         "and all in the same way?"
     )
+
+
+def _state(task: TaskChange) -> str:
+    """What it has to do for its state: none both restores and copies."""
+    return _size(task.restore) if task.copy_bytes == 0 else f"copy {_copy_size(task.copy_bytes)}"
+
+
+def _copy_size(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    return f"~{count} bytes" if count else "nothing"
 
 
 def _size(size: StateSize | None) -> str:

@@ -89,6 +89,7 @@ def scale(
             click.echo(json.dumps(plan_change_json(address.job, change), indent=2))
         else:
             print_change(address.job, change)
+            click.echo(expected_text(change.expected_pause_ms))
         return
     topic = checkpoint_topic(address.job)
     with placement_store(address) as store, PartitionReader(address.connection, topic) as reader:
@@ -148,6 +149,12 @@ def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> 
 
 def _answer_json(text: str, pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, object]:
     return {"response": text, "pausesMs": {str(ssp_kb): pauses[ssp_kb] for ssp_kb in sorted(pauses)}}
+
+
+def expected_text(pause_ms: int | None) -> str:
+    """The expected pause of a change, for people."""
+    found = "unknown" if pause_ms is None else f"about {pause_ms / 1000:.1f} s" if pause_ms else "none"
+    return f"expected pause of a key: {found} (an estimate, docs/elasticity.md)"
 
 
 def _pauses_text(pauses: Mapping[SspKeyBucket, int]) -> str:

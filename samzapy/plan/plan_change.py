@@ -7,17 +7,19 @@ for a user's own grouper as well, and for a plan that somebody edited.
 {"job": "flights-1", "fromGeneration": 3, "jobModel": {...},
  "tasks": [{"task": "…", "change": "moves", "from": "0", "to": "1", "location": "host-b",
             "why": "processor 0 is gone; same host as its state (host-b)",
-            "restoreRecordsMax": 0, "restoreBytesAbout": 0}],
+            "restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0}],
  "gone": [],
  "topics": [{"topic": "__samzapy-intermediate-flights-1-by_carrier", "from": 0, "to": 4}],
  "waiting": [],
  "spreadKeys": [{"stream": "kafka.orders", "keyCount": 2, "examples": [{"key": "N14228", "partitions": [0, 3]}, …]}],
  "totals": {"stays": 3, "moves": 1, "splits": 0, "merges": 0, "new": 0, "gone": 0,
-            "restoreRecordsMax": 0, "restoreBytesAbout": 0}}
+            "restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0, "expectedPauseMs": 2800}}
 ```
 
 `change` is `stays`, `moves`, `splits`, `merges` or `new`; `splits` and `merges` name the `parents` whose key buckets
-the task gets. What is to be restored is null where nobody could be asked. `topics` are those of intermediate
+the task gets. What is to be restored comes from the changelog; what is to be copied, out of the parents' stores on the
+same host. Both, and the pause that a key of a running job is to expect (`plan.expected_pause`), are null where nobody
+could be asked. `topics` are those of intermediate
 streams that a submission makes (`from` 0 partitions), or gives more. `waiting` are new partitions of inputs that
 the job reads already: they come into the plan when the old ones have passed their ends (ADR 0011). `spreadKeys` are
 keys that several tasks get, as far as somebody looked for them (`plan.key_spread`).
@@ -33,6 +35,7 @@ from samzapy.errors import RejectedError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.plan.expected_pause import expected_pause_ms
 from samzapy.plan.job_model_json import Json, job_model_json
 from samzapy.plan.key_spread import SpreadKeys
 from samzapy.plan.task_names import TaskNameParts
@@ -63,7 +66,8 @@ SizeOf = Callable[[TaskModel], StateSize | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """One task of the new plan. `restore` is None where it is not known.
+    """One task of the new plan. `restore` is None where it is not known, and so is `copy_bytes`, what it takes out of
+    its parents' stores on the host.
 
     `processor_before` is of the task, or of what it is made of if that was all on one processor; `parents` are the
     tasks of the plan before whose key buckets it gets, if it is another task than those.
@@ -77,6 +81,7 @@ class TaskChange:
     location_id: str | None
     why: str
     restore: StateSize | None
+    copy_bytes: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +133,39 @@ class PlanChange:
             return None
         return StateSize(sum(size.records_max for size in known), sum(size.bytes_about for size in known))
 
+    @property
+    def copy_bytes(self) -> int | None:
+        """Over all tasks, as with `restore`."""
+        known = [task.copy_bytes for task in self.tasks if task.copy_bytes is not None]
+        return sum(known) if len(known) == len(self.tasks) else None
+
+    @property
+    def expected_pause_ms(self) -> int | None:
+        """How long some key of the running job is expected to wait; 0 where nothing changes, None where not known."""
+        if not self.generation_from or (not self.gone and all(task.change is Change.STAYS for task in self.tasks)):
+            return 0
+        if self.restore is None or self.copy_bytes is None:
+            return None
+        of_processor: dict[ProcessorId, tuple[int, int]] = {}
+        for task in self.tasks:
+            copied, restored = of_processor.get(task.processor_id, (0, 0))
+            assert task.copy_bytes is not None and task.restore is not None, "the sums are known"
+            of_processor[task.processor_id] = (copied + task.copy_bytes, restored + task.restore.bytes_about)
+        return max(
+            (
+                expected_pause_ms(copy_bytes=copied, restore_bytes=restored)
+                for copied, restored in of_processor.values()
+            ),
+            default=expected_pause_ms(copy_bytes=0, restore_bytes=0),
+        )
+
 
 def plan_change(before: JobModel | None, after: JobModel, locality: Locality, size_of: SizeOf) -> PlanChange:
     """What changes when `after` takes the place of `before`.
 
     Args:
         locality: as it was given to the planner.
-        size_of: asked only for tasks that will not find their state.
+        size_of: asked only for tasks that will not find their state, or only their parents'.
     """
     owners = {} if before is None else {task.name: c.processor_id for c in before.containers for task in c.tasks}
     living = {container.processor_id for container in after.containers}
@@ -162,6 +193,7 @@ def plan_change(before: JobModel | None, after: JobModel, locality: Locality, si
                     location_id=container.location_id,
                     why=_why(change, owner, container.processor_id, living, host, parents, at_home=at_home),
                     restore=_restore(task, change, host, size_of, at_home=at_home),
+                    copy_bytes=_copy_bytes(task, size_of) if parents and at_home else 0,
                 )
             )
     number = {task.name: task.partition_id for task in after.tasks}
@@ -211,7 +243,12 @@ def plan_change_json(job: str, change: PlanChange) -> Json:
         ],
         "waiting": [str(ssp) for ssp in change.waiting],
         "spreadKeys": [_spread_json(found) for found in change.spread_keys],
-        "totals": {**change.counts, **_restore_json(change.restore)},
+        "totals": {
+            **change.counts,
+            **_restore_json(change.restore),
+            "copyBytesAbout": change.copy_bytes,
+            "expectedPauseMs": change.expected_pause_ms,
+        },
     }
 
 
@@ -262,6 +299,13 @@ def _restore(
     return size_of(task)
 
 
+def _copy_bytes(task: TaskModel, size_of: SizeOf) -> int | None:
+    """Its own keys out of its parents' stores: of what the changelog partition holds, which it shares with the other
+    parts, one part."""
+    size = size_of(task)
+    return None if size is None else size.bytes_about // TaskNameParts.parse(task.name).factor
+
+
 def _restore_json(size: StateSize | None) -> Mapping[str, int | None]:
     return {
         "restoreRecordsMax": None if size is None else size.records_max,
@@ -287,4 +331,5 @@ def _task_json(task: TaskChange) -> Json:
         "location": task.location_id,
         "why": task.why,
         **_restore_json(task.restore),
+        "copyBytesAbout": task.copy_bytes,
     }

@@ -7,7 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from samzapy.cli.job import job
+from samzapy.cli.plan import print_change
+from samzapy.cli.scale import expected_text
 from samzapy.errors import ConfigError, MissingTopicError, PartitionSchemeError
+from samzapy.model.container import Locality
+from samzapy.model.ssp import SystemStream
+from samzapy.plan.job_plan import plan_job
+from samzapy.plan.plan_change import StateSize, plan_change
+from samzapy.testing.builders import a_config
 
 GOLDEN = Path(__file__).parent / "golden"
 PROPERTIES = """\
@@ -64,12 +71,33 @@ def test_what_was_shown_can_be_the_previous_plan_and_then_nothing_moves(properti
     found = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
 
     totals = {"stays": 5, "moves": 0, "splits": 0, "merges": 0, "new": 0, "gone": 0}
-    totals |= {"restoreRecordsMax": 0, "restoreBytesAbout": 0}
+    totals |= {"restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0, "expectedPauseMs": 0}
     assert (1, 2, totals) == (found["fromGeneration"], found["jobModel"]["generation"], found["totals"])
     # The bare job model, as GET /jobModel gives it, does as well.
     previous.write_text(json.dumps(json.loads(previous.read_text())["jobModel"]))
     again = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
     assert found == again
+
+
+@pytest.mark.parametrize(
+    ("size", "shown", "pause"),
+    [
+        (StateSize(9, 100_000_000), ("copy ~50000000 bytes", "on the host: ~100000000 bytes"), "about 3.8 s"),
+        (None, ("copy unknown", "to copy on the host: unknown"), "unknown"),
+    ],
+)
+def test_a_split_on_its_host_shows_what_is_copied_and_about_how_long_a_key_waits(size, shown, pause, capsys):
+    counts, hosts = {SystemStream("kafka", "orders"): 1}, {"0": "host-a"}
+    before = plan_job(a_config(), counts, None, ["0"], locality=Locality(processors=hosts))
+    locality = Locality(processors=hosts, tasks={task.name: "host-a" for task in before.tasks})
+    after = plan_job(a_config(), counts, before, ["0"], locality=locality, factor=2)
+    change = plan_change(before, after, locality, lambda _: size)
+
+    print_change("flights-1", change)
+
+    printed = capsys.readouterr().out
+    assert [True, True] == [text in printed for text in shown]
+    assert f"expected pause of a key: {pause} (" in expected_text(change.expected_pause_ms)
 
 
 GROWN = ["--partitions", "kafka.flights=6,planes=2"]

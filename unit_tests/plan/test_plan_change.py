@@ -99,6 +99,59 @@ def test_a_size_that_is_not_known_makes_the_sum_unknown():
     assert (None, None) == (totals["restoreRecordsMax"], totals["restoreBytesAbout"])
 
 
+def on_hosts(plan, hosts):
+    """Where the state of `plan` is, with its processors on `hosts`."""
+    owners = {task.name: found.processor_id for found in plan.containers for task in found.tasks}
+    return Locality(processors=hosts, tasks={name: hosts[owner] for name, owner in owners.items()})
+
+
+def test_what_splits_or_merges_on_its_host_is_copied_there_each_its_share():
+    hosts = {"0": "host-a", "1": "host-b"}
+    whole = a_plan(["0", "1"], locality=Locality(processors=hosts))
+    at_home = on_hosts(whole, hosts)
+    parts = plan_job(a_config(), COUNTS, whole, ["0", "1"], locality=at_home, factor=2)
+
+    split = changed(whole, parts, at_home)
+    merged = on_hosts(parts, hosts)
+    merge = changed(parts, plan_job(a_config(), COUNTS, parts, ["0", "1"], locality=merged), merged)
+
+    assert [(0, 25_000)] * 8 == [(task.restore.bytes_about, task.copy_bytes) for task in split.tasks]
+    assert [(0, 50_000)] * 4 == [(task.restore.bytes_about, task.copy_bytes) for task in merge.tasks]
+    assert [200_000, 200_000] == [change.copy_bytes for change in (split, merge)]
+    shown = plan_change_json("flights-1", split)
+    assert (25_000, 200_000) == (shown["tasks"][0]["copyBytesAbout"], shown["totals"]["copyBytesAbout"])
+    unknown = changed(whole, parts, at_home, size_of=lambda task: None)
+    assert (None, None) == (unknown.copy_bytes, unknown.expected_pause_ms)
+
+
+def test_the_expected_pause_is_that_of_the_container_with_the_most_state_to_take_over():
+    hosts = {"0": "host-a", "1": "host-b"}
+    whole = a_plan(["0", "1"], locality=Locality(processors=hosts))
+    at_home = on_hosts(whole, hosts)
+    parts = plan_job(a_config(), COUNTS, whole, ["0", "1"], locality=at_home, factor=2)
+    numbers_of_0 = {
+        task.partition_id for found in whole.containers if found.processor_id == "0" for task in found.tasks
+    }
+
+    def size_of(task):
+        return StateSize(1, 100_000_000 if task.partition_id in numbers_of_0 else 1_000_000)
+
+    split = changed(whole, parts, at_home, size_of)
+    from_elsewhere = changed(whole, parts, Locality(processors=hosts), size_of)
+
+    # 200 MB out of stores; four times 100 MB out of the changelog, which a part reads whole.
+    assert (2_800 + 2_000, 2_800 + 6_800) == (split.expected_pause_ms, from_elsewhere.expected_pause_ms)
+    assert 4_800 == plan_change_json("flights-1", split)["totals"]["expectedPauseMs"]
+
+
+def test_nobody_waits_for_a_plan_that_changes_nothing_or_is_the_first():
+    before = a_plan(["0", "1"])
+
+    assert [0, 0] == [
+        changed(old, a_plan(["0", "1"], old), size_of=lambda task: None).expected_pause_ms for old in (None, before)
+    ]
+
+
 def test_tasks_that_are_no_more_are_named():
     config = a_config(task_inputs="kafka.orders,kafka.refunds")
     counts = COUNTS | {SystemStream("kafka", "refunds"): 1}
