@@ -15,11 +15,23 @@ from samzapy.coordinator.launching import UP, last_of_kind, may_live, ordered_to
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.moving import awaited
 from samzapy.coordinator.serving import Kind, begun
+from samzapy.coordinator.standby import refused_standby
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
+from samzapy.model.placement import ContainerPlacementRequestMessage
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, RequestPut
+
+
+def refused_replacement(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why a process cannot be replaced, as the job stands now; empty where it can."""
+    if state.container_count is None:
+        return (
+            f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
+            "started those of this one: stop the process and start it again, or ask for restart-query"
+        )
+    return refused_standby(message, state)
 
 
 def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:

@@ -52,13 +52,13 @@ from samzapy.coordinator.commands import (
 from samzapy.coordinator.launching import wanted_processors
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.moving import MOVING, refused_move
-from samzapy.coordinator.replacing import REPLACING
+from samzapy.coordinator.replacing import REPLACING, refused_replacement
 from samzapy.coordinator.resizing import RESIZING
 from samzapy.coordinator.restarting import RESTARTING
 from samzapy.coordinator.rewinding import REWINDING, taken_up
 from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
-from samzapy.coordinator.standby import named
+from samzapy.coordinator.standby import named, refused_standby
 from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control
 from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
 from samzapy.model.container import ContainerPhase
@@ -108,6 +108,14 @@ _KINDS: Final = {
     Action.REWIND: REWINDING,
 }
 """How what is not answered at once is served."""
+
+_REFUSED: Final = {
+    Action.PLACE_CONTAINER: refused_move,
+    Action.RESTART_QUERY: refused_standby,
+    Action.RESTART_CONTAINER: refused_replacement,
+    Action.CONTROL_STANDBY: refused_control,
+}
+"""Why a request for a processor that is known is none for the job as it is; empty where it is one."""
 
 
 def in_order(requests: Iterable[R]) -> tuple[R, ...]:
@@ -359,9 +367,8 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState)
     known = _known_processors(state)
     if named(message.processor_id, state)[0] not in known:
         return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
-    if message.action is Action.CONTROL_STANDBY:
-        return refused_control(message, state)
-    return refused_move(message, state) if message.action is Action.PLACE_CONTAINER else ""
+    refused = _REFUSED.get(message.action)
+    return "" if refused is None else refused(message, state)
 
 
 def _decided(read: Iterable[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:

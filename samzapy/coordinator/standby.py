@@ -41,6 +41,7 @@ from samzapy.coordinator.state import CoordinatorState, evolve, is_leaving, sort
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
 
 LAG_MAX = 50_000
@@ -56,6 +57,16 @@ def named(name: str, state: CoordinatorState) -> tuple[ProcessorId, int | None]:
     """
     found = None if state.container_count is None else _NAME.fullmatch(name)
     return (ProcessorId(name), None) if found is None else (ProcessorId(found[1]), int(found[2]))
+
+
+def refused_standby(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why something that only whoever runs tasks can do is not asked of a standby; empty where none is named."""
+    if named(message.processor_id, state)[1] is None:
+        return ""
+    return (
+        f"processorId: wanted a processor, found {message.processor_id}, which names a standby, and that runs no "
+        f"query; {Action.PLACE_CONTAINER} to {LAST_SEEN} starts it anew"
+    )
 
 
 def has_state(state: CoordinatorState) -> bool:

@@ -534,6 +534,10 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
             {"action": Action.CONTROL_STANDBY, "arguments": {"command": "start"}},
             "control-standby is for jobs whose coordinator starts the containers",
         ),
+        (
+            {"action": Action.RESTART_CONTAINER},
+            "restart-container is for jobs whose coordinator starts the containers",
+        ),
     ],
 )
 def test_a_request_that_this_job_cannot_serve_is_answered_with_the_reason(changes, reason):

@@ -216,6 +216,9 @@ class Teller:
             letter, Action.RESTART_CONTAINER, dict(option.split("=") for option in options), destination_host=""
         )
 
+    def do_query(self, letter, *options):
+        self.asks(letter, Action.RESTART_QUERY, dict(option.split("=") for option in options), destination_host="")
+
     def asks(self, letter, action, given, **changes):
         if "expiry" in given:
             changes["request_expiry"] = timedelta(seconds=int(given["expiry"].removesuffix("s")))
