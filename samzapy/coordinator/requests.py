@@ -109,14 +109,6 @@ _KINDS: Final = {
 }
 """How what is not answered at once is served."""
 
-_REFUSED: Final = {
-    Action.PLACE_CONTAINER: refused_move,
-    Action.RESTART_QUERY: refused_standby,
-    Action.RESTART_CONTAINER: refused_replacement,
-    Action.CONTROL_STANDBY: refused_control,
-}
-"""Why a request for a processor that is known is none for the job as it is; empty where it is one."""
-
 
 def in_order(requests: Iterable[R]) -> tuple[R, ...]:
     """By (timestamp, uuid), in which requests are served and forgotten."""
@@ -369,6 +361,31 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState)
         return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
     refused = _REFUSED.get(message.action)
     return "" if refused is None else refused(message, state)
+
+
+def _refused_status(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    processor_id, number = named(message.processor_id, state)
+    standbys = {
+        standby_name(found)
+        for found in state.launches.values()
+        if found.processor_id == processor_id and found.role is LaunchRole.STANDBY
+    }
+    if number is None or message.processor_id in standbys:
+        return ""
+    return (
+        f"processorId: wanted a standby of processor {processor_id} ({_listed(standbys) or 'it has none'}), found "
+        f"{message.processor_id}"
+    )
+
+
+_REFUSED: Final = {
+    Action.CONTAINER_STATUS: _refused_status,
+    Action.PLACE_CONTAINER: refused_move,
+    Action.RESTART_QUERY: refused_standby,
+    Action.RESTART_CONTAINER: refused_replacement,
+    Action.CONTROL_STANDBY: refused_control,
+}
+"""Why a request for a processor that is known is none for the job as it is; empty where it is one."""
 
 
 def _decided(read: Iterable[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:

@@ -216,6 +216,9 @@ class Teller:
             letter, Action.RESTART_CONTAINER, dict(option.split("=") for option in options), destination_host=""
         )
 
+    def do_status(self, letter, *options):
+        self.asks(letter, Action.CONTAINER_STATUS, dict(option.split("=") for option in options), destination_host="")
+
     def do_query(self, letter, *options):
         self.asks(letter, Action.RESTART_QUERY, dict(option.split("=") for option in options), destination_host="")
 
