@@ -36,9 +36,10 @@ from __future__ import annotations
 import json
 import uuid as uuids
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from heapq import nlargest
 from typing import Final, TypeVar
 
 from samzapy.coordinator import resizing, rewinding
@@ -60,9 +61,9 @@ from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
 from samzapy.coordinator.standby import named, refused_standby
 from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control
-from samzapy.coordinator.state import CoordinatorState, evolve, tombstone, uncommitted
+from samzapy.coordinator.state import CoordinatorState, evolve, remembered, tombstone, uncommitted
 from samzapy.model.container import ContainerPhase
-from samzapy.model.job import ExecutionId
+from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import LaunchRole, standby_name
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
@@ -71,6 +72,7 @@ from samzapy.model.placement import (
     ContainerPlacementResponseMessage,
     StatusCode,
     expiry_ms,
+    request_meant,
     scale_of,
 )
 from samzapy.model.text import some
@@ -223,6 +225,8 @@ def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[Coordi
                 decided_at_ms=request.decided_at_ms,
                 phase=MemoryPhase.ANSWERED,
                 offset=request.offset,
+                action=request.action,
+                processor_id=request.processor_id,
             )
         )
         found.append(tombstone(request))
@@ -354,8 +358,8 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState)
         )
     if message.action is Action.SCALE:
         return resizing.refused_resize(scale_of(message.arguments), state)
-    if message.action.is_of_job:
-        return ""
+    if message.action.is_of_job or not message.processor_id:
+        return ""  # Or a request is asked about: `_decided` knows those that were read with it.
     known = _known_processors(state)
     if named(message.processor_id, state)[0] not in known:
         return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
@@ -388,14 +392,22 @@ _REFUSED: Final = {
 """Why a request for a processor that is known is none for the job as it is; empty where it is one."""
 
 
-def _decided(read: Iterable[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:
+def _decided(read: Sequence[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:
     """What can be answered at once is; of the others only so many wait."""
+    together = {found.uuid: found for found in read}
     waiting = Counter(
         _turn_of(request, state) for request in state.requests.values() if request.status_code in UNFINISHED
     )
     for request in read:
         if request.status_code is not S.ACCEPTED:
             yield request
+        elif request.action == Action.CONTAINER_STATUS and request.arguments:
+            uuid = request_meant(json.loads(request.arguments))
+            known = state.requests.get(uuid) or state.request_memory.get(uuid) or together.get(uuid)
+            status_code, text = S.SUCCEEDED, "" if known is None else _shown_text(_request_told(known))
+            if known is None:
+                status_code, text = S.BAD_REQUEST, f"arguments.uuid: wanted a request that is known, found {uuid}"
+            yield replace(request, status_code=status_code, response_message=text)
         elif request.action == Action.CONTAINER_STATUS:
             text = _container_status(request.processor_id, state)
             yield replace(request, status_code=S.SUCCEEDED, response_message=text)
@@ -432,7 +444,7 @@ def _container_status(name: str, state: CoordinatorState) -> str:
             break
         shown.append(task_name)
     living = [found for found in containers if found.phase in LIVING]
-    return json.dumps(
+    return _shown_text(
         {
             "processorId": name,
             "isRunning": any(found.phase is ContainerPhase.RUNNING for found in living),
@@ -448,19 +460,35 @@ def _container_status(name: str, state: CoordinatorState) -> str:
             ],
             "taskCount": len(tasks),
             "tasks": shown,
-            "requests": [
-                {
-                    "uuid": found.uuid,
-                    "action": found.action,
-                    "statusCode": found.status_code.value,
-                    "phase": found.phase,
-                    "responseMessage": found.response_message[:_TEXT_LENGTH_MAX],
-                }
-                for found in requests[:_SHOWN_MAX]
-            ],
-        },
-        separators=(",", ":"),
+            "requests": [_request_told(found) for found in requests[:_SHOWN_MAX]],
+            "answers": [_request_told(found) for found in _last_answers(state).get(processor_id, ())],
+        }
     )
+
+
+def _request_told(found: RequestPut | RequestMemoryPut) -> Mapping[str, object]:
+    """A request, as far as it is known; of one that is over and was answered the text stands on the placement topic."""
+    told: dict[str, object] = {"uuid": found.uuid, "action": found.action, "statusCode": found.status_code.value}
+    if isinstance(found, RequestPut):
+        told |= {"phase": found.phase, "responseMessage": found.response_message[:_TEXT_LENGTH_MAX]}
+    return told
+
+
+def _shown_text(told: Mapping[str, object]) -> str:
+    return json.dumps(told, separators=(",", ":"))
+
+
+@remembered
+def _last_answers(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[RequestMemoryPut]]:
+    """Of each processor the requests for it that were answered last, the newest first; without questions."""
+    found: dict[ProcessorId, list[RequestMemoryPut]] = {}
+    for memory in state.request_memory.values():
+        if memory.processor_id and memory.action != Action.CONTAINER_STATUS:
+            found.setdefault(named(memory.processor_id, state)[0], []).append(memory)
+    return {
+        processor_id: nlargest(_SHOWN_MAX, answers, key=lambda memory: (memory.decided_at_ms, memory.uuid))
+        for processor_id, answers in found.items()
+    }
 
 
 def _role(execution_id: ExecutionId, state: CoordinatorState) -> str:

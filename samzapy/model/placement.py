@@ -143,7 +143,10 @@ class ContainerPlacementResponseMessage(ContainerPlacementMessage):
 
 def check_message(message: ContainerPlacementRequestMessage) -> None:
     """Raise ValueError for a field that nobody may write, naming it."""
-    if not message.action.is_of_job:
+    if message.action is Action.CONTAINER_STATUS and message.arguments:
+        if message.processor_id:
+            raise ValueError("processorId, arguments.uuid: wanted one of them, found both")
+    elif not message.action.is_of_job:
         _check("processorId", message.processor_id, _PROCESSOR_ID)
     elif message.processor_id:
         raise ValueError(f"processorId: wanted none, because {message.action} is for the whole job; found one")
@@ -221,6 +224,8 @@ def check_arguments(action: Action, arguments: Mapping[str, str]) -> None:
         rewind_of(arguments)
     elif action is Action.CONTROL_STANDBY:
         is_standby_wanted(arguments)
+    elif action is Action.CONTAINER_STATUS and arguments:
+        request_meant(arguments)
     elif arguments:
         raise ValueError(f"arguments: wanted none for {action}, found {', '.join(sorted(arguments))[:100]}")
 
@@ -263,6 +268,17 @@ def is_standby_wanted(arguments: Mapping[str, str]) -> bool:
             f"arguments.command: wanted start or stop, found {'nothing' if found is None else found!r:.100}"
         )
     return found == "start"
+
+
+def request_meant(arguments: Mapping[str, str]) -> str:
+    """The argument of `container-status` in place of a processor: the uuid of a request. Raises ValueError."""
+    unknown = sorted(arguments.keys() - {"uuid"})
+    if unknown:
+        raise ValueError(f"arguments: wanted uuid, found {', '.join(unknown)[:100]}")
+    found = arguments.get("uuid", "")
+    if not is_uuid(found):
+        raise ValueError(f"arguments.uuid: wanted one in lower case, with dashes, found {found[:100]!r}")
+    return found
 
 
 def rewind_of(arguments: Mapping[str, str]) -> Rewind:

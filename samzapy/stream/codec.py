@@ -459,6 +459,8 @@ def _memory_from(datum: dict[str, Any]) -> RequestMemoryPut:
         "phase": MemoryPhase(datum["phase"]),
         "place": sys.intern(datum["place"]),
         "run_id": sys.intern(datum["run_id"]),
+        "action": sys.intern(datum["action"]),
+        "processor_id": sys.intern(datum["processor_id"]),
     }
     return RequestMemoryPut(**(datum | parsed))
 

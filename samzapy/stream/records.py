@@ -318,6 +318,8 @@ class RequestMemoryPut:
     decided_at_ms: int
     phase: MemoryPhase
     offset: int
+    action: str = ""
+    processor_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -517,8 +517,53 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
                 "responseMessage": "processor 0 is to restart its query",
             }
         ],
+        "answers": [],
     }
     assert len(told["tasks"]) == 2
+
+
+def test_a_status_tells_the_last_answers_to_requests_for_the_processor_the_newest_first():
+    job = Job()
+    for number in range(1, 8):
+        job.ask(number)
+        job.reads()
+        job.passes(10)
+        job.hears(e0=number)
+    job.ask(8, PLACE, destination_host="nowhere")
+    job.ask(9, processor_id="1")
+    job.ask(10, STATUS)
+    job.reads()
+    job.passes(10)
+
+    job.ask(11, STATUS)
+    job.reads()
+
+    told = json.loads(job.answer(11, Place()).response_message)
+    assert told["requests"] == []
+    assert told["answers"] == [
+        {"uuid": an_id(8), "action": "place-container", "statusCode": "BAD_REQUEST"},
+        *({"uuid": an_id(n), "action": "restart-query", "statusCode": "SUCCEEDED"} for n in (7, 6, 5, 4)),
+    ]
+
+
+def test_a_status_of_a_request_tells_how_that_is_while_it_is_known():
+    job = Job()
+    job.ask(1)
+
+    def told(number):
+        job.ask(number, STATUS, processor_id="", arguments={"uuid": an_id(1)})
+        job.reads()
+        found = job.answer(number, Place())
+        assert found.status_code is S.SUCCEEDED
+        return json.loads(found.response_message)
+
+    known = {"uuid": an_id(1), "action": "restart-query"}
+    waits = {"statusCode": "ACCEPTED", "phase": "", "responseMessage": "waits for its turn"}
+    assert known | waits == told(2)
+    goes_on = {"statusCode": "IN_PROGRESS", "phase": "", "responseMessage": "processor 0 is to restart its query"}
+    assert known | goes_on == told(3)
+    job.hears(e0=1)
+    assert known | {"statusCode": "SUCCEEDED"} == told(4)
 
 
 # --- bad requests ---
@@ -537,6 +582,10 @@ def test_a_status_is_answered_at_once_with_what_the_log_says():
         (
             {"action": Action.RESTART_CONTAINER},
             "restart-container is for jobs whose coordinator starts the containers",
+        ),
+        (
+            {"action": STATUS, "processor_id": "", "arguments": {"uuid": an_id(9)}},
+            f"arguments.uuid: wanted a request that is known, found {an_id(9)}",
         ),
     ],
 )

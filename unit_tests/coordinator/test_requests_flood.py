@@ -101,6 +101,8 @@ def test_twenty_thousand_uuids_take_less_than_ten_megabytes():
             decided_at_ms=1_767_225_700_000 + number,
             phase=MemoryPhase.COLLECTED,
             offset=100_000 + number,
+            action="restart-query",
+            processor_id=str(number % 100),
         )
         for number in range(COUNT)
     ]

@@ -176,6 +176,8 @@ EXAMPLES: tuple[Record, ...] = (
         decided_at_ms=1_767_225_700_900,
         phase=MemoryPhase.COLLECTED,
         offset=23,
+        action="restart-query",
+        processor_id="0",
     ),
     InboxPut(
         offset_next=24,
