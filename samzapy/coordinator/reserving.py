@@ -368,12 +368,20 @@ def _standby_moved(request: RequestPut, number: int, state: CoordinatorState, se
 
 def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
     """For people: what stands by now that a standby has taken over."""
-    standing = standbys_of(processor_id, state)
-    up = [f"{standby_name(found)} on {place_of(found, state)}" for found in standing if place_of(found, state)]
+    standing = [found for found in standbys_of(processor_id, state) if place_of(found, state)]
     came = [found for found in standing if found.execution_id in state.containers]
     if came:
-        return f"Standing by: {some(up)}"
+        return f"Standing by: {_on_hosts(came, state)}"
+    if any(found.phase is LaunchPhase.LAUNCHED for found in standing):
+        return f"A new standby starts: {_on_hosts(standing, state)}"
+    if standing:
+        # Of a host without a place nothing is heard. Neither is of one that is about to begin.
+        return f"A new standby starts as soon as there is a place for it: {_on_hosts(standing, state)}"
     return "No host is free for a new standby yet; it is started as soon as there is one"
+
+
+def _on_hosts(standing: Iterable[Launch], state: CoordinatorState) -> str:
+    return some([f"{standby_name(found)} on {place_of(found, state)}" for found in standing])
 
 
 # --- what is meant ---

@@ -27,12 +27,12 @@ _UUID = re.compile(r"0000000([0-9a-f])-0000-4000-8000-000000000000")
 class Story(LaunchedJob):
     """A job as it is told. State is level a round after its container came, unless the host is slow."""
 
-    def __init__(self, count, slots, settings):
+    def __init__(self, count, slots, named, settings):
         self.slow, self.letters, self.shown = {}, "", {}
         self.leaves, self.survivors, self.told = set(), set(), []
         self.is_crashing = self.is_mute = False
         self.killed_in_vain = self.unheard = 0
-        super().__init__(count=count, slots=slots, **settings)
+        super().__init__(count=count, slots=slots, named=named, **settings)
         self.settles(20)
 
     def launches(self):
@@ -150,7 +150,7 @@ class Teller:
 
     def __init__(self):
         self.job, self.count, self.slots, self.settings = None, 1, {"host-a": 2, "host-b": 2}, dict(STATE)
-        self.counted = []
+        self.named, self.counted = (), []
 
     def answer(self, said):
         before = {} if self.job is None else self.job.shown
@@ -190,11 +190,15 @@ class Teller:
         else:
             self.job.slots |= found
 
+    def do_named(self, *hosts):
+        """The cluster manager says that these are all."""
+        self.named = hosts
+
     def do_containers(self, count):
         self.count = int(count)
 
     def do_starts(self):
-        self.job = Story(self.count, self.slots, self.settings)
+        self.job = Story(self.count, self.slots, self.named, self.settings)
 
     def do_place(self, letter, *options):
         given = dict(option.split("=") for option in options)
