@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from samzapy.coordinator import restarting
 from samzapy.coordinator.commands import ReviewRequests
@@ -99,7 +100,10 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     if found.execution_id == executions_to_grant(state).get(processor_id) and found.processor_id == processor_id:
         return restarting.begin(request, command, state)
     text = f"processor {processor_id} goes to {found.execution_id} of processor {found.processor_id} on {found.host}"
-    moves = begun(request, text, command.now_ms, execution_id=found.execution_id)
+    # Who is to have them is up already, so expiry is no matter any more: what has begun has its own time to end.
+    moves = replace(
+        begun(request, text, command.now_ms, execution_id=found.execution_id), paused_at_ms=command.now_ms
+    )
     return (moves, *go_on(moves, command, state))
 
 

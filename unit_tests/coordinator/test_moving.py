@@ -1,6 +1,7 @@
 """Moves of a processor's tasks, with containers that follow the stream as real ones do."""
 
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -199,6 +200,34 @@ def test_a_coordinator_that_takes_over_in_the_middle_goes_on():
     assert ["0", "1"] == job.runs()["e1"]
     assert S.SUCCEEDED is job.status(1, ANSWERS)
     assert 1 == len(job.records(PlacedPut))
+
+
+def test_a_move_that_has_begun_does_not_expire_as_one_that_waits_does():
+    job = MovedJob(job_placement_expiry_ms="30000")
+    job.asleep = {"e0"}
+    job.moves(1, "host-b", request_expiry=timedelta(seconds=1))
+    job.moves(2, "host-c", request_expiry=timedelta(seconds=1))
+
+    for _ in range(8):
+        job.settles()
+    assert (S.IN_PROGRESS, S.FAILED) == (job.status(1, ANSWERS), job.status(2, ANSWERS))
+
+    job.asleep = set()
+    job.settles()
+    assert S.SUCCEEDED is job.status(1, ANSWERS)
+
+
+def test_a_move_that_goes_on_for_too_long_is_answered_and_goes_on():
+    job = MovedJob(job_placement_expiry_ms="2000")
+    job.asleep = {"e0"}
+    job.moves(1, "host-b", request_expiry=timedelta(seconds=1))
+
+    for _ in range(8):
+        job.settles()
+
+    assert S.FAILED is job.status(1, ANSWERS)
+    assert "expired: 2000 ms after it was ready" in job.text(1)
+    assert "the move goes on" in job.text(1)
 
 
 def test_torn_between_its_records_a_move_is_still_one():
