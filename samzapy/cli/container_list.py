@@ -20,8 +20,8 @@ from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
 
-_COLUMNS = ("processor", "container", "host", "role", "state", "tasks", "heartbeatAgeMs", "reason")
-_NUMBERS = ("tasks", "heartbeatAgeMs")
+_NUMBERS = ("tasks", "standbyLag", "restoreLeftMs", "heartbeatAgeMs")
+_COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reason")
 
 
 @click.command(name="list")
@@ -30,7 +30,9 @@ _NUMBERS = ("tasks", "heartbeatAgeMs")
 def list_containers(address: JobAddress, output: str) -> None:
     """List the containers of a job, those too that are to be started, or to stop.
 
-    A standby is named by its processor and its number: 4-0 is the first one of processor 4.
+    A standby is named by its processor and its number: 4-0 is the first one of processor 4. standbyLag is what the
+    changelogs hold beyond the state that it has at hand, in offsets; restoreLeftMs what a start that takes long
+    expects to take still. What nobody tells is -.
 
     \b
     Example:
@@ -65,6 +67,7 @@ def _row(
     execution_id: ExecutionId, state: CoordinatorState, task_count: int, told: Mapping[str, object]
 ) -> Mapping[str, object]:
     container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
+    warm, figures = told.get("warm"), told.get("figures")
     return {
         "processor": _name(container, launch),
         "container": execution_id,
@@ -72,9 +75,11 @@ def _row(
         "role": "ACTIVE" if launch is None else launch.role.value,
         "state": _state(execution_id, state),
         "tasks": task_count,
+        "standbyLag": warm.get("lag") if isinstance(warm, dict) else None,
+        "restoreLeftMs": (figures.get("restoreLeftMs") or None) if isinstance(figures, dict) else None,
         "heartbeatAgeMs": told.get("heartbeatAgeMs"),
         "reason": "" if launch is None else launch.reason,
-        "warm": told.get("warm"),
+        "warm": warm,
     }
 
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from samzapy.cli.container_list import container_rows
+import pytest
+from click.testing import CliRunner
+
+from samzapy.cli import container_list as module
+from samzapy.cli.container_list import container_rows, list_containers
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase, LaunchRole
@@ -68,3 +72,28 @@ def test_what_the_leader_heard_of_a_container_is_beside_it() -> None:
     (row,) = container_rows(state, {"e1": {"heartbeatAgeMs": 120}})
 
     assert 120 == row["heartbeatAgeMs"]
+
+
+def test_the_lag_of_a_standby_and_the_time_that_a_restore_takes_have_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = a_state(
+        ContainerPut(container=a_container("e1", processor_id="4")),
+        LaunchPut(launch=a_launch("e2", processor_id="4", role=LaunchRole.STANDBY)),
+        ContainerPut(container=a_container("e2", processor_id="4", phase=ContainerPhase.STARTED)),
+    )
+    told = {
+        "e1": {"warm": None, "figures": {"restoreLeftMs": 7000}},
+        "e2": {"warm": {"lag": 0}, "figures": {"restoreLeftMs": 0}},
+    }
+    monkeypatch.setattr(module, "recorded_state", lambda address: state)
+    monkeypatch.setattr(module, "containers_told", lambda job, state: told)
+
+    heading, active, standby = (
+        CliRunner()
+        .invoke(list_containers, ["--job", "flights-1", "--bootstrap-servers", "nowhere:1"])
+        .output.splitlines()
+    )
+
+    shown = [dict(zip(heading.split(), row.split(), strict=True)) for row in (active, standby)]
+    assert [("-", "7000"), ("0", "-")] == [(row["standbyLag"], row["restoreLeftMs"]) for row in shown]
