@@ -49,16 +49,17 @@ def _ask(
     arguments: Mapping[str, str] | None = None,
 ) -> ContainerPlacementResponseMessage | None:
     """Write a request and wait for its answer; None where nobody waits."""
+    state = recorded_state(address)
     with placement_store(address) as store:
         uuid = store.write_container_placement_request_message(
-            deployment_id=asking.deployment_id or run_id_of(address, recorded_state(address)),
+            deployment_id=asking.deployment_id or run_id_of(address, state),
             processor_id=processor_id,
             destination_host=destination_host,
             request_expiry=asking.expiry,
             action=action,
             arguments=arguments,
         )
-        return asking.answer(store, uuid)
+        return asking.answer(store, uuid, state)
 
 
 @container.command()

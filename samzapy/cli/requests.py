@@ -14,6 +14,7 @@ import click
 
 from samzapy.cli.job_address import JobAddress, coordinator_records
 from samzapy.cli.terminal import printable
+from samzapy.config import parse_recorded
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DeadlineError, RejectedError, SamzapyError
@@ -21,7 +22,12 @@ from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlace
 from samzapy.model.topics import coordinator_topic
 from samzapy.placement import ContainerPlacementMetadataStore
 
-_WAIT_S = 60.0
+_READ_WITHIN_S = 60.0
+"""Longer than a job that is well takes to have a leader again."""
+
+_ANSWER_S = 30.0
+"""A coordinator that dies when a request is late has a successor by then, which answers."""
+
 _ASK_EVERY_S = 0.2
 
 # Options that `samzapy container` and `place-container` have under names of their own.
@@ -44,22 +50,38 @@ request_expiry_option = partial(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How a request is made, as the options say. `deployment_id`: the run that it is for; None: the one that is on."""
+    """How a request is made, as the options say.
+
+    Attributes:
+        deployment_id: the run that it is for; None: the one that is on.
+        expiry: None: the job's.
+        timeout_s: how long to wait for its answer; None: until it must have expired.
+    """
 
     deployment_id: str | None
     expiry: timedelta | None
     wait: bool
-    timeout_s: float
+    timeout_s: float | None
 
     def answer(
-        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID
+        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID, state: CoordinatorState
     ) -> ContainerPlacementResponseMessage | None:
         """Show the uuid of a request that was written, and wait for its terminal answer; None where nobody waits.
+
+        Args:
+            state: of the job, whose expiry is that of a request without its own.
 
         Raises: as `_answer`.
         """
         click.echo(str(uuid), err=self.wait)
-        return _answer(store, uuid, self.timeout_s) if self.wait else None
+        if not self.wait:
+            return None
+        if self.timeout_s is not None:
+            return _answer(store, uuid, self.timeout_s, 0)
+        default_s = parse_recorded(state.config).placement_expiry_ms / 1000
+        expiry_s = default_s if self.expiry is None else self.expiry.total_seconds()
+        # Until it is ready, and what has begun then has that time once more (`coordinator.requests`).
+        return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + _ANSWER_S)
 
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
@@ -71,7 +93,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
         deployment_id: str | None,
         request_expiry: float | None,
         wait: bool,
-        timeout: float,
+        timeout: float | None,
         **options: Any,
     ) -> None:
         expiry = None if request_expiry is None else timedelta(seconds=request_expiry)
@@ -81,7 +103,10 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
     found: Callable[..., None] = asked
     for option in (
         click.option(
-            "--timeout", default=_WAIT_S, show_default=True, metavar="SECONDS", help="Longest time to wait."
+            "--timeout",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help="Longest time to wait; default: until it must have expired, or nobody has read it within a minute.",
         ),
         click.option(
             "--wait/--no-wait", default=True, show_default=True, help="Wait for the answer, or only show the uuid."
@@ -133,28 +158,37 @@ def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
 
 
 def _answer(
-    store: ContainerPlacementMetadataStore, uuid: uuids.UUID, timeout_s: float
+    store: ContainerPlacementMetadataStore, uuid: uuids.UUID, read_within_s: float, served_within_s: float
 ) -> ContainerPlacementResponseMessage:
     """The terminal answer to a request that was served.
+
+    Args:
+        read_within_s: the longest time until anything is heard of it.
+        served_within_s: the longest time from then on; less than what is left of the other one counts for nothing.
 
     Raises:
         DeadlineError: none came in time.
         RejectedError, SamzapyError: it was refused; it failed.
     """
-    give_up_at_s = time.monotonic() + timeout_s
+    began_s = time.monotonic()
+    give_up_at_s = began_s + read_within_s
     found: ContainerPlacementResponseMessage | None = None
     shown = ""
     while time.monotonic() < give_up_at_s:
+        is_first = found is None
         found = store.read_container_placement_response_message(uuid)
         if found is not None and found.status_code.is_terminal:
             break
+        if found is not None and is_first:
+            # Expiry is counted from when the coordinator read it, which may be long after it was written.
+            give_up_at_s = max(give_up_at_s, time.monotonic() + served_within_s)
         if found is not None and found.phase and found.response_message != shown:
             shown = found.response_message
             click.echo(f"{found.phase}: {printable(shown)}", err=True)
         time.sleep(_ASK_EVERY_S)
     if found is None or not found.status_code.is_terminal:
         raise DeadlineError(
-            f"wanted an answer to request {uuid} within {timeout_s:.0f} s, found "
+            f"wanted an answer to request {uuid} within {time.monotonic() - began_s:.0f} s, found "
             f"{'none' if found is None else f'{found.status_code} ({found.response_message})'}; see with "
             "`samzapy job status` whether the job has a leader. The request stands, and may still be served"
         )

@@ -79,7 +79,7 @@ def rewind(
             processor=processor,
             request_expiry=asking.expiry,
         )
-        found = asking.answer(store, uuid)
+        found = asking.answer(store, uuid, state)
     if output == "json" and found is not None:
         click.echo(json.dumps({"response": found.response_message}, indent=2))
     else:

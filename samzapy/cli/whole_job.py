@@ -51,7 +51,7 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     give_up_at_s = time.monotonic() + timeout
     if not is_over(state):
         if not _is_told(state):
-            _ask_to_stop(address, run_id)
+            _ask_to_stop(address, run_id, state)
         while wait and not _has_ended(state := recorded_state(address), run_id):
             if time.monotonic() >= give_up_at_s:
                 raise DeadlineError(
@@ -98,7 +98,7 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
             uuid = store.write_container_placement_request_message(
                 run_id, processor_id, request_expiry=asking.expiry, action=Action.RESTART_CONTAINER
             )
-            found = asking.answer(store, uuid)
+            found = asking.answer(store, uuid, state)
             assert found is not None, "it waits"
             click.echo(f"{number} of {len(asked)}: {printable(found.response_message)}")
 
@@ -161,10 +161,11 @@ def _has_ended(state: CoordinatorState, run_id: str) -> bool:
     return is_over(state) or (state.run is not None and state.run.run_id != run_id)
 
 
-def _ask_to_stop(address: JobAddress, run_id: str) -> None:
+def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState) -> None:
     asking = Asking(deployment_id=None, expiry=None, wait=True, timeout_s=_ANSWER_S)
     with placement_store(address) as store:
-        asking.answer(store, store.write_container_placement_request_message(run_id, "", action=Action.STOP))
+        uuid = store.write_container_placement_request_message(run_id, "", action=Action.STOP)
+        asking.answer(store, uuid, state)
 
 
 def _what_runs(state: CoordinatorState) -> str:

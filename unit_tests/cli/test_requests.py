@@ -1,0 +1,111 @@
+"""How long a command waits for the answer to its request. Time is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from samzapy.cli import requests as module
+from samzapy.cli.requests import Asking
+from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
+from samzapy.errors import DeadlineError, SamzapyError
+from samzapy.model.placement import ContainerPlacementResponseMessage, StatusCode
+from samzapy.stream.records import ConfigPut
+from samzapy.testing.builders import a_config
+from unit_tests.coordinator.operated import an_id
+
+UUID_OF_IT = UUID(an_id(1))
+
+
+class Topic:
+    """The placement topic of a job and its clock: answers stand there from their second on."""
+
+    def __init__(self, *answers: tuple[float, StatusCode]) -> None:
+        self.now_s, self.answers = 0.0, answers
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def read_container_placement_response_message(self, uuid: UUID) -> ContainerPlacementResponseMessage | None:
+        there = [status_code for at_s, status_code in self.answers if at_s <= self.now_s]
+        if not there:
+            return None
+        return ContainerPlacementResponseMessage(
+            uuid=uuid,
+            deployment_id="run",
+            processor_id="0",
+            status_code=there[-1],
+            timestamp_ms=0,
+            response_message="so it is",
+        )
+
+
+def a_job() -> CoordinatorState:
+    config = a_config(job_placement_expiry_ms="60000")
+    return evolve(
+        INITIAL, committed([ConfigPut(config_key=key, value=value) for key, value in config.properties.items()], 0)
+    )
+
+
+def waits(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, expiry_s: float | None = None, timeout_s: float | None = None
+) -> StatusCode | str:
+    """The end, or the error in place of it."""
+    monkeypatch.setattr(module, "time", topic)
+    expiry = None if expiry_s is None else timedelta(seconds=expiry_s)
+    asking = Asking(deployment_id=None, expiry=expiry, wait=True, timeout_s=timeout_s)
+    try:
+        found = asking.answer(topic, UUID_OF_IT, a_job())  # type: ignore[arg-type]  # all of the store that is used
+    except SamzapyError as error:
+        return type(error).__name__
+    assert found is not None
+    return found.status_code
+
+
+def test_a_request_that_expires_is_told_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((3, StatusCode.IN_PROGRESS), (63.5, StatusCode.FAILED))
+
+    assert "SamzapyError" == waits(topic, monkeypatch)
+
+
+def test_its_own_expiry_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((1, StatusCode.ACCEPTED), (599, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=600)
+
+
+def test_what_has_begun_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((1, StatusCode.IN_PROGRESS), (65, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=10)
+
+
+def test_expiry_begins_when_the_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((55, StatusCode.ACCEPTED), (200, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("answers", "timeout_s", "given_up_at_s"),
+    [
+        ((), None, 60),
+        (((1, StatusCode.IN_PROGRESS),), None, 151),
+        (((1, StatusCode.IN_PROGRESS), (6, StatusCode.SUCCEEDED)), 5, 5),
+    ],
+)
+def test_it_is_given_up_at_last(
+    answers: tuple[tuple[float, StatusCode], ...],
+    timeout_s: float | None,
+    given_up_at_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = Topic(*answers)
+
+    assert DeadlineError.__name__ == waits(topic, monkeypatch, timeout_s=timeout_s)
+    assert given_up_at_s == pytest.approx(topic.now_s, abs=0.5)
