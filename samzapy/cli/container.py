@@ -1,9 +1,11 @@
-"""`samzapy container`: list them, move a processor, restart its query, ask about it, clear the topic of requests."""
+"""`samzapy container`: list them, move one, restart some, ask about one, clear the topic of requests."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import click
@@ -11,22 +13,27 @@ import click
 from samzapy.cli.container_list import list_containers
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.requests import (
+    RESTART_S,
     Asking,
+    ask_one_after_another,
     destination_host_option,
+    every_processor,
     placement_store,
+    processors_named,
     recorded_state,
     run_id_of,
     show_answer,
     with_request,
 )
 from samzapy.cli.terminal import printable
+from samzapy.coordinator.launching import wanted_processors
 from samzapy.errors import RejectedError
 from samzapy.model.placement import Action, ContainerPlacementResponseMessage
 
 
 @click.group()
 def container() -> None:
-    """List containers, move a processor, restart its query, ask about it."""
+    """List containers, move one, restart some, ask about one."""
 
 
 container.add_command(list_containers)
@@ -93,19 +100,48 @@ def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, ask
 
 @container.command()
 @of_a_job
-@_PROCESSOR
+@click.option(
+    "--processor-id",
+    "--processor",
+    "processors",
+    metavar="ID,ID",
+    help="The processors, in this order, as `samzapy job status` shows them.",
+)
+@click.option("--all", "every", is_flag=True, help="All processors of the job.")
+@click.option(
+    "--query",
+    "only_query",
+    is_flag=True,
+    help="Restart the query and keep the process; where people start the containers it is all that can be done.",
+)
 @with_request
-def restart(address: JobAddress, processor_id: str, asking: Asking) -> None:
-    """Restart the query of a processor: the running micro-batch ends, and a new query goes on where it stopped.
+def restart(address: JobAddress, processors: str | None, every: bool, only_query: bool, asking: Asking) -> None:
+    """Restart containers, one after the other; the next one when the tasks of the one before are at work again.
 
-    The process stays. Ends with 3 when the request is refused, with 1 when it fails, with 5 when no answer comes in
-    time; it may still be done then.
+    Of a job that was submitted with `samzapy job submit` each drains and ends, and another one starts on its host,
+    within 300 s unless --expiry says otherwise. Where people start the containers, and with --query, the process stays:
+    the running micro-batch ends, and a new query goes on where it stopped.
+
+    Stops at the first one that is not done: with 3 when it is refused, with 1 when it fails, with 5 when no answer
+    comes in time; that one may still be done then.
 
     \b
-    Example:
-      samzapy container restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor-id 0
+    Examples:
+      samzapy container restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 0,2
+      samzapy container restart --job flight-delays-1 --bootstrap-servers localhost:9092 --all
     """
-    show_answer(_ask(address, processor_id, asking, Action.RESTART_QUERY))
+    if (processors is None) != every:
+        raise click.UsageError("wanted --processor or --all, found both or neither")
+    named = None if processors is None else processors_named(processors)
+    if not asking.wait and (named is None or len(named) > 1):
+        raise click.UsageError("wanted one processor with --no-wait, because each waits for the one before")
+    state = recorded_state(address)
+    action = Action.RESTART_CONTAINER
+    if only_query or wanted_processors(state) is None:
+        action = Action.RESTART_QUERY
+    elif asking.expiry is None:
+        asking = replace(asking, expiry=timedelta(seconds=RESTART_S))
+    ask_one_after_another(address, state, every_processor(state) if named is None else named, action, asking)
 
 
 @container.command()

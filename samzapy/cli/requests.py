@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid as uuids
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
@@ -15,12 +15,23 @@ import click
 from samzapy.cli.job_address import JobAddress, coordinator_records
 from samzapy.cli.terminal import printable
 from samzapy.config import parse_recorded
+from samzapy.coordinator.launching import wanted_processors
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.errors import DeadlineError, RejectedError, SamzapyError
-from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlacementResponseMessage, StatusCode
+from samzapy.coordinator.state import CoordinatorState, sorted_processors
+from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
+from samzapy.model.placement import (
+    ANY_HOST,
+    LAST_SEEN,
+    STANDBY,
+    Action,
+    ContainerPlacementResponseMessage,
+    StatusCode,
+)
 from samzapy.model.topics import coordinator_topic
 from samzapy.placement import ContainerPlacementMetadataStore
+
+RESTART_S = 300.0
+"""So long a container may drain and another one take to start, with Spark and the state."""
 
 _READ_WITHIN_S = 60.0
 """Longer than a job that is well takes to have a leader again."""
@@ -121,6 +132,38 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
     ):
         found = option(found)
     return found
+
+
+def every_processor(state: CoordinatorState) -> Sequence[str]:
+    """The processors of a job that have containers of their own, or tasks, in their order."""
+    return wanted_processors(state) or sorted_processors({planned.processor_id for planned in state.plan})
+
+
+def processors_named(text: str) -> Sequence[str]:
+    """The processors of `0,2`, in that order. Raises ConfigError where there is none."""
+    found = [item.strip() for item in text.split(",") if item.strip()]
+    if not found:
+        raise ConfigError(f"--processor: wanted processors with commas between, found {text!r}")
+    return found
+
+
+def ask_one_after_another(
+    address: JobAddress, state: CoordinatorState, processors: Sequence[str], action: Action, asking: Asking
+) -> None:
+    """Ask the same for each processor, the next one when the one before is done, and print the answers.
+
+    Raises: as `_answer`, at the first one that is not done; those behind it are not asked for then.
+    """
+    run_id = asking.deployment_id or run_id_of(address, state)
+    with placement_store(address) as store:
+        for number, processor_id in enumerate(processors, start=1):
+            uuid = store.write_container_placement_request_message(
+                run_id, processor_id, request_expiry=asking.expiry, action=action
+            )
+            found = asking.answer(store, uuid, state)
+            if found is not None and len(processors) > 1:
+                click.echo(f"{number} of {len(processors)}: ", nl=False)
+            show_answer(found)
 
 
 def show_answer(found: ContainerPlacementResponseMessage | None) -> None:

@@ -14,10 +14,18 @@ import click
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of
+from samzapy.cli.requests import (
+    RESTART_S,
+    Asking,
+    ask_one_after_another,
+    every_processor,
+    placement_store,
+    processors_named,
+    recorded_state,
+    run_id_of,
+)
 from samzapy.cli.run_job import read_config
 from samzapy.cli.table import print_rows
-from samzapy.cli.terminal import printable
 from samzapy.coordinator.launching import is_over, wanted_processors
 from samzapy.coordinator.liveness import LIVING
 from samzapy.coordinator.state import CoordinatorState
@@ -28,7 +36,6 @@ from samzapy.model.topics import coordinator_topic
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 30.0
 _STOP_S = 120.0
-_RESTART_S = 300.0
 _COLUMNS = ("job", "state", "runId", "containers", "startedBy", "leader")
 
 
@@ -71,7 +78,7 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     help="Only these, in this order; default: all, one after the other.",
 )
 @click.option(
-    "--timeout", default=_RESTART_S, show_default=True, metavar="SECONDS", help="Longest time to wait for each."
+    "--timeout", default=RESTART_S, show_default=True, metavar="SECONDS", help="Longest time to wait for each."
 )
 def restart(address: JobAddress, processors: str | None, timeout: float) -> None:
     """Replace the processes of a job's containers, one after the other; of a job that `samzapy job submit` started.
@@ -84,23 +91,14 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
       samzapy job restart --job flight-delays-1 --bootstrap-servers localhost:9092 --processor 0,2
     """
     state = recorded_state(address)
-    known = wanted_processors(state)
-    if known is None:
+    if wanted_processors(state) is None:
         raise RejectedError(
             f"wanted a job whose coordinator starts its containers, found that those of {address.job} were started by "
             "people: stop a process and start it again, it comes back with its tasks"
         )
-    asked = known if processors is None else [item.strip() for item in processors.split(",") if item.strip()]
     asking = Asking(deployment_id=None, expiry=timedelta(seconds=timeout), wait=True, timeout_s=timeout + _ANSWER_S)
-    run_id = run_id_of(address, state)
-    with placement_store(address) as store:
-        for number, processor_id in enumerate(asked, start=1):
-            uuid = store.write_container_placement_request_message(
-                run_id, processor_id, request_expiry=asking.expiry, action=Action.RESTART_CONTAINER
-            )
-            found = asking.answer(store, uuid, state)
-            assert found is not None, "it waits"
-            click.echo(f"{number} of {len(asked)}: {printable(found.response_message)}")
+    asked = every_processor(state) if processors is None else processors_named(processors)
+    ask_one_after_another(address, state, asked, Action.RESTART_CONTAINER, asking)
 
 
 @click.command(name="list")
