@@ -307,6 +307,8 @@ class _Demo:
             "job.coordinator.port": str(self._status_port),
             # A fifth of the default, so that there is progress to be seen.
             "task.batch.offsets.max": "40000",
+            # So is this: progress comes with heartbeats.
+            "job.container.heartbeat.ms": "1000",
         }
         job_file = _shown(JOB_FILE)
         if self._act is Act.CLUSTER:

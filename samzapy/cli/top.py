@@ -28,10 +28,10 @@ _PLAIN_WIDTH = 1000
 @click.option(
     "--interval",
     type=click.FloatRange(min=1),
-    default=3.0,
+    default=6.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks; what is shown happened between them.",
+    help="Time between two looks, longer than job.container.heartbeat.ms; what is shown happened between them.",
 )
 @click.option("--once", is_flag=True, help="Show it once and end; so it is without a terminal, and with -o json.")
 @click.option(

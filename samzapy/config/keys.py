@@ -297,10 +297,11 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="job.container.heartbeat.ms",
-        default="1000",
+        default="5000",
         kind="ms",
         least=1,
-        meaning="Time between heartbeats of a container.",
+        meaning="Longest time between heartbeats of a container. What others wait for is told at once or within a "
+        "second, and a heartbeat that was not answered is followed by the next one within a second.",
     ),
     ConfigKey(
         name="job.container.lease.ms",

@@ -15,6 +15,8 @@ from samzapy.errors import SamzapyError
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_WAIT_MS = 2000
+_SOON_S = 1.0
+"""What somebody may wait for, and what changes all the time, is told after so long; and what nobody answered, again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,6 +29,9 @@ class Leader:
 
 class HeartbeatThread:
     """Sends the content published last every `interval_ms` (`container.ports.Heartbeats`).
+
+    It comes at once when it says that something was done (`_level`), and within a second when it says how far something
+    has come (`_reached`), or when the last one had no answer. Figures wait for their turn.
 
     A heartbeat that nobody answers makes it look for a newer leader by itself: the container may be busy with a
     restore for longer than a lease lasts, and reads no stream meanwhile.
@@ -79,7 +84,6 @@ class HeartbeatThread:
         before, self._content = self._content, content
         if content.coordinator_url is not None:
             self._lead_by(Leader(content.term, content.coordinator_url))
-        # What somebody waits for is told at once; figures can wait for their turn.
         if before is None or _level(before) != _level(content):
             self._wake.set()
 
@@ -106,16 +110,25 @@ class HeartbeatThread:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._wake.clear()
-            content = self._content
+            content, is_answered = self._content, False
             try:
-                if content is not None and not self._send(_ANSWER_WAIT_MS):
+                is_answered = content is None or self._send(_ANSWER_WAIT_MS)
+                if content is not None and not is_answered:
                     self._look_for_leader(content.stream_offset)
             except SamzapyError as error:
                 # Without heartbeats a container drains, whatever the trouble was and however soon it is over.
                 self._tell(str(error))
             else:
                 self._trouble = ""
-            self._wake.wait(self._interval_s)
+            self._rest(content, is_answered)
+
+    def _rest(self, sent: HeartbeatContent | None, is_answered: bool) -> None:
+        """Until the next heartbeat is due."""
+        until_s = time.monotonic() + self._interval_s
+        while not self._wake.wait(max(0.0, min(_SOON_S, until_s - time.monotonic()))):
+            is_news = _reached(self._content) != _reached(sent)
+            if is_news or not is_answered or time.monotonic() >= until_s:
+                return
 
     def _tell(self, trouble: str) -> None:
         """Say once what is in the way, however long it is."""
@@ -170,5 +183,14 @@ class HeartbeatThread:
 
 def _level(content: HeartbeatContent) -> tuple[object, ...]:
     """What somebody waits for."""
-    warm = None if content.warm is None else (content.warm.tasks, content.warm.level)
+    told = content.warm
+    warm = None if told is None else (told.tasks, told.level, told.is_rehearsed)
     return content.held, content.state, content.term, content.finished, content.restart, warm
+
+
+def _reached(content: HeartbeatContent | None) -> tuple[object, ...]:
+    """How far it has come with what somebody may wait for: who moves a processor, or ends what an older plan left.
+
+    Not the figures, which change with each micro-batch: who waits for a position, an input that grows, has minutes.
+    """
+    return () if content is None else (content.stream_offset, content.warm)

@@ -6,7 +6,10 @@ from samzapy.adapters.web.client import HeartbeatAnswer
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.container.ports import HeartbeatContent
 from samzapy.errors import CorruptRecordError
+from samzapy.model.warmth import Warmth
 from samzapy.testing.waiting import wait_until
+
+HOUR_MS = 3_600_000
 
 
 class Coordinators:
@@ -21,23 +24,30 @@ class Coordinators:
         return self.answers.get(url)
 
 
-def content(url="http://a:1", term=1, offset=10):
+def content(url="http://a:1", term=1, offset=10, warm=None):
     return HeartbeatContent(
-        coordinator_url=url, term=term, state="RUNNING", stream_offset=offset, held=(), figures={}, reason=""
+        coordinator_url=url,
+        term=term,
+        state="RUNNING",
+        stream_offset=offset,
+        held=(),
+        figures={},
+        reason="",
+        warm=warm,
     )
 
 
 class Sender:
     """A heartbeat thread, and what it told of leases and asked of the stream."""
 
-    def __init__(self, coordinators, newer=None):
+    def __init__(self, coordinators, newer=None, interval_ms=5):
         self.leases = []
         self.looked_from = []
         self.newer = newer
         self.thread = HeartbeatThread(
             coordinators,
             identity={"job": "flights-1", "executionId": "e1"},
-            interval_ms=5,
+            interval_ms=interval_ms,
             lease_ms=60_000,
             on_alive=self.leases.append,
             find_leader=self.find,
@@ -143,3 +153,27 @@ def test_nobody_is_asked_before_a_leader_is_known(started):
 
 def test_one_that_was_never_started_can_be_closed():
     Sender(Coordinators()).thread.close()
+
+
+@pytest.mark.parametrize(
+    "news", [content(offset=11), content(warm=Warmth(lag=3)), content(warm=Warmth(is_rehearsed=False))]
+)
+def test_what_somebody_may_wait_for_is_told_though_the_next_heartbeat_is_not_due(started, news):
+    sender = started(Coordinators(a=HeartbeatAnswer(alive=True, term=1)), interval_ms=HOUR_MS)
+    sender.thread.publish(content(warm=None if news.warm is None else Warmth()))
+    until(lambda: sender.leases, "the first heartbeat")
+
+    sender.thread.publish(news)
+
+    until(lambda: len(sender.leases) > 1, "the second one")
+
+
+def test_a_heartbeat_that_nobody_answered_is_followed_by_another_one_soon(started):
+    coordinators = Coordinators()
+    sender = started(coordinators, interval_ms=HOUR_MS)
+    sender.thread.publish(content())
+    until(lambda: coordinators.asked, "a heartbeat without an answer")
+
+    coordinators.answers["http://a:1"] = HeartbeatAnswer(alive=True, term=1)
+
+    until(lambda: sender.leases, "an answer")
