@@ -28,8 +28,10 @@ class Topic:
     def monotonic(self) -> float:
         return self.now_s
 
-    def sleep(self, seconds: float) -> None:
+    def passes(self, seconds: float) -> None:
         self.now_s += seconds
+
+    sleep = passes
 
     def read_container_placement_response_message(self, uuid: UUID) -> ContainerPlacementResponseMessage | None:
         there = [status_code for at_s, status_code in self.answers if at_s <= self.now_s]
