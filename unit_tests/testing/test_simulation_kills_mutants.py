@@ -396,12 +396,12 @@ def restart_taken_for_granted(patch: Patch) -> None:
 
 def ordered_restart_waits_for_nobody(patch: Patch) -> None:
     """H68: a restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
-    without_query = requests._without_query
+    waits = requests._waits_for_a_query
 
-    def mutated(request, *known):  # type: ignore[no-untyped-def]
-        return without_query(request, *known) if request.status_code is StatusCode.ACCEPTED else None
+    def mutated(request):  # type: ignore[no-untyped-def]
+        return waits(request) and request.status_code is StatusCode.ACCEPTED
 
-    patch.setattr(requests, "_without_query", mutated)
+    patch.setattr(requests, "_waits_for_a_query", mutated)
 
 
 def answered_before_it_is_written(patch: Patch) -> None:
