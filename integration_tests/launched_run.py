@@ -1,6 +1,6 @@
 """A ledger run whose containers are started by the job's coordinator, as processes on logical hosts of this machine.
 
-`scripts/chaos_cluster_run.py` is one on a Spark standalone cluster.
+`chaos_cluster_run.py` is one on a Spark standalone cluster.
 """
 
 from __future__ import annotations

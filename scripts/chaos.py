@@ -11,7 +11,8 @@ messages change what its tasks do: what each of them knows at any time, and keep
 must be right too.
 
 With `--cluster` the job's coordinator starts its containers on a Spark standalone cluster, and each part of all that is
-killed, cut off, stopped or moved in turn, the next one when the job is whole again (`chaos_cluster.py`).
+killed, cut off, stopped or moved in turn, the next one when the job is whole again
+(`integration_tests/chaos_cluster.py`).
 
 Ends with 0 when nothing was lost, doubled or out of order, nothing was granted twice, and (without `--scale` and
 `--cluster`) whoever kept its grants kept its query; with 1 otherwise, naming each violation. The seed is printed, and
@@ -31,11 +32,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos_cluster import RECORDS_PER_S as CLUSTER_RATE
-from chaos_cluster import disturb
-from chaos_plan import KINDS, plan_of
-
 from integration_tests import quick_java
+from integration_tests.chaos_cluster import RECORDS_PER_S as CLUSTER_RATE
+from integration_tests.chaos_cluster import disturb
+from integration_tests.chaos_plan import KINDS, plan_of
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.factor_walk import FactorWalk
 from integration_tests.subjects import SUBJECTS

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from chaos_plan import KINDS, Seat, Whole, Written, disturbed, plan_of, whole_of, zombie_writes
+
+from integration_tests.chaos_plan import KINDS, Seat, Whole, Written, disturbed, plan_of, whole_of, zombie_writes
 
 
 def a_container(name: str, processor_id: str, host: str = "w1", **fields: object) -> Mapping[str, Any]:

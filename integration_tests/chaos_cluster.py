@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos_cluster_run import ASKED_WITHIN_S, SLOTS, STANDBY_OF, ClusterRun
-from chaos_plan import Seat, Whole, disturbed
-
+from integration_tests.chaos_cluster_run import ASKED_WITHIN_S, SLOTS, STANDBY_OF, ClusterRun
+from integration_tests.chaos_plan import Seat, Whole, disturbed
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.testing.cutting_proxy import CuttingProxy
 from samzapy.testing.job_process import kill

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chaos_plan import Whole, Written, whole_of, zombie_writes
-
+from integration_tests.chaos_plan import Whole, Written, whole_of, zombie_writes
 from integration_tests.launched_run import LaunchedRun
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing
 from samzapy.adapters.web.client import HttpCoordinatorClient
