@@ -224,9 +224,14 @@ class ComingsAndGoings(LedgerRun):
             # It has died without us; `keep_running` says whether it was to.
             return
         driver = processor.driver()
+        is_leader = driver is not None and driver.pid == self._leader_pid()
         self._ended.add(name)
-        self.comings.kills_of_the_leader += driver is not None and driver.pid == self._leader_pid()
-        kill(victim)
+        try:
+            kill(victim)
+        except ProcessLookupError:
+            self._ended.discard(name)  # As above, a moment later.
+            return
+        self.comings.kills_of_the_leader += is_leader
         # All of it goes when a part is killed.
         processor.wait_gone()
         self.comings.kills += 1
