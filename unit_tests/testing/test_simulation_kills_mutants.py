@@ -718,7 +718,7 @@ MUTANTS = (
 
 
 SHOWN_BY: Mapping[Callable[[Patch], None], int] = {
-    replay_before_fence: 215,
+    replay_before_fence: 261,
     wall_clock_in_the_lease: 27,
     grant_before_fenced: 123,
     half_of_the_ids_fenced: 78,
@@ -728,7 +728,7 @@ SHOWN_BY: Mapping[Callable[[Patch], None], int] = {
     heir_made_of_a_part: 48,
     position_in_front_of_its_decisions: 24,
     answered_before_it_is_written: 18,
-    release_by_reading_alone: 14,
+    release_by_reading_alone: 151,
     positions_removed_with_the_first_child: 13,
     generation_reused: 13,
     end_of_replay_at_the_last_stable_offset: 13,
