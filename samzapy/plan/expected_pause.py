@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Final
 
-QUERY_RESTART_MS: Final = 2_800
-"""Without state: between 2.1 s for a split and 3.5 s for a merge."""
+QUERY_RESTART_MS: Final = 1_200
+"""Without state: 1.1 s for a merge and 1.3 s for a split."""
 
-COPY_MS_PER_MB: Final = 10
-"""Out of a store on the same host: 200 MB in 2.0 s."""
+COPY_MS_PER_MB: Final = 9
+"""Out of a store on the same host: 200 MB add 1.7 s."""
 
-RESTORE_MS_PER_MB: Final = 17
-"""Out of the changelog: 200 MB in 3.4 s."""
+RESTORE_MS_PER_MB: Final = 20
+"""Out of the changelog: 200 MB in 3.9 s."""
 
 _MB: Final = 1_000_000
 

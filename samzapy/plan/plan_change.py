@@ -13,7 +13,7 @@ for a user's own grouper as well, and for a plan that somebody edited.
  "waiting": [],
  "spreadKeys": [{"stream": "kafka.orders", "keyCount": 2, "examples": [{"key": "N14228", "partitions": [0, 3]}, …]}],
  "totals": {"stays": 3, "moves": 1, "splits": 0, "merges": 0, "new": 0, "gone": 0,
-            "restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0, "expectedPauseMs": 2800}}
+            "restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0, "expectedPauseMs": 1200}}
 ```
 
 `change` is `stays`, `moves`, `splits`, `merges` or `new`; `splits` and `merges` name the `parents` whose key buckets

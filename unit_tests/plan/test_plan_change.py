@@ -141,7 +141,7 @@ def test_the_expected_pause_is_that_of_the_container_with_the_most_state_to_take
 
     # 200 MB out of stores; four times 100 MB out of the changelog, which a part reads whole.
     assert (2_800 + 2_000, 2_800 + 6_800) == (split.expected_pause_ms, from_elsewhere.expected_pause_ms)
-    assert 4_800 == plan_change_json("flights-1", split)["totals"]["expectedPauseMs"]
+    assert 3_000 == plan_change_json("flights-1", split)["totals"]["expectedPauseMs"]
 
 
 def test_nobody_waits_for_a_plan_that_changes_nothing_or_is_the_first():
