@@ -82,7 +82,7 @@ def test_what_was_shown_can_be_the_previous_plan_and_then_nothing_moves(properti
 @pytest.mark.parametrize(
     ("size", "shown", "pause"),
     [
-        (StateSize(9, 100_000_000), ("copy ~50000000 bytes", "on the host: ~100000000 bytes"), "about 3.8 s"),
+        (StateSize(9, 100_000_000), ("copy ~50000000 bytes", "on the host: ~100000000 bytes"), "about 2.1 s"),
         (None, ("copy unknown", "to copy on the host: unknown"), "unknown"),
     ],
 )

@@ -140,7 +140,7 @@ def test_the_expected_pause_is_that_of_the_container_with_the_most_state_to_take
     from_elsewhere = changed(whole, parts, Locality(processors=hosts), size_of)
 
     # 200 MB out of stores; four times 100 MB out of the changelog, which a part reads whole.
-    assert (2_800 + 2_000, 2_800 + 6_800) == (split.expected_pause_ms, from_elsewhere.expected_pause_ms)
+    assert (1_200 + 1_800, 1_200 + 8_000) == (split.expected_pause_ms, from_elsewhere.expected_pause_ms)
     assert 3_000 == plan_change_json("flights-1", split)["totals"]["expectedPauseMs"]
 
 
