@@ -52,9 +52,14 @@ class Cluster:
         return list(processes_with(EXECUTION_VARIABLE, launch.execution_id))
 
     def end(self) -> None:
-        for process in processes_with("SAMZAPY_PROCESS_DIR", str(self.directory.resolve())):
-            process.send(signal.SIGKILL)
-            process.wait_gone(WAIT_S)
+        def are_gone() -> bool:
+            # What a shell starts just when it is killed is met the next time.
+            left = processes_with("SAMZAPY_PROCESS_DIR", str(self.directory.resolve()))
+            for process in left:
+                process.send(signal.SIGKILL)
+            return not left
+
+        wait_until(are_gone, WAIT_S, "what the containers started to be gone")
 
 
 @pytest.fixture
