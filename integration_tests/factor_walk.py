@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid as uuids
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from pathlib import Path
 from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings
 from integration_tests.ledger_run import INPUT, Subject, stopped_worker
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.errors import ExitCode
 from samzapy.placement import StatusCode
 from samzapy.testing.crash_points import CrashPoint, arming
 from samzapy.testing.job_process import kill
@@ -144,14 +143,14 @@ class FactorWalk(ComingsAndGoings):
         self._ended |= {name for name, armed in self._armed.items() if armed.is_of_the_driver and armed.has_fired()}
         super().keep_running()
 
-    def _leave(self, name: str, codes: Collection[int] = (0, ExitCode.TIMED_OUT)) -> int:
+    def _leave(self, name: str) -> int:
         """Without dying on the way; who has died already need not leave."""
         if name in self._armed:
             self._armed[name].disarm()
         self.keep_running()
         if not self.processors[name].is_running() or name in self._ended:
             return 0
-        code = super()._leave(name, codes)
+        code = super()._leave(name)
         self.changes.late_leaves += code != 0
         return code
 

@@ -38,7 +38,7 @@ _SETTINGS = {
     "job.container.count": "1",
     "cluster.manager": "process",
     "cluster.process.hosts": ",".join(f"{host}:1" for host in HOSTS),
-    # As by default; parts that scale a job have it shorter.
+    # Between the default and what parts that scale a job have.
     "job.container.heartbeat.ms": "1000",
     # Each kill counts as a failure, and a busy machine takes its time to start Spark.
     "cluster-manager.container.retry.count": "1000",

@@ -108,18 +108,17 @@ def relatives(grants: Iterable[Grant], tasks_here: Iterable[TaskName]) -> Mappin
     found = {}
     for grant in grants:
         own = TaskNameParts.parse(grant.task_name)
-        related = map(TaskNameParts.parse, here.get(own.base_name, ()))
         found[grant.task_name] = sorted(
-            parts.name for parts in related if parts.name != own.name and own.overlaps(parts)
+            parts.name for parts in here.get(own.base_name, ()) if parts.name != own.name and own.overlaps(parts)
         )
     return found
 
 
-def _by_base(names: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskName]]:
+def _by_base(names: Iterable[TaskName]) -> Mapping[TaskName, Sequence[TaskNameParts]]:
     """Virtual tasks by their base task; a look at each pair would take minutes with a thousand of them."""
-    found: dict[TaskName, list[TaskName]] = {}
-    for name in names:
-        found.setdefault(TaskNameParts.parse(name).base_name, []).append(name)
+    found: dict[TaskName, list[TaskNameParts]] = {}
+    for parts in map(TaskNameParts.parse, names):
+        found.setdefault(parts.base_name, []).append(parts)
     return found
 
 
@@ -155,9 +154,10 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
         position = local_position(host.state_of(name))
         if position is not None and position.epoch > newest[name]:
             continue  # Its grant is newer than ours: we are late, and it is at work.
-        base = TaskNameParts.parse(name).base_name
-        newer = [other for other in here.get(base, ()) if position and _is_newer(other, position, host)]
-        if _is_taken_over(name, [*granted.get(base, ()), *newer]) or (position and _is_too_old(position, host)):
+        own = TaskNameParts.parse(name)
+        base = own.base_name
+        newer = [other for other in here.get(base, ()) if position and _is_newer(other.name, position, host)]
+        if _is_taken_over(own, [*granted.get(base, ()), *newer]) or (position and _is_too_old(position, host)):
             host.state_of(name).remove()
             _LOG.info("removed the local state of %s, whose keys other tasks have", name)
 
@@ -312,11 +312,9 @@ def _names(heir: _Heir) -> str:
     return ", ".join(sorted({relative.task_name for relative in heir.sources.values()}))
 
 
-def _is_taken_over(name: TaskName, others: Iterable[TaskName]) -> bool:
+def _is_taken_over(task: TaskNameParts, others: Iterable[TaskNameParts]) -> bool:
     """Whether every key of a task is one of `others`', which have the same base."""
-    parts = TaskNameParts.parse(name)
-    found = map(TaskNameParts.parse, others)
-    return is_covered((parts.bucket, parts.factor), ((other.bucket, other.factor) for other in found))
+    return is_covered((task.bucket, task.factor), ((other.bucket, other.factor) for other in others))
 
 
 def _is_newer(name: TaskName, than: LocalPosition, host: Host) -> bool:

@@ -697,38 +697,29 @@ class ContainerService:
                 _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
                 self._drain()
                 return
-            if self._orders.restart > self._restart:
-                _LOG.info("an operator asked for it: the query is started anew")
-                self._drain()
-                return
-            if self._absent_now != self._absent:
-                _LOG.info("an input went, or came back; the query is started anew")
-                self._drain()
-                return
-            if self._own != tuple(grants):
-                _LOG.info("the grants changed; the query is started anew")
-                self._drain()
-                return
-            if self._is_bound_anew():
+            reason = self._why_anew(grants)
+            if reason:
+                _LOG.info("%s; the query is started anew", reason)
                 self._drain()
                 return
 
-    def _is_bound_anew(self) -> bool:
-        """Whether micro-batches are to be smaller, or may be larger, than those of the query that runs."""
+    def _why_anew(self, grants: Sequence[Grant]) -> str:
+        """Why the query is to be drained and started anew; empty to let it go on."""
+        if self._orders.restart > self._restart:
+            return "an operator asked for it"
+        if self._absent_now != self._absent:
+            return "an input went, or came back"
+        if self._own != tuple(grants):
+            return "the grants changed"
         ran_ms = self._ports.query.batch_runs_ms()
-        self._next_bound = self._next_bound.overrun(ran_ms)
-        if self._next_bound == self._bound:
-            return False
-        cause = f"one has run for {ran_ms} ms" if self._next_bound.offsets < self._bound.offsets else "they are short"
-        _LOG.info(
-            "micro-batches of %d offsets at most instead of %d, because %s (task.batch.max.ms=%d); "
-            "the query is started anew",
-            self._next_bound.offsets,
-            self._bound.offsets,
-            cause,
-            self._bound.limit_ms,
+        bound, self._next_bound = self._bound, self._next_bound.overrun(ran_ms)
+        if self._next_bound == bound:
+            return ""
+        cause = f"one has run for {ran_ms} ms" if self._next_bound.offsets < bound.offsets else "they are short"
+        return (
+            f"micro-batches of {self._next_bound.offsets} offsets at most instead of {bound.offsets}, because {cause} "
+            f"(task.batch.max.ms={bound.limit_ms})"
         )
-        return True
 
     def _drain(self) -> bool:
         """End the query; what its last micro-batches did counts. False when the last one did not end in time."""

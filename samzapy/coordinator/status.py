@@ -41,7 +41,7 @@ reading ends, passing or refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -140,8 +140,11 @@ def _status(
     measured: Callable[[Grant], TaskFigures | None],
 ) -> dict[str, object]:
     newest = newest_grants(state)
-    tasks = [_task(planned, newest.get(planned.task_name), state, told, measured) for planned in state.plan]
-    lags = [_lags(newest.get(planned.task_name), told) for planned in state.plan]
+    lags = {planned.task_name: _lags(newest.get(planned.task_name), told) for planned in state.plan}
+    tasks = [
+        _task(planned, newest.get(planned.task_name), state, told, lags[planned.task_name], measured)
+        for planned in state.plan
+    ]
     granted = {grant.execution_id for grant in newest.values()}
     return {
         "job": job,
@@ -162,7 +165,7 @@ def _status(
         ],
         "tasks": tasks,
         "expansions": expansions_json(state, None),
-        "totals": dict(counters) | {"lag": _lag_of_all(lags)},
+        "totals": dict(counters) | {"lag": _lag_of_all(lags.values())},
     }
 
 
@@ -225,11 +228,11 @@ def _task(
     newest: Grant | None,
     state: CoordinatorState,
     told: Told,
+    lags: Lags | None,
     measured: Callable[[Grant], TaskFigures | None],
 ) -> dict[str, object]:
     owner = newest if newest is not None and is_run(newest, state) else None
     positions = [] if newest is None else [_position(start, told(newest, start)) for start in newest.starts]
-    lags = _lags(newest, told)
     figures = None if newest is None else measured(newest)
     return {
         "task": planned.task_name,
@@ -274,7 +277,7 @@ def _lags(newest: Grant | None, told: Told) -> Lags | None:
     return known if known and len(known) == len(found) else None
 
 
-def _lag_of_all(of_tasks: Sequence[Lags | None]) -> int | None:
+def _lag_of_all(of_tasks: Collection[Lags | None]) -> int | None:
     known = [lags for lags in of_tasks if lags is not None]
     if not known or len(known) != len(of_tasks):
         return None
