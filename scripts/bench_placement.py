@@ -9,9 +9,7 @@ from bench_placement_move import move
 from bench_scale import measured
 from bench_scale_job import Ground
 
-from samzapy.adapters.maven.fetch import cache_root
-from samzapy.adapters.spark.class_archive import archive_path, make_archive
-from samzapy.cli.run_job import environment_of_spark
+from samzapy.cli.class_archive import made_archive
 
 STATE_MB = 200
 QUICK_MB = 5
@@ -20,5 +18,5 @@ PLACEMENTS: Mapping[str, Callable[[Ground, int], str]] = {"move": move, "loss": 
 
 def placement_section(part: str, ground: Ground, state_mb: int) -> str:
     """Measure a part; its section, conditions included."""
-    make_archive(archive_path(cache_root()), environment_of_spark())
+    made_archive({})
     return measured(lambda at: PLACEMENTS[part](at, at.sized(state_mb, QUICK_MB)), ground)

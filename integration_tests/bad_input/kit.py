@@ -28,6 +28,8 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_to_end
 from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.cli.run_job import environment_of_spark
 from samzapy.model.topics import TopicSpec
 from samzapy.stream.log import LogRecord
 from samzapy.testing.topics import make_topics
@@ -199,19 +201,18 @@ class WarmSpark:
 
     def __init__(self, directory: Path) -> None:
         info = directory / "connection"
-        jars = ":".join(str(path) for path in jar_paths("spark-kafka"))
+        jar_paths(SPARK_KAFKA)
         quiet = ["--conf", "spark.ui.showConsoleProgress=false", "--conf", "spark.log.level=ERROR"]
         with (directory / "jvm.log").open("wb") as log:
             self._child = subprocess.Popen(
                 [
                     str(Path(sys.executable).with_name("spark-submit")),
-                    *("--master", "local[2]", "--driver-class-path", jars),
-                    *(*quiet, "pyspark-shell"),
+                    *("--master", "local[2]", *quiet, "pyspark-shell"),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "PYSPARK_PYTHON": sys.executable},
+                env={**environment_of_spark(), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)},
             )
         self._process = ProcessIdentity.of(self._child.pid)
         wait_until(lambda: info.exists() or self._child.poll() is not None, 120.0, "the JVM to be there")

@@ -236,7 +236,8 @@ def idle(running: Running) -> Stopped:
         ("commit", [b"c"]),
         ("abort", [b"never"]),
     )
-    running.process.start()
+    # Without the jars on its class path: the job adds them to its session.
+    running.process.start(by_hand=True)
     running.wait(lambda: lag_of(running.job) == 0, "everything to be read")
     # Nothing that could be answered, so only a progress record can say that it was read.
     cluster.publish_in_transactions(running.transactional, ("abort", [b"never"]))

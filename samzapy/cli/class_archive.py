@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import click
 
-from samzapy.adapters.maven.fetch import cache_root
+from samzapy.adapters.maven.fetch import cache_root, jar_paths, jars_there
 from samzapy.adapters.maven.java import find_java
+from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, make_archive
+from samzapy.adapters.spark.class_archive import of_worker as worker_environment
 from samzapy.cli.run_job import environment_of_spark
 
 
 @click.command("class-archive")
+@click.option("--of-worker", is_flag=True, help="Tell the environment of a Spark worker whose drivers are to use it.")
 @click.option("--remove", is_flag=True, help="Remove it: jobs start without it again.")
-def class_archive(remove: bool) -> None:
+def class_archive(of_worker: bool, remove: bool) -> None:
     """Make an archive of Spark's classes on this machine, for `samzapy run` and containers started here.
 
     A JVM maps it at its start instead of loading the classes one by one. It is of one Java and one Spark: make it
-    anew after a change of either (--remove first). It takes half a minute, and 160 MB.
+    anew after a change of either (--remove first). It takes half a minute, and 200 MB.
     """
-    path = archive_path(cache_root())
     if remove:
-        path.unlink(missing_ok=True)
+        archive_path(cache_root(), jars_there(SPARK_KAFKA)).unlink(missing_ok=True)
         return
     find_java()
-    make_archive(path, environment_of_spark())
-    click.echo(str(path))
+    path = made_archive({})
+    if not of_worker:
+        click.echo(str(path))
+        return
+    for name, value in sorted(worker_environment({}, jars_there(SPARK_KAFKA), path).items()):
+        click.echo(f"{name}={value}")
+
+
+def made_archive(more: Mapping[str, str]) -> Path:
+    """The archive that `environment_of_spark` finds; it is made first, unless it is there.
+
+    Args:
+        more: of the environment that the archive's JVM has, beside what every Spark here has.
+
+    Raises:
+        EnvironmentMissingError: a jar could not be fetched, Spark did not start, or its JVM makes no archives.
+    """
+    jars = jar_paths(SPARK_KAFKA)
+    path = archive_path(cache_root(), jars)
+    make_archive(path, {**environment_of_spark(), **more}, jars)
+    return path

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import click
 
-from samzapy.adapters.maven.fetch import cache_root
+from samzapy.adapters.maven.fetch import cache_root, jars_there
 from samzapy.adapters.maven.java import find_java
-from samzapy.adapters.spark.class_archive import archive_path, with_archive
+from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.cli.driver_stderr import real_stderr
 from samzapy.cli.signals import end_with_parent
@@ -88,7 +89,10 @@ def environment_of_spark() -> dict[str, str]:
     """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive."""
     own = str(Path(sys.executable).parent)
     path = f"{own}{os.pathsep}{os.environ.get('PATH', '')}"
-    return with_archive({**os.environ, "PATH": path, "PYSPARK_PYTHON": sys.executable}, archive_path(cache_root()))
+    # Where they are yet to be fetched the job does that, and adds them to its session.
+    jars = jars_there(SPARK_KAFKA)
+    environment = with_class_path({**os.environ, "PATH": path, "PYSPARK_PYTHON": sys.executable}, jars)
+    return with_archive(environment, archive_path(cache_root(), jars))
 
 
 def run_job_file() -> None:

@@ -30,6 +30,7 @@ from samzapy.adapters.kafka.tail import KafkaTail
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory, tasks_with_state
 from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
@@ -106,7 +107,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
         else:
             refuse_second(config, running, here, processor_id)
         refuse_what_the_stream_does_not_allow(state, wanted, running)
-        jars = jar_paths("spark-kafka")
+        jars = jar_paths(SPARK_KAFKA)
         with _scratch_directory(here, execution_id) as scratch_dir:
             _Run(
                 config=config,

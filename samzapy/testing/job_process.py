@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with
+from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, VARIABLE
 from samzapy.errors import DeadlineError, RejectedError
 from samzapy.testing.waiting import wait_until
 
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _MARK = "SAMZAPY_JOB_PROCESS"
 _GONE_WITHIN_S = 30.0
 _LAST_WORDS = 4000
+_OF_SPARK_SUBMIT = (VARIABLE, CLASS_PATH_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,11 @@ class JobProcess:
         self._jvm: ProcessIdentity | None = None
         self._driver: ProcessIdentity | None = None
 
-    def start(self, environment: Mapping[str, str] | None = None) -> None:
+    def start(self, environment: Mapping[str, str] | None = None, *, by_hand: bool = False) -> None:
         """Start the job, with more environment for this start only; returns at once.
+
+        Args:
+            by_hand: with the plain spark-submit of the documentation, and nothing that `samzapy run` adds to it.
 
         Raises RejectedError when it runs already.
         """
@@ -86,19 +91,20 @@ class JobProcess:
         self.starts += 1
         self._log_dir.mkdir(parents=True, exist_ok=True)
         settings = [part for key, value in self._overrides.items() for part in ("--set", f"{key}={value}")]
+        programs = Path(sys.executable).parent
+        command = [str(programs / "samzapy"), *self._command, str(self.job_file), *settings, *self._spark_options]
+        inherited = dict(os.environ)
+        if by_hand:
+            command = [str(programs / "spark-submit"), *self._spark_options, str(self.job_file), *settings]
+            inherited = {name: value for name, value in inherited.items() if name not in _OF_SPARK_SUBMIT}
+            inherited["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         with self.log_path.open("wb") as log:
             self._child = subprocess.Popen(
-                [
-                    str(Path(sys.executable).with_name("samzapy")),
-                    *self._command,
-                    str(self.job_file),
-                    *settings,
-                    *self._spark_options,
-                ],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._environment, **(environment or {}), _MARK: self._mark},
+                env={**inherited, **self._environment, **(environment or {}), _MARK: self._mark},
                 start_new_session=True,
             )
         self._jvm, self._driver = ProcessIdentity.of(self._child.pid), None

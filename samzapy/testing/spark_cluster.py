@@ -38,8 +38,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with, start_in_own_session
-from samzapy.adapters.maven.fetch import pyspark_jar
+from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_jar
 from samzapy.adapters.maven.java import find_java
+from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, archive_path, of_worker
 from samzapy.errors import ConfigError, DeadlineError, RejectedError
 from samzapy.model.launch import HOST_VARIABLE
 from samzapy.testing.broker import LOOPBACK, free_port, one_at_a_time, port_is_free, port_taken_error, reason_in_log
@@ -432,8 +434,13 @@ def _kill_all(mark: str) -> int:
 
 def _environment(directory: Path, address: str) -> Mapping[str, str]:
     """What a daemon gets beside the environment of who starts it; what runs on a worker inherits it."""
+    jars = jars_there(SPARK_KAFKA)
+    inherited = {name: os.environ[name] for name in (JVM_VARIABLE, CLASS_PATH_VARIABLE) if name in os.environ}
     return {
-        "SPARK_CONF_DIR": str(directory),  # Without somebody's spark-defaults.conf and log4j2.properties.
+        **of_worker(inherited, jars, archive_path(cache_root(), jars)),
+        # Without somebody's spark-defaults.conf and log4j2.properties; and no JVM takes a class archive whose class
+        # path has a directory with anything in it.
+        "SPARK_CONF_DIR": str(directory / "conf"),
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
         "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
         "SPARK_HOME": str(_spark_home()),

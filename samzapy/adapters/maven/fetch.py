@@ -67,6 +67,12 @@ def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
     return verified_jars(read_lock(lock), cache_dir or cache_root())
 
 
+def jars_there(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
+    """As `jar_paths`, for who must not wait: nothing is fetched or verified, and none when one is missing."""
+    jars, jar_dir = read_lock(lock), (cache_dir or cache_root()).absolute() / "jars"
+    return () if _missing(jars, jar_dir) else tuple(_home_of(jar, jar_dir) for jar in jars)
+
+
 def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...]:
     """`jar_paths` for jars that no list of ours names."""
     jar_dir = cache_dir.absolute() / "jars"

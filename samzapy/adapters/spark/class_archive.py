@@ -1,7 +1,7 @@
-"""Spark's classes in a file that a JVM maps at its start (class data sharing): else it loads thousands one by one.
+"""Spark's classes, and those of its source for Kafka, in a file that a JVM maps at its start (class data sharing).
 
-That is about half of what a start costs in processor time. The archive is of one JVM and one Spark: another JVM goes on
-without it, and says nothing.
+Else it loads thousands one by one, which is about half of what a start costs in processor time. The archive is of one
+JVM and one class path: another JVM goes on without it, and says nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -24,40 +25,60 @@ _LOG = logging.getLogger(__name__)
 
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 """Read by spark-submit alone, for the JVM of Spark itself."""
+JVM_VARIABLE: Final = "JDK_JAVA_OPTIONS"
+"""Read by every `java`: what a worker starts has its environment, and nothing else that could be said to a JVM."""
+CLASS_PATH_VARIABLE: Final = "SPARK_DIST_CLASSPATH"
+"""What spark-submit, and a worker that starts a driver, put behind Spark's own jars."""
 _MADE_WITHIN_S = 180.0
-_TRAINING = """
-import pathlib, sys
-from pyspark.sql import SparkSession
-
-pathlib.Path(sys.argv[1], "lines.txt").write_text("a\\nb\\n")
-spark = SparkSession.builder.getOrCreate()
-rows = spark.readStream.text(sys.argv[1]).mapInArrow(lambda batches: batches, "value string")
-rows.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(60)
-spark.stop()
-"""
 
 
-def archive_path(cache_dir: Path) -> Path:
-    """Where the archive of this environment's Spark is, made or not."""
-    of_environment = hashlib.blake2b(sys.prefix.encode(), digest_size=4).hexdigest()
+def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
+    """Where the archive of this environment's Spark and these jars is, made or not."""
+    parts = "\n".join([sys.prefix, *map(str, jars)])
+    of_environment = hashlib.blake2b(parts.encode(), digest_size=4).hexdigest()
     # Not by importing it, which takes a second.
     return cache_dir / f"spark-{version('pyspark')}-{of_environment}.jsa"
 
 
+def with_class_path(environment: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+    """The environment for spark-submit with the jars on the JVM's class path.
+
+    A session can add them later too, but then driver and executor load every class of theirs for themselves, and no
+    archive has them.
+    """
+    own = [part for part in environment.get(CLASS_PATH_VARIABLE, "").split(os.pathsep) if part]
+    class_path = dict.fromkeys([*own, *map(str, jars)])
+    return {**environment, CLASS_PATH_VARIABLE: os.pathsep.join(class_path)} if class_path else dict(environment)
+
+
 def with_archive(environment: Mapping[str, str], path: Path) -> dict[str, str]:
     """The environment for spark-submit with the archive, where it has been made and no other one is named."""
-    own = environment.get(VARIABLE, "")
+    return _with_archive(environment, VARIABLE, path)
+
+
+def of_worker(environment: Mapping[str, str], jars: Sequence[Path], path: Path) -> dict[str, str]:
+    """The environment for a worker of a Spark cluster: the drivers that it starts have jars and archive, as it has.
+
+    Only where its configuration directory is empty or none: that stands on the class path, and was not there.
+    """
+    return _with_archive(with_class_path(environment, jars), JVM_VARIABLE, path)
+
+
+def _with_archive(environment: Mapping[str, str], variable: str, path: Path) -> dict[str, str]:
+    own = environment.get(variable, "")
     if not path.exists() or "-XX:SharedArchiveFile" in own:
         return dict(environment)
     # An archive of another JVM is none, and not worth a word to whoever starts a job.
-    return {**environment, VARIABLE: f"-XX:SharedArchiveFile={path} -Xlog:cds*=off {own}".strip()}
+    return {**environment, variable: f"-XX:SharedArchiveFile={path} -Xlog:cds*=off {own}".strip()}
 
 
-def make_archive(path: Path, environment: Mapping[str, str]) -> None:
+def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
     """Make it by a short run of Spark, unless it is there; who comes meanwhile waits.
 
     Args:
-        environment: of spark-submit, with this Python first in its PATH; its JVM is the one that the archive is for.
+        environment: of spark-submit, with this Python first in its PATH; its JVM and its class path are the ones that
+            the archive is for.
+        jars: of the class path; all of their classes will be in it.
 
     Raises:
         EnvironmentMissingError: Spark did not start, or its JVM makes no archives.
@@ -67,14 +88,12 @@ def make_archive(path: Path, environment: Mapping[str, str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
             return
-        made, program = Path(directory, "made.jsa"), Path(directory, "training.py")
-        program.write_text(_TRAINING)
-        lines = Path(directory, "lines")
+        made, lines = Path(directory, "made.jsa"), Path(directory, "lines")
         lines.mkdir()
         submit = Path(sys.executable).with_name("spark-submit")
         try:
             run = subprocess.run(
-                [submit, "--master", "local[1]", program, lines],
+                [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), lines, *jars],
                 env={**environment, VARIABLE: f"{environment.get(VARIABLE, '')} -XX:ArchiveClassesAtExit={made}"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -89,10 +90,16 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = builder.master(f"local[{cores},1]").getOrCreate()
     _quieten(session)
-    for jar in jars:
+    for jar in _not_on_class_path(session, jars):
         # Under spark-submit, spark.jars of the builder comes too late (spark.md, additions).
         session.sql(f"ADD JAR '{jar}'")
     return session, cores
+
+
+def _not_on_class_path(session: SparkSession, jars: Sequence[Path]) -> list[Path]:
+    jvm: Any = session.sparkContext._jvm
+    class_path = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
+    return [jar for jar in jars if str(jar) not in class_path]
 
 
 def _quieten(session: SparkSession) -> None:

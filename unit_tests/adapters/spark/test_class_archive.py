@@ -5,12 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.adapters.spark.class_archive import VARIABLE, archive_path, make_archive, with_archive
+from samzapy.adapters.spark.class_archive import (
+    CLASS_PATH_VARIABLE,
+    JVM_VARIABLE,
+    VARIABLE,
+    archive_path,
+    make_archive,
+    of_worker,
+    with_archive,
+    with_class_path,
+)
 from samzapy.errors import EnvironmentMissingError
 
 
 def test_spark_gets_the_archive_that_was_made_and_keeps_its_own_options(tmp_path: Path) -> None:
-    path = archive_path(tmp_path)
+    path = archive_path(tmp_path, ())
     assert {"A": "1"} == with_archive({"A": "1"}, path), "nobody has made it"
 
     path.touch()
@@ -21,11 +30,31 @@ def test_spark_gets_the_archive_that_was_made_and_keeps_its_own_options(tmp_path
     assert other == with_archive(other, path)
 
 
-def test_it_is_of_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = archive_path(tmp_path)
+def test_jars_stand_behind_what_somebody_else_put_there_and_once() -> None:
+    jars = (Path("/a.jar"), Path("/b.jar"))
+    assert {"A": "1"} == with_class_path({"A": "1"}, ())
+
+    once = with_class_path({CLASS_PATH_VARIABLE: "/own:/b.jar"}, jars)
+
+    assert {CLASS_PATH_VARIABLE: "/own:/b.jar:/a.jar"} == once == with_class_path(once, jars)
+
+
+def test_a_worker_hands_jars_and_archive_on_to_what_it_starts(tmp_path: Path) -> None:
+    path = archive_path(tmp_path, ())
+    path.touch()
+
+    given = of_worker({JVM_VARIABLE: "-Xss8m"}, (Path("/a.jar"),), path)
+
+    assert f"-XX:SharedArchiveFile={path} -Xlog:cds*=off -Xss8m" == given[JVM_VARIABLE]
+    assert ("/a.jar", None) == (given[CLASS_PATH_VARIABLE], given.get(VARIABLE))
+
+
+def test_it_is_of_one_environment_and_class_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = archive_path(tmp_path, ())
+    assert before != archive_path(tmp_path, (Path("/a.jar"),))
     monkeypatch.setattr(sys, "prefix", "/elsewhere")
 
-    assert before != archive_path(tmp_path)
+    assert before != archive_path(tmp_path, ())
     assert ".jsa" == before.suffix
 
 
@@ -36,10 +65,10 @@ def test_what_is_there_is_not_made_again_and_what_cannot_be_made_is_named(
     made, missing = tmp_path / "made.jsa", tmp_path / "sub" / "missing.jsa"
     made.touch()
 
-    make_archive(made, {})
+    make_archive(made, {}, ())
     with pytest.raises(
         EnvironmentMissingError, match=r"wanted a run of /no/such/spark-submit to make .*missing\.jsa"
     ):
-        make_archive(missing, {})
+        make_archive(missing, {}, ())
 
     assert [] == [found.name for found in missing.parent.glob("*.jsa")]

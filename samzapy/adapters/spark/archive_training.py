@@ -1,0 +1,98 @@
+"""A short run of Spark in which its JVM loads what a job needs, and then writes it to an archive (class data sharing).
+
+A script of spark-submit: its arguments are an empty directory and the jars, of which all classes are loaded. Nothing
+is read from Kafka, so it needs no cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from samzapy.adapters.spark.query import SOURCE_OPTIONS
+from samzapy.adapters.spark.session import SETTINGS
+
+_DDL = "route int, offset long, key binary, value binary, timestamp_ms long"
+_NOBODY = "127.0.0.1:1"
+_NOT_NEEDED = (
+    "META-INF/",
+    "module-info",
+    "org/apache/kafka/shaded/",
+    "org/apache/kafka/common/security/oauthbearer/",
+)
+_TRIED_FOR_S = 20
+_RUN_WITHIN_S = 60
+_IMPATIENT = {
+    "kafka.default.api.timeout.ms": "1500",
+    "kafka.request.timeout.ms": "1000",
+    "fetchOffset.numRetries": "1",
+}
+
+
+def train(directory: Path, jars: Sequence[Path]) -> None:
+    """Run queries as a container's are, over two lines of text, and try to reach a Kafka that is not there."""
+    (directory / "lines.txt").write_text("a\nb\n")
+    builder = SparkSession.builder
+    for name, value in {**SETTINGS, "spark.sql.adaptive.enabled": "false"}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    _load_classes(session, jars)
+    lines = session.readStream.text(str(directory))
+    rows = lines.select(
+        F.length("value").alias("route"),
+        F.length("value").cast("long").alias("offset"),
+        F.col("value").cast("binary").alias("key"),
+        F.col("value").cast("binary").alias("value"),
+        F.unix_millis(F.current_timestamp()).alias("timestamp_ms"),
+    ).where(F.col("route") >= 0)
+    shuffled = rows.repartitionById(2, F.col("route") % 2).sortWithinPartitions("route", "offset")
+    for frame in (rows, shuffled):
+        _run(frame, _RUN_WITHIN_S)
+    source = session.readStream.format("kafka").options(**{**SOURCE_OPTIONS, **_IMPATIENT})
+    records = (
+        source.option("kafka.bootstrap.servers", _NOBODY)
+        .option("assign", '{"none":[0]}')
+        .option("startingOffsets", '{"none":{"0":0}}')
+        .option("includeHeaders", "true")
+        .load()
+    )
+    try:
+        _run(records.select(F.lit(0), "offset", "key", "value", F.unix_millis("timestamp")), _TRIED_FOR_S)
+    except Exception as error:  # Nobody answers there; how that is told is Spark's affair.
+        print(f"as expected: {str(error)[:200]}")
+    session.stop()
+
+
+def _load_classes(session: SparkSession, jars: Sequence[Path]) -> None:
+    jvm: Any = session.sparkContext._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    load = jvm.java.lang.Class.forName
+    for jar in jars:
+        for name in zipfile.ZipFile(jar).namelist():
+            if not name.endswith(".class") or name.startswith(_NOT_NEEDED):
+                continue
+            # One that refers to a library that is not there no job could load either.
+            with contextlib.suppress(Exception):
+                load(name.removesuffix(".class").replace("/", "."), False, loader)
+
+
+def _run(frame: DataFrame, within_s: int) -> None:
+    work = frame.mapInArrow(lambda batches: batches, _DDL)
+    query = work.writeStream.foreachBatch(_collected).trigger(availableNow=True).start()
+    query.awaitTermination(within_s)
+    query.stop()
+
+
+def _collected(frame: DataFrame, _: int) -> None:
+    frame.collect()
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]), [*map(Path, sys.argv[2:])])
