@@ -8,18 +8,21 @@ tasks, and are told to stop (`coordinator.launching`, `coordinator.membership`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.grants import not_at_work
+from samzapy.coordinator.grants import executions_to_grant, not_at_work
 from samzapy.coordinator.launching import to_look_at, wanted_processors
-from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.scaling import refused_scale, scale_wanted
-from samzapy.coordinator.serving import Kind, begun, ended
+from samzapy.coordinator.serving import Kind, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.launch import Launch
-from samzapy.model.placement import Scale, StatusCode
+from samzapy.model.placement import Phase, Scale, StatusCode
 from samzapy.model.text import some
 from samzapy.stream.records import ContainerCountPut, CoordinatorRecord, RequestPut
+
+_LEAVING_SHOWN_MAX: Final = 20
 
 
 def refused_resize(wanted: Scale, state: CoordinatorState) -> str:
@@ -39,7 +42,7 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
         return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
     assert state.container_count is not None, "refused where there is none"
     text = f"from {state.container_count.count} containers to {wanted.containers}"
-    return (begun(request, text, command.now_ms), *go_on(request, command, state))
+    return (begun(request, text, command.now_ms, phase=Phase.STARTING), *go_on(request, command, state))
 
 
 def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
@@ -48,6 +51,20 @@ def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     assert wanted is not None, "of the other scales `coordinator.scaling` is the kind"
     if state.container_count is None or state.container_count.count != wanted:
         yield ContainerCountPut(count=wanted, uuid=request.uuid)
+
+
+def follow_up(
+    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
+) -> Iterable[CoordinatorRecord]:
+    """How many of the containers run, and how many are still to end. See `Kind`."""
+    wanted = wanted_processors(state) or ()
+    runners = executions_to_grant(state)
+    running = [found for found in wanted if found in runners and is_alive(state, runners[found])]
+    text = f"{counted(len(running), len(wanted))} containers run"
+    if leaving := len(_too_many(state)):
+        # One word for many: each is a record, and ten thousand may be to end.
+        text += f", {leaving if leaving <= _LEAVING_SHOWN_MAX else f'over {_LEAVING_SHOWN_MAX}'} more to end"
+    yield from went_on(request, text)
 
 
 def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
@@ -77,4 +94,4 @@ def _too_many(state: CoordinatorState) -> tuple[Launch, ...]:
     return tuple(launch for launch in to_look_at(state) if launch.processor_id not in wanted)
 
 
-RESIZING = Kind(begin=begin, go_on=go_on, done=done, late=late)
+RESIZING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
@@ -20,10 +21,13 @@ UUID_OF_IT = UUID(an_id(1))
 
 
 class Topic:
-    """The placement topic of a job and its clock: answers stand there from their second on."""
+    """The placement topic of a job and its clock: answers stand there from their second on.
 
-    def __init__(self, *answers: tuple[float, StatusCode]) -> None:
-        self.now_s, self.answers = 0.0, answers
+    `texts`: what those say that are under way, by their second.
+    """
+
+    def __init__(self, *answers: tuple[float, StatusCode], texts: Mapping[float, str] | None = None) -> None:
+        self.now_s, self.answers, self.texts = 0.0, answers, texts or {}
 
     def monotonic(self) -> float:
         return self.now_s
@@ -34,16 +38,18 @@ class Topic:
     sleep = passes
 
     def read_container_placement_response_message(self, uuid: UUID) -> ContainerPlacementResponseMessage | None:
-        there = [status_code for at_s, status_code in self.answers if at_s <= self.now_s]
+        there = [found for found in self.answers if found[0] <= self.now_s]
         if not there:
             return None
+        at_s, status_code = there[-1]
         return ContainerPlacementResponseMessage(
             uuid=uuid,
             deployment_id="run",
             processor_id="0",
-            status_code=there[-1],
+            status_code=status_code,
             timestamp_ms=0,
-            response_message="so it is",
+            response_message=self.texts.get(at_s, "so it is"),
+            phase="STARTING" if at_s in self.texts else "",
         )
 
 
@@ -91,6 +97,20 @@ def test_expiry_begins_when_the_request_is_read(monkeypatch: pytest.MonkeyPatch)
     topic = Topic((55, StatusCode.ACCEPTED), (200, StatusCode.SUCCEEDED))
 
     assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
+
+
+def test_how_far_it_is_stands_on_a_line_of_its_own_once_also_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {1.0: "1 of 3 containers run", 5.0: "3 of 3 containers run"}
+    topic = Topic(*((at_s, StatusCode.IN_PROGRESS) for at_s in texts), (9, StatusCode.SUCCEEDED), texts=texts)
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
+
+    assert [
+        str(UUID_OF_IT),
+        *(f"STARTING: {text}" for text in texts.values()),
+    ] == capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize(

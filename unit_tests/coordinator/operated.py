@@ -3,10 +3,11 @@
 from uuid import UUID
 
 from samzapy.coordinator.status import status_json
-from samzapy.model.placement import RESPONSE_TYPE, Action, ContainerPlacementRequestMessage
+from samzapy.model.placement import RESPONSE_TYPE, Action, ContainerPlacementRequestMessage, StatusCode
 from samzapy.stream.codec import decode
 from samzapy.stream.log import Write
 from samzapy.stream.placement import Place, decode_message, encode_message, message_key
+from samzapy.stream.records import RequestPut
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
 from samzapy.testing.memory_log import MemoryLog
 from samzapy.testing.memory_placement import read_inbox
@@ -109,6 +110,12 @@ class Job:
     def records(self, kind):
         found = (decode(record, topic="t") for record in self.world.log().read())
         return [record for record in found if isinstance(record, kind)]
+
+    def said_of(self, number):
+        """What the log said of a request that was under way, each once."""
+        puts = [put for put in self.records(RequestPut) if put.uuid == an_id(number)]
+        under_way = [put for put in puts if put.status_code is StatusCode.IN_PROGRESS]
+        return list(dict.fromkeys((put.phase, put.response_message) for put in under_way))
 
 
 class ScaledJob(Job):

@@ -19,6 +19,7 @@ from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.membership import _forgotten
 from samzapy.coordinator.replacing import REPLACING
+from samzapy.coordinator.resizing import RESIZING
 from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase, ProcessorLocality
@@ -552,6 +553,44 @@ def test_a_job_gets_more_containers_while_it_runs_and_nobody_lets_go_before_they
     assert S.SUCCEEDED is job.status(1)
     assert "4 tasks run in 3 containers" in job.answer(1).response_message
     assert {"0": 2, "1": 1, "2": 1} == job.at_work()
+
+
+def test_more_containers_are_told_as_they_come_and_fewer_as_they_go():
+    job = LaunchedJob(count=1)
+    job.slots = {"host-a": 2}
+
+    scaled(job, 1, 3)
+    assert (S.IN_PROGRESS, "2 of 3 containers run") == (job.status(1), job.answer(1).response_message)
+    job.slots = {"host-a": 3}
+    job.settles(20)
+    scaled(job, 2, 1)
+
+    assert [
+        ("STARTING", "from 1 containers to 3"),
+        ("STARTING", "1 of 3 containers run"),
+        ("STARTING", "2 of 3 containers run"),
+        ("STARTING", "3 of 3 containers run"),
+    ] == job.said_of(1)
+    assert [
+        ("STARTING", "from 3 containers to 1"),
+        ("STARTING", "1 of 1 containers run, 2 more to end"),
+    ] == job.said_of(2)[:2]
+    assert [S.SUCCEEDED, S.SUCCEEDED] == [job.status(1), job.status(2)]
+    assert "" == job.answer(2).phase
+
+
+@pytest.mark.parametrize(
+    ("leaving", "text"), [(0, ""), (1, ", 1 more to end"), (20, ", 20 more to end"), (21, ", over 20 more to end")]
+)
+def test_however_many_containers_go_some_twenty_words_tell_it(leaving, text):
+    launches = [LaunchPut(launch=a_launch(f"e{number}", processor_id=f"{number}")) for number in range(leaving + 1)]
+    state = evolve(INITIAL, committed([ContainerCountPut(count=1), *launches], 0))
+    request = replace(a_move(S.IN_PROGRESS), phase="STARTING")
+
+    (said,) = RESIZING.follow_up(request, ReviewRequests(now_ms=0, expiry_ms=1), state, Sightings())
+
+    assert f"0 of 1 containers run{text}" == said.response_message
+    assert () == tuple(RESIZING.follow_up(said, ReviewRequests(now_ms=1, expiry_ms=1), state, Sightings()))
 
 
 def test_new_containers_that_come_one_by_one_are_planned_for_together_or_after_a_while():

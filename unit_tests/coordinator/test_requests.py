@@ -209,12 +209,6 @@ def test_a_job_is_scaled_when_every_task_is_granted_under_the_new_factor_and_its
     assert {grant.task_name for grant in job.state.grants.values()} == set(job.state.task_localities)
 
 
-def said_of(job, number):
-    """What the log said of a request that was under way, each once."""
-    found = [put for put in job.records(RequestPut) if put.uuid == an_id(number) and put.status_code is S.IN_PROGRESS]
-    return list(dict.fromkeys((put.phase, put.response_message) for put in found))
-
-
 def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
     job = ScaledJob()
     job.settles()
@@ -242,7 +236,7 @@ def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
     assert [
         ("STARTING", "from factor 1 to 2"),
         ("STARTING", "4 of 8 tasks are at work with factor 2"),
-    ] == said_of(job, 1)
+    ] == job.said_of(1)
     assert (S.SUCCEEDED, "") == (job.status(1), job.answer(1).phase)
     # It is counted from the beginning, not from the last word about it.
     assert f"{job.now_ms() - begun_ms} ms after the change began" in job.answer(1).response_message
