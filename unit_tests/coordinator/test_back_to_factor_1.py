@@ -1,0 +1,167 @@
+"""What a job leaves on its topics that was scaled from 1 to 4 and back, and how that differs from one never divided.
+
+The golden file is made by `unit_tests.coordinator.scaled_back`. What it shows is what `docs/elasticity.md` says of the
+way back to factor 1, so whoever has to make it anew looks there, too.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from samzapy.container.start import positions_of, superseded_keys
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.starts import Bounds, PositionsRead
+from samzapy.coordinator.status import status_of_log
+from samzapy.model.grant import Floor
+from samzapy.stream.codec import decode, encode
+from samzapy.stream.log import LogRecord, Write
+from samzapy.stream.records import (
+    CheckpointPut,
+    EpochPut,
+    FactorPut,
+    GenerationPut,
+    GrantPut,
+    InboxPut,
+    PlannedTaskPut,
+    RequestMemoryPut,
+)
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
+from unit_tests.coordinator.operated import an_id
+from unit_tests.coordinator.scaled_back import SETTINGS, left_by, stopped_job
+from unit_tests.coordinator.world import World
+
+GOLDEN = Path(__file__).parent.parent / "stream" / "golden" / "scaled_1_4_1.jsonl"
+TASKS = ("SystemStreamPartition_kafka.orders.0", "SystemStreamPartition_kafka.orders.1")
+PARTITIONS = (an_ssp_kb("kafka.orders.0:0/1"), an_ssp_kb("kafka.orders.1:0/1"))
+
+
+def golden_rows():
+    return [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+
+
+def log_of(rows, topic):
+    return [
+        LogRecord(offset=offset, timestamp_ms=0, key=row["key"].encode(), value=bytes.fromhex(row["value"]))
+        for offset, row in enumerate(row for row in rows if row["topic"] == topic)
+    ]
+
+
+def records_of(rows, topic):
+    return [decode(record, topic="t") for record in log_of(rows, topic)]
+
+
+def state_of(rows):
+    return replay(log_of(rows, "coordinator"), topic="t").state
+
+
+def by_key(records):
+    return dict(encode(record) for record in records)
+
+
+def counted_anew(rows, topic):
+    """The records by key, with the numbers of plans and grants that a job has that never used up others."""
+    epochs = {grant.epoch: number for number, grant in enumerate(state_of(rows).grants_sorted, start=1)}
+
+    def renumbered(record):
+        match record:
+            case GrantPut(grant=grant):
+                return replace(record, grant=replace(grant, epoch=epochs[grant.epoch], generation=1))
+            case CheckpointPut(checkpoint=checkpoint):
+                return replace(record, checkpoint=replace(checkpoint, epoch=epochs[checkpoint.epoch]))
+            case EpochPut():
+                return replace(record, epoch=len(epochs))
+            case GenerationPut() | PlannedTaskPut():
+                return replace(record, generation=1)
+        return record
+
+    return by_key(map(renumbered, records_of(rows, topic)))
+
+
+def test_the_golden_file_is_what_this_release_leaves():
+    assert golden_rows() == list(left_by(stopped_job(is_scaled=True)))
+
+
+def test_it_is_read_as_a_job_with_factor_1():
+    state = state_of(golden_rows())
+
+    assert (1, 1) == (state.generation.factor, state.factor.factor)
+    assert [(TASKS[number], (PARTITIONS[number],)) for number in (0, 1)] == [
+        (planned.task_name, planned.ssp_kbs) for planned in state.plan
+    ]
+    assert [(TASKS[number], [PARTITIONS[number]]) for number in (0, 1)] == [
+        (grant.task_name, [start.ssp_kb for start in grant.starts]) for grant in state.grants_sorted
+    ]
+    assert set(TASKS) == set(state.changelog_partitions) == set(state.task_localities)
+
+
+def test_its_positions_are_byte_for_byte_those_of_a_job_that_was_never_divided():
+    """But for the epoch: a number that is given out once, so each change of a plan uses some up."""
+    plain = list(left_by(stopped_job(is_scaled=False)))
+
+    assert ["checkpoint/kafka.orders.0:0/1", "checkpoint/kafka.orders.1:0/1"] == [
+        row["key"] for row in golden_rows() if row["topic"] == "checkpoint"
+    ]
+    assert by_key(records_of(plain, "checkpoint")) == counted_anew(golden_rows(), "checkpoint")
+    assert [11, 12] == [record.checkpoint.epoch for record in records_of(golden_rows(), "checkpoint")]
+
+
+def test_what_it_leaves_on_the_coordinator_stream_beside_that_is_all_known():
+    plain = by_key(records_of(list(left_by(stopped_job(is_scaled=False))), "coordinator"))
+    found = counted_anew(golden_rows(), "coordinator")
+
+    # A wish, and that people asked for it twice.
+    own = {f"request-memory/{an_id(1)}", f"request-memory/{an_id(2)}", "inbox", "factor"}
+    assert own == {key.decode() for key in found.keys() - plain.keys()}
+    assert set() == plain.keys() - found.keys()
+    assert {"grant/SystemStreamPartition_kafka.orders.0/1", "grant/SystemStreamPartition_kafka.orders.1/2"} == {
+        key.decode() for key in plain if plain[key] != found[key]
+    }
+    by_type = {type(record): record for record in records_of(golden_rows(), "coordinator")}
+    assert FactorPut(factor=1, uuid=an_id(2)) == by_type[FactorPut]
+    assert "scale" == by_type[RequestMemoryPut].action
+    assert by_type[InboxPut].offset_next > 0
+    assert (3, 12) == (by_type[GenerationPut].generation, by_type[EpochPut].epoch)
+
+
+def test_its_grants_keep_floors_of_the_parts_although_they_are_passed():
+    state = state_of(golden_rows())
+    positions = positions_of(records_of(golden_rows(), "checkpoint"))
+    read = PositionsRead(
+        checkpoints=positions.checkpoints,
+        progress=positions.progress,
+        bounds={partition.ssp: Bounds(0, 100) for partition in PARTITIONS},
+    )
+
+    # The part 2 of 4 was the furthest behind, so the whole begins there.
+    for number, grant in enumerate(state.grants_sorted):
+        floors = tuple(
+            Floor(ssp_kb=an_ssp_kb(f"kafka.orders.{number}:{bucket}/4"), offset_next=offset)
+            for bucket, offset in ((0, 17), (1, 20), (3, 15))
+        )
+        assert [(12, floors)] == [(start.offset_next, start.floors) for start in grant.starts]
+    assert 1 == status_of_log("flights-1", state, read)["factorFinest"]
+
+
+def test_the_next_run_begins_where_it_was_without_floors():
+    world = World(config=a_config(**SETTINGS))
+    log = world.log()
+    log.take_over()
+    log.append_atomically([Write(key=found.key, value=found.value) for found in log_of(golden_rows(), "coordinator")])
+    positions = positions_of(records_of(golden_rows(), "checkpoint"))
+    world.checkpoints = dict(positions.checkpoints)
+
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 2}))
+    for number in (0, 1):
+        world.queue.append(a_heartbeat(f"n{number}", processor_id=str(number), pid=200 + number))
+    service.run_once(0)
+
+    state = service.status().state
+    assert (1, 1) == (state.generation.factor, state.factor.factor)
+    assert [("n0", 13, 30, ()), ("n1", 14, 30, ())] == [
+        (grant.execution_id, grant.epoch, start.offset_next, start.floors)
+        for grant in state.grants_sorted
+        for start in grant.starts
+    ]
+    assert [] == superseded_keys(state.grants_sorted, positions, {grant.epoch for grant in state.grants.values()})
