@@ -38,6 +38,7 @@ class ContainerFigures:
         self._records: Counter[SspKeyBucket] = Counter()
         self._tasks: dict[TaskName, TaskFigures] = {}
         self._read_to: dict[SystemStreamPartition, int] = {}
+        self._broadcast: Collection[SystemStreamPartition] = frozenset()
 
     def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskFigures]) -> None:
         """A query begins to read at `starts`, of the tasks whose local state was brought level: what that took, and
@@ -54,15 +55,16 @@ class ContainerFigures:
         }
         self._read_to = {}
         for ssp_kb, offset in starts.items():
-            if not ssp_kb.reader:
-                self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
+            self._read_to[ssp_kb.ssp] = min(offset, self._read_to.get(ssp_kb.ssp, offset))
+        self._broadcast = frozenset(ssp_kb.ssp for ssp_kb in starts if ssp_kb.reader)
 
     def keep(self, held: Collection[SspKeyBucket]) -> None:
         """Of everything else it is another one's word that counts: here it may stand where no reader is any more."""
         self.positions = {ssp_kb: offset for ssp_kb, offset in self.positions.items() if ssp_kb in held}
 
     def add(self, done: BatchDone, routes: tuple[Route, ...]) -> int:
-        """A batch ran to its end; `routes` are those of its query. Returns how many offsets it passed."""
+        """A batch ran to its end; `routes` are those of its query. Returns how many offsets it passed, each once and
+        also those of broadcast inputs: what Spark counts against the bound of a batch."""
         self.batches += 1
         self._sums["batchNs"] += done.duration_ns
         handled = 0
@@ -70,15 +72,17 @@ class ContainerFigures:
             route = routes[report.route]
             self._add_report(report, route)
             handled += 0 if route.ssp_kb.reader else report.records_in
-        # Of broadcast inputs every task handles each message, so they are left out on both sides.
-        passed = 0
+        passed_all = passed = 0
         for ssp in sorted(self._read_to.keys() & done.offsets_end.keys()):
-            passed += max(0, done.offsets_end[ssp] - self._read_to[ssp])
+            offsets = max(0, done.offsets_end[ssp] - self._read_to[ssp])
+            passed_all += offsets
+            # Of broadcast inputs every task handles each message, so the sums leave them out on both sides.
+            passed += 0 if ssp in self._broadcast else offsets
             self._read_to[ssp] = done.offsets_end[ssp]
         self._sums["offsetsRead"] += passed
         self._sums["keyhashNs"] += int(passed * done.keyhash_ns)
         self._sums["skipped"] += max(0, passed - handled)
-        return passed
+        return passed_all
 
     def _add_report(self, report: Report, route: Route) -> None:
         self._sums["recordsIn"] += report.records_in

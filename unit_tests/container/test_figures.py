@@ -89,7 +89,7 @@ def test_a_broadcast_input_that_every_task_handles_hides_nothing_that_was_skippe
     routes = (a_route("kafka.orders.0:0/2"), a_route("kafka.rules.0@a"))
     figures = begun(*routes)
 
-    figures.add(
+    passed = figures.add(
         BatchDone(
             reports=[a_report(0, 5), a_report(1, 50)],
             offsets_end={routes[0].ssp_kb.ssp: 10, routes[1].ssp_kb.ssp: 50},
@@ -97,6 +97,7 @@ def test_a_broadcast_input_that_every_task_handles_hides_nothing_that_was_skippe
         routes,
     )
 
+    assert 60 == passed
     assert (10, 5) == (figures.as_json(0)["offsetsRead"], figures.as_json(0)["skipped"])
 
 

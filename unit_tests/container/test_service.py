@@ -793,6 +793,23 @@ def test_full_micro_batches_that_are_short_may_be_larger_again() -> None:
     assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
 
+def test_what_is_broadcast_fills_a_micro_batch_too_so_it_does_not_stay_small_for_ever() -> None:
+    """Spark bounds a batch over all partitions, so while rules are caught up hardly anything else may be in it."""
+    rules = an_ssp_kb("kafka.rules.0@a")
+    grant = replace(
+        a_task("a"), starts=tuple(BucketStart(ssp_kb=found, offset_next=0) for found in (ORDERS_0, rules))
+    )
+    container = AContainer(grants=(grant,), task_batch_max_ms="1000", task_batch_offsets_max="8000")
+
+    def overruns() -> None:
+        container.query.batch_has_run_ms = 1001
+
+    full = replace(a_batch(a_report(0, offset_next=1990), orders_0=10, rules_0=1990), duration_ns=125_000_000)
+    container.run(overruns, None, full, None)
+
+    assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
+
+
 def test_one_that_ends_while_its_query_is_drained_for_it_took_too_long_all_the_same() -> None:
     container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
 
