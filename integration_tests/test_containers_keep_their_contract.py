@@ -15,8 +15,11 @@ import sys
 import threading
 import time
 import uuid
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +28,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from integration_tests.candidates import CandidateProcess, Contest, config_of
 from integration_tests.small_job import heartbeat_from_elsewhere
@@ -33,13 +36,15 @@ from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
 from samzapy.config import recorded_properties
+from samzapy.coordinator.service import LOOK_ROUND_MS
 from samzapy.errors import ExitCode, LostContainerError
 from samzapy.model.container import ContainerPhase
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.fake_container import FakeContainer
-from samzapy.testing.topics import make_topics
+from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
 
 SETTINGS = {
@@ -51,6 +56,7 @@ SETTINGS = {
     "job_processor_grace_ms": "500",
 }
 EACH = 400
+EACH_KEY = 100
 _WITHIN_S = 60.0
 
 
@@ -92,7 +98,12 @@ class Crew:
         wait_until(found.leads, _WITHIN_S, "the candidate to lead")
         return found
 
-    def container(self, processor_id: str, client: HttpCoordinatorClient | None = None) -> Working:
+    def container(
+        self,
+        processor_id: str,
+        client: HttpCoordinatorClient | None = None,
+        may_read: Callable[[], bool] = lambda: True,
+    ) -> Working:
         found = Working(
             FakeContainer(
                 self.contest.connection,
@@ -101,6 +112,7 @@ class Crew:
                 processor_id=processor_id,
                 output=self.output,
                 client=client,
+                may_read=may_read,
             )
         )
         self._stack.callback(found.end)
@@ -199,6 +211,52 @@ class ContainerProcess:
     def end(self) -> None:
         self._child.kill()
         self._child.communicate(timeout=_WITHIN_S)
+
+
+class KeyedFeed:
+    """What producers of their own have written by key, each key in the order of its numbers."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._servers, self._topic = servers, topic
+        self._counts = Counter[str]()
+        self.stands_at: dict[tuple[int, int], tuple[str, int]] = {}
+
+    def producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self._servers, "enable.idempotence": True})
+
+    def write(self, producer: Producer, keys: Sequence[str], partition_count: int) -> None:
+        """EACH_KEY more messages of each of `keys`, where they belong by that many partitions, once the producer knows
+        of so many."""
+
+        def known() -> bool:
+            return len(producer.list_topics(self._topic, 10).topics[self._topic].partitions) >= partition_count
+
+        wait_until(known, _WITHIN_S, f"the producer to know {partition_count} partitions")
+        for _ in range(EACH_KEY):
+            for key in keys:
+                self._counts[key] += 1
+                producer.produce(
+                    self._topic,
+                    str(self._counts[key]),
+                    key,
+                    place(key, partition_count),
+                    on_delivery=partial(self._delivered, (key, self._counts[key])),
+                )
+            producer.poll(0)
+        assert 0 == producer.flush(30)
+
+    def _delivered(self, written: tuple[str, int], error: object, message: Message) -> None:
+        assert error is None, error
+        stands_at = message.partition(), message.offset()
+        assert stands_at[0] is not None and stands_at[1] is not None
+        self.stands_at[stands_at[0], stands_at[1]] = written
+
+    def end_of(self, partition: int) -> int:
+        return 1 + max((offset for found, offset in self.stands_at if found == partition), default=-1)
+
+
+def place(key: str, partition_count: int) -> int:
+    return zlib.crc32(key.encode()) % partition_count
 
 
 class Cut(HttpCoordinatorClient):
@@ -427,3 +485,71 @@ def test_a_coordinator_that_stands_still_for_a_while_costs_nobody_anything(patie
     crew.check_each_once()
     assert None is container.error
     assert {container.execution_id: ContainerPhase.RUNNING} == crew.phases()
+
+
+def test_a_key_that_moves_to_a_new_partition_keeps_its_order_though_a_producer_notices_late(
+    broker: DevBroker, tmp_path: Path
+) -> None:
+    """One producer goes by the new count at once, the other one by the old count for a while. Two containers are held
+    up with the old partitions, and a third one has nothing to do: it must not be given the new ones before."""
+    moving = [key for key in map(str, range(64)) if place(key, 4) != place(key, 2)][:9]
+    keys_early, keys_late, keys_of_both = moving[:3], moving[3:6], moving[6:]
+    settings = {
+        "job_container_lease_ms": "20000",
+        "job_container_lost_ms": "25000",
+        "job_coordinator_monitor-partition-change_frequency_ms": "500",
+        "job_expansion_settle_ms": "10000",
+    }
+    with Crew(broker.bootstrap_servers, tmp_path, **settings) as crew:
+        leader = crew.leader()
+        gates = [threading.Event(), threading.Event()]
+        busy = [crew.container(f"{number}", may_read=gate.is_set) for number, gate in enumerate(gates)]
+        for container in busy:
+            container.wait_for_tasks(1)
+        idle = crew.container("2")
+        wait_until(lambda: idle.execution_id in crew.phases(), _WITHIN_S, "the third container to be known")
+        feed = KeyedFeed(broker.bootstrap_servers, crew.contest.input_topic)
+        early, late = feed.producer(), feed.producer()
+        feed.write(early, keys_early, 2)
+        feed.write(late, keys_late, 2)
+        grow_topic(broker.bootstrap_servers, crew.contest.input_topic, 4)
+        seen = wait_until(lambda: _expansion(leader), _WITHIN_S, "the new partitions to be seen")
+        # Late, but not by so much as settles: the ends must not have been read by then.
+        late_at_ms = seen["seenAtMs"] + 2 * LOOK_ROUND_MS
+        wait_until(lambda: time.time() * 1000 >= late_at_ms, _WITHIN_S, "it to be late")
+
+        feed.write(early, keys_early, 4)
+        feed.write(late, [*keys_late, *keys_of_both], 2)
+        ends = {partition: feed.end_of(partition) for partition in range(2)}
+        feed.write(early, keys_of_both, 4)
+        feed.write(late, keys_late, 4)
+        wait_until(lambda: _ends_not_passed(leader) == ends, _WITHIN_S, "the ends of the old partitions to be read")
+        gates[0].set()
+        wait_until(lambda: len(_ends_not_passed(leader)) == 1, _WITHIN_S, "the first old partition to be done")
+        looked_again_s = time.monotonic() + 3 * LOOK_ROUND_MS / 1000
+        wait_until(lambda: time.monotonic() >= looked_again_s, _WITHIN_S, "some rounds of the coordinator to go by")
+        assert [1, 1, 0] == [len(container.container.tasks) for container in (*busy, idle)]
+        gates[1].set()
+
+        wait_until(lambda: len(crew.done()) >= len(feed.stands_at), _WITHIN_S, "every message to be done")
+        done = [(one.partition, one.offset) for one in crew.done()]
+    assert sorted(feed.stands_at) == sorted(done)
+    numbers: dict[str, list[int]] = {}
+    for stood_at in done:
+        key, number = feed.stands_at[stood_at]
+        numbers.setdefault(key, []).append(number)
+    assert {key: list(range(1, len(found) + 1)) for key, found in numbers.items()} == numbers
+    assert {0, 1, 2, 3} == {partition for partition, _ in done}
+
+
+def _expansion(leader: CandidateProcess) -> Any:
+    """The one that is under way."""
+    found: Any = leader.ask()[1]["expansions"]
+    return next(iter(found), None)
+
+
+def _ends_not_passed(leader: CandidateProcess) -> Mapping[int, int]:
+    """The old partitions that the new ones wait for, and up to where."""
+    step = _expansion(leader)
+    waits_for = [] if step is None else step["waitsFor"]
+    return {SspKeyBucket.parse(found["ssp"]).ssp.partition: found["offsetEnd"] for found in waits_for}

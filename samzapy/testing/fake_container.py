@@ -20,13 +20,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
@@ -77,6 +77,7 @@ class FakeContainer:
             `partition` and `offset` of the message, and `task`, `epoch` and `execution` of who did it.
         client: talks to coordinators; a test may cut it off.
         before_commit: called with the positions of each transaction when all is produced and nothing is committed.
+        may_read: as long as it says no, nothing is read; all else goes on.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class FakeContainer:
         host: str = "host-a",
         client: HttpCoordinatorClient | None = None,
         before_commit: Callable[[Mapping[SspKeyBucket, int]], None] = lambda positions: None,
+        may_read: Callable[[], bool] = lambda: True,
     ) -> None:
         assert not config.stores and not config.broadcast_inputs, "it keeps no state and reads no broadcast inputs"
         self.execution_id = ExecutionId(execution_id)
@@ -97,6 +99,7 @@ class FakeContainer:
         self._config = config
         self._output = output
         self._before_commit = before_commit
+        self._may_read = may_read
         self._stop = threading.Event()
         self._orders = Orders(execution_id=self.execution_id)
         self._state = P.STARTED
@@ -105,6 +108,8 @@ class FakeContainer:
         self._restart = 0
         # Of each bucket of the finest factor of a grant's start: the first offset that is not done.
         self._positions: dict[SspKeyBucket, dict[int, int]] = {}
+        # Of each partition that is read: the offset below which nothing is left to do, also behind the last marker.
+        self._read_to: dict[tuple[str, int], int] = {}
         self._producer: TransactionalProducer | None = None
         self._follower = KafkaFollower(connection, coordinator_topic(config.job))
         self._search = KafkaLeaderSearch(connection, coordinator_topic(config.job))
@@ -119,6 +124,8 @@ class FakeContainer:
         )
         self._lease_until_ns = 0
         ours = {"isolation.level": "read_committed", "auto.offset.reset": "error", "fetch.wait.max.ms": 10}
+        # A partition's end tells of markers at it, which no message does.
+        ours["enable.partition.eof"] = True
         self._consumer = make_consumer(connection, ours, ErrorEvents())
 
     def stop(self) -> None:
@@ -164,7 +171,7 @@ class FakeContainer:
         try:
             if own != self._running or self._orders.restart > self._restart:
                 self._begin(own)
-            if self._running and self._may_work():
+            if self._running and self._may_work() and self._may_read():
                 self._batch()
             else:
                 self._stop.wait(_BATCH_WAIT_S)
@@ -215,17 +222,21 @@ class FakeContainer:
         for ssp_kb, positions in self._positions.items():
             place = (ssp_kb.ssp.stream, ssp_kb.ssp.partition)
             first[place] = min(first.get(place, 2**62), *positions.values())
-        begun = first if self._running else {}
-        self._consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(begun.items())])
+        self._read_to = first if self._running else {}
+        self._consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(self._read_to.items())])
 
     def _batch(self) -> None:
-        """One transaction: outputs, then positions; a look at the lease before it begins and before it is committed."""
-        messages: list[Any] = [
-            message for message in self._consumer.consume(_BATCH_MESSAGES, _BATCH_WAIT_S) if not message.error()
-        ]
-        producer = self._producer
-        if not messages or producer is None:
+        """Read, do what was read, and say so."""
+        read: list[Any] = self._consumer.consume(_BATCH_MESSAGES, _BATCH_WAIT_S)
+        messages = [message for message in read if not message.error()]
+        if self._producer is None:
             return
+        if messages:
+            self._handle(messages, self._producer)
+        self._say_read(read)
+
+    def _handle(self, messages: Sequence[Any], producer: TransactionalProducer) -> None:
+        """One transaction: outputs, then positions; a look at the lease before it begins and before it is committed."""
         if producer.must_be_renewed:
             raise ProducerError("a sign of a lost connection: begin anew")
         producer.begin()
@@ -249,6 +260,18 @@ class FakeContainer:
             producer.abort()
             raise ProducerError("the lease ran out within a transaction: begin anew")
         producer.commit()
+
+    def _say_read(self, read: Iterable[Any]) -> None:
+        """Heartbeats say how far all is done; new partitions wait for that."""
+        before = dict(self._read_to)
+        for message in read:
+            place = (message.topic(), message.partition())
+            if not message.error():
+                self._read_to[place] = message.offset() + 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self._read_to[place] = message.offset()
+        if self._read_to != before:
+            self._publish()
 
     def _takers(self, message: Any) -> list[tuple[Grant, SspKeyBucket]]:
         """Whose the message is, unless it is done already; it counts as done from now on."""
@@ -293,11 +316,19 @@ class FakeContainer:
                 state=self._state.value,
                 stream_offset=self._orders.offset_next,
                 held=tuple(sorted(held)),
-                figures={},
+                figures={"positions": self._positions_said()},
                 reason="drained" if self._state is P.STOPPED else "",
                 restart=self._restart,
             )
         )
+
+    def _positions_said(self) -> Mapping[str, Mapping[str, int]]:
+        found = {}
+        for start in (start for grant in self._running for start in grant.starts):
+            place = (start.ssp_kb.ssp.stream, start.ssp_kb.ssp.partition)
+            at = max(start.offset_next, self._read_to[place])
+            found[str(start.ssp_kb)] = {"offsetNext": at, "offsetEnd": at}
+        return found
 
     def _check_life(self) -> None:
         """Raises LostContainerError: it was given up, or nobody answered for longer than the grace."""
