@@ -498,7 +498,7 @@ def test_a_key_that_moves_to_a_new_partition_keeps_its_order_though_a_producer_n
         "job_container_lease_ms": "20000",
         "job_container_lost_ms": "25000",
         "job_coordinator_monitor-partition-change_frequency_ms": "500",
-        "job_expansion_settle_ms": "10000",
+        "job_expansion_settle_ms": "15000",
     }
     with Crew(broker.bootstrap_servers, tmp_path, **settings) as crew:
         leader = crew.leader()
