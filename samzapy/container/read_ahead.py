@@ -35,11 +35,12 @@ class ReadAhead:
         if number == self._number:
             return
         self._number = number
-        following = self._grants[number + 1 : number + 1 + TASKS_AHEAD]
-        for grant in following:
+        window = self._grants[number : number + 1 + TASKS_AHEAD]
+        for grant in window[1:]:
             if grant.task_name not in self._places:
                 self._places[grant.task_name] = self._places_of(grant)
-        self._topics.read_ahead([place for grant in following for place in self._places[grant.task_name]])
+        # The task's own are still wanted, if they are fetched: it is about to ask for them.
+        self._topics.read_ahead([place for grant in window for place in self._places.get(grant.task_name, ())])
 
     def end(self) -> None:
         """Let go of what was read for nothing."""

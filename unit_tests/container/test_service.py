@@ -621,7 +621,7 @@ def test_while_a_task_is_restored_the_next_ones_are_fetched() -> None:
 
     # What is fetched is what is asked for then; both tasks are of one partition.
     assert [("sums", 0, 0)] * 2 == container.topics.changelog_reads
-    assert [[("sums", 0, 0)], [], []] == container.topics.read_aheads
+    assert [[("sums", 0, 0)], [("sums", 0, 0)], []] == container.topics.read_aheads
 
 
 def test_a_start_with_state_that_is_level_fetches_nothing_ahead() -> None:
