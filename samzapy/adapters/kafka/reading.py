@@ -68,7 +68,7 @@ READING: Mapping[str, Any] = {
 class PartitionReader:
     """Reads one partition to its end, again and again, over connections that it keeps.
 
-    For whoever follows a topic. `read_to_end` is the same for once.
+    For whoever follows a topic, or reads its partitions one after the other. `read_to_end` is the same for once.
     """
 
     def __init__(
@@ -99,6 +99,14 @@ class PartitionReader:
         if self._admin is None:
             self._admin = Admin(self._connection)
         return _asked(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
+
+    def turn_to(self, partition: int) -> None:
+        """Read another partition of the topic from now on. What was prepared of the one before is let go.
+
+        (Not of another topic: librdkafka looks for the leaders of one that it does not know once a second.)
+        """
+        self.partition = partition
+        self._prepared_from = None
 
     def prepare(self, offset_from: int) -> None:
         """Let the client fetch from there on, as much as it holds, until somebody reads from there."""
@@ -199,6 +207,7 @@ class PartitionReader:
         else:
             consumer = self._assign(offset_from)
         self._prepared_from = None
+        partition = self.partition
         # The furthest end of the partition seen so far; below `offset_end` it means "not yet".
         eof_seen = -1
         events_before, progress_at = self._events.count, time.monotonic()
@@ -206,6 +215,8 @@ class PartitionReader:
             moved = False
             for message in _available(consumer):
                 error = message.error()
+                if message.partition() != partition and (error is None or message.topic() is not None):
+                    continue  # Of the partition before. Its end, taken for this one's, would hide records.
                 if error is None:
                     offset = message.offset()
                     if offset >= offset_end:

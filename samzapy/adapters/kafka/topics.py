@@ -24,8 +24,11 @@ class KafkaTopics:
         self._job = job
         self._admin = KafkaAdmin(connection)
         self._offsets = Admin(connection)
-        # By place, those that fetch it: several tasks may share a partition.
+        # By place, those that fetch it, who began first in front: several tasks may share a partition.
         self._ahead: dict[ChangelogPlace, list[PartitionReader]] = {}
+        # Those that have read what they fetched, until the next call of `read_ahead`: a new one would have to connect
+        # and to ask who leads what first.
+        self._spare: list[PartitionReader] = []
 
     def checkpoint_records(self) -> Sequence[LogRecord]:
         """Every committed record of the checkpoint topic, read to the end."""
@@ -35,8 +38,11 @@ class KafkaTopics:
 
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         prepared = self._ahead.get((store, partition, offset_from))
-        reader = prepared.pop() if prepared else self._changelog_reader(store, partition)
-        return reader.read_to_end_once(offset_from)
+        reader = prepared.pop(0) if prepared else self._spare_reader(store, partition)
+        if reader is None:
+            # Closed when it is done: it may be that nobody calls `read_ahead` any more.
+            return self._new_reader(store, partition).read_to_end_once(offset_from)
+        return self._read_and_spare(reader, offset_from)
 
     def read_ahead(self, places: Sequence[ChangelogPlace]) -> None:
         wanted = Counter(places)
@@ -46,11 +52,30 @@ class KafkaTopics:
                 readers.pop().close()
             while len(readers) < wanted[place]:
                 store, partition, offset_from = place
-                readers.append(self._changelog_reader(store, partition))
+                readers.append(self._spare_reader(store, partition) or self._new_reader(store, partition))
                 readers[-1].prepare(offset_from)
         self._ahead = {place: readers for place, readers in self._ahead.items() if readers}
+        while self._spare:
+            self._spare.pop().close()
 
-    def _changelog_reader(self, store: str, partition: int) -> PartitionReader:
+    def _read_and_spare(self, reader: PartitionReader, offset_from: int) -> Iterator[LogRecord]:
+        """`read_to_end`; only who came to the end in good order is used again."""
+        try:
+            yield from reader.read_to_end(offset_from)
+        except BaseException:
+            reader.close()
+            raise
+        self._spare.append(reader)
+
+    def _spare_reader(self, store: str, partition: int) -> PartitionReader | None:
+        topic = changelog_topic(self._job, store)
+        for number, reader in enumerate(self._spare):
+            if reader.topic == topic:
+                reader.turn_to(partition)
+                return self._spare.pop(number)
+        return None
+
+    def _new_reader(self, store: str, partition: int) -> PartitionReader:
         return PartitionReader(self._connection, changelog_topic(self._job, store), partition, admin=self._offsets)
 
     def changelog_bounds(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], TopicBounds]:

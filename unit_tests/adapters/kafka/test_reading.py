@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -111,3 +112,76 @@ def test_what_is_not_there_is_named_soon(
 
     with pytest.raises(MissingTopicError, match=f"the offsets of {topic} at b:1"):
         asked(cluster, monkeypatch, topic, 30.0)
+
+
+class Late:
+    """A consumer that still hands out `left` of the partition before when it has been assigned another one."""
+
+    def __init__(self, held: Mapping[int, Sequence[Any]], left: Sequence[Any]) -> None:
+        self._held = held
+        self._left = [*left]
+        self._queue: list[Any] = []
+
+    def assign(self, wanted: Sequence[TopicPartition]) -> None:
+        (at,) = wanted
+        late = self._left if self._queue else []
+        self._queue = [*late, *self._held[at.partition]]
+
+    def poll(self, _timeout_s: float) -> Any:
+        return self._queue.pop(0) if self._queue else None
+
+    def consume(self, count: int, _timeout_s: float) -> list[Any]:
+        found, self._queue[:count] = self._queue[:count], []
+        return found
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Message:
+    """One of the topic `sums`; without a value, the end of the partition."""
+
+    def __init__(self, partition: int, offset: int, value: bytes | None = None) -> None:
+        self._partition = partition
+        self._offset = offset
+        self._value = value
+
+    def topic(self) -> str:
+        return "sums"
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self._value is None else None
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def headers(self) -> None:
+        return None
+
+
+def test_what_comes_late_of_the_partition_before_is_neither_a_record_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Taken for the end of the partition that is read now, it would hide the records of a whole task."""
+    held = {0: [Message(0, 7, b"old"), Message(0, 99)], 1: [Message(1, 7, b"new"), Message(1, 42)]}
+    consumer = Late(held, [Message(0, 8, b"late"), Message(0, 99)])
+    monkeypatch.setattr(reading, "make_consumer", lambda *_: consumer)
+    monkeypatch.setattr(PartitionReader, "end_offset", lambda *_: 42)
+    with PartitionReader(KafkaConnection(bootstrap_servers="b:1"), "sums", 0) as reader:
+        reader.prepare(7)
+        reader.turn_to(1)
+
+        # From the same offset as was prepared: that was of another partition.
+        assert [b"new"] == [record.value for record in reader.read_to_end(7)]
