@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def class_archive(of_worker: bool, remove: bool) -> None:
     """Make an archive of Spark's classes on this machine, for `samzapy run` and containers started here.
 
     A JVM maps it at its start instead of loading the classes one by one. It is of one Java and one Spark: make it
-    anew after a change of either (--remove first). It takes half a minute, and 200 MB.
+    anew after a change of either (--remove first). It takes a minute, and 200 MB.
     """
     if remove:
         archive_path(cache_root(), jars_there(SPARK_KAFKA)).unlink(missing_ok=True)
@@ -33,7 +34,7 @@ def class_archive(of_worker: bool, remove: bool) -> None:
         click.echo(str(path))
         return
     for name, value in sorted(worker_environment({}, jars_there(SPARK_KAFKA), path).items()):
-        click.echo(f"{name}={value}")
+        click.echo(f"{name}={shlex.quote(value)}")
 
 
 def made_archive(more: Mapping[str, str]) -> Path:

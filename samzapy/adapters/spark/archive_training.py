@@ -1,7 +1,7 @@
 """A short run of Spark in which its JVM loads what a job needs, and then writes it to an archive (class data sharing).
 
-A script of spark-submit: its arguments are an empty directory and the jars, of which all classes are loaded. Nothing
-is read from Kafka, so it needs no cluster.
+A script of spark-submit: its arguments are an empty directory and the jars on the class path whose classes are to be
+loaded. Nothing is read from Kafka, so it needs no cluster.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from samzapy.adapters.spark.session import SETTINGS
 
 _DDL = "route int, offset long, key binary, value binary, timestamp_ms long"
 _NOBODY = "127.0.0.1:1"
+# Thousands of classes that no consumer of a job loads, or only with a login that few clusters have.
 _NOT_NEEDED = (
     "META-INF/",
     "module-info",

@@ -78,7 +78,7 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
     Args:
         environment: of spark-submit, with this Python first in its PATH; its JVM and its class path are the ones that
             the archive is for.
-        jars: of the class path; all of their classes will be in it.
+        jars: of the class path; what a job may load of them will be in it.
 
     Raises:
         EnvironmentMissingError: Spark did not start, or its JVM makes no archives.

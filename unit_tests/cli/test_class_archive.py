@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
+from samzapy.cli import class_archive as command
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One that has been made, beside jars that are there."""
+    monkeypatch.setenv("SAMZAPY_CACHE_DIR", str(tmp_path))
+    for jar in read_lock(SPARK_KAFKA):
+        home = tmp_path / "jars" / jar.sha256[:12] / jar.file_name
+        home.parent.mkdir(parents=True)
+        home.touch()
+    made = tmp_path / "made.jsa"
+    made.touch()
+    monkeypatch.setattr(command, "made_archive", lambda more: made)
+    return made
+
+
+def test_it_says_where_the_archive_is(archive: Path) -> None:
+    assert f"{archive}\n" == CliRunner().invoke(command.class_archive).output
+
+
+def test_what_a_worker_is_to_have_can_be_read_by_a_shell(archive: Path) -> None:
+    told = CliRunner().invoke(command.class_archive, ["--of-worker"]).output
+
+    found = dict(word.split("=", 1) for word in shlex.split(told))
+    assert ["JDK_JAVA_OPTIONS", "SPARK_DIST_CLASSPATH"] == [*found]
+    assert f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off" == found["JDK_JAVA_OPTIONS"]
+    assert [jar.file_name for jar in read_lock(SPARK_KAFKA)] == [
+        Path(path).name for path in found["SPARK_DIST_CLASSPATH"].split(":")
+    ]
