@@ -7,6 +7,7 @@ loaded. Nothing is read from Kafka, so it needs no cluster.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 from samzapy.adapters.spark.query import SOURCE_OPTIONS
 from samzapy.adapters.spark.session import SETTINGS
 
+_LOG = logging.getLogger(__name__)
 _DDL = "route int, offset long, key binary, value binary, timestamp_ms long"
 _NOBODY = "127.0.0.1:1"
 # Thousands of classes that no consumer of a job loads, or only with a login that few clusters have.
@@ -67,7 +69,7 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
     try:
         _run(records.select(F.lit(0), "offset", "key", "value", F.unix_millis("timestamp")), _TRIED_FOR_S)
     except Exception as error:  # Nobody answers there; how that is told is Spark's affair.
-        print(f"as expected: {str(error)[:200]}")
+        _LOG.debug("as expected: %s", error)
     session.stop()
 
 
