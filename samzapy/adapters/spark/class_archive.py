@@ -29,7 +29,7 @@ JVM_VARIABLE: Final = "JDK_JAVA_OPTIONS"
 """Read by every `java`: what a worker starts has its environment, and nothing else that could be said to a JVM."""
 CLASS_PATH_VARIABLE: Final = "SPARK_DIST_CLASSPATH"
 """What spark-submit, and a worker that starts a driver, put behind Spark's own jars."""
-_MADE_WITHIN_S = 180.0
+_MADE_WITHIN_S = 300.0
 
 
 def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
