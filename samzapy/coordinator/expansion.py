@@ -398,26 +398,38 @@ def _taken_in(
     command: ReviewInputs,
     seen: Sightings,
 ) -> tuple[InputPut | None, tuple[CoordinatorRecord, ...]]:
-    """The first expansion that can be planned, if its partitions may be read now: the input, and the facts after it.
+    """The expansions whose partitions may be read now, as one: the input, and the facts after it.
 
-    An input without facts is one of which an expansion was refused after all.
+    That is one at a time, because the next one waits for partitions that nobody has yet. But a plan that was torn off
+    the facts behind it has them already, and they may have passed. An input without facts is one of which an expansion
+    was refused after all.
     """
     with_others = evolve(state, uncommitted(taken))
-    refused = found
+    refused, last = found, None
     for step, before in _steps(found):
         if step.refused:
             continue
+        if last is not None and not _plans(found.system_stream, before, state):
+            break
         if not step.settled or len(step.ends) != before or not _has_passed(found, step, state, seen):
             break
         reason = _refusal(found, step, with_others, command.groupers)
         if not reason:
-            records = _advanced(found, step, with_others)
-            put = records[-1]
-            assert isinstance(put, InputPut)
-            return put, records
+            last = step
+            continue
         steps = tuple(replace(one, refused=reason) if one == step else one for one in refused.expansions)
         refused = replace(refused, expansions=steps)
-    return (None if refused == found else refused), ()
+    if last is None:
+        return (None if refused == found else refused), ()
+    records = _advanced(refused, last, with_others)
+    put = records[-1]
+    assert isinstance(put, InputPut)
+    return put, records
+
+
+def _plans(stream: SystemStream, partition_count: int, state: CoordinatorState) -> bool:
+    planned = {found.ssp for task in state.plan for found in task.positions if found.ssp.system_stream == stream}
+    return {found.partition for found in planned} >= set(range(partition_count))
 
 
 def _has_passed(found: InputPut, step: Expansion, state: CoordinatorState, seen: Sightings) -> bool:

@@ -15,7 +15,7 @@ from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import resolve_inputs
 from samzapy.stream.records import GrantPut, InputPut, PlannedTaskPut
-from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_input_topic_found, an_ssp
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_input_topic_found, an_ssp, an_ssp_kb
 from unit_tests.coordinator.running_job import CLUSTER, FIRST, SETTLE_MS, STATE, Job
 from unit_tests.coordinator.world import World
 
@@ -161,6 +161,32 @@ def test_who_joins_while_the_fact_is_torn_off_its_plan_is_planned_for_with_all_p
 
     planned = {kb.ssp.partition for task in found if isinstance(task, PlannedTaskPut) for kb in task.positions}
     assert {0, 1, 2, 3} == planned
+
+
+@pytest.mark.parametrize(("read_to", "partition_count"), [(99, 4), (100, 8)])
+def test_behind_a_plan_torn_off_its_fact_all_is_taken_in_at_once_that_has_passed(read_to, partition_count):
+    job = Job(**STATE)
+    job.looks(orders=8)
+    job.reads(p0=100, p1=100)
+    job.runs(ms=SETTLE_MS)
+    job.runs(ms=SETTLE_MS)
+    known = job.input
+    (later,) = known.expansions
+    assert (4, 8, 4) == (known.partition_count, later.partition_count, len(later.ends))
+    earlier = replace(later, partition_count=4, ends=(100, 100))
+    later = replace(later, ends=(100,) * 4)
+    torn = evolve(job.state, uncommitted([replace(known, partition_count=2, expansions=(earlier, later))]))
+    positions = {kb: Position(100, 100) for task in torn.plan for kb in task.positions}
+    positions[an_ssp_kb("kafka.orders.3:0/1")] = Position(read_to, 100)
+    seen = observe(
+        replace(job.heartbeat("0", 0), figures=Figures(positions=positions)), torn, job.service.status().seen
+    )
+
+    command = ReviewInputs(now_ms=job.world.clock.monotonic_ms(), settle_ms=0)
+    state = evolve(torn, uncommitted(decide(command, torn, seen).records))
+
+    assert partition_count == state.inputs[known.system_stream].partition_count
+    assert () == tuple(decide(command, state, seen).records)
 
 
 def test_a_task_that_gets_no_partition_more_keeps_its_grant():
