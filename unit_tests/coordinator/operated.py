@@ -34,8 +34,11 @@ class Job:
         self.log = self.world.log()
         service = self.world.coordinator(name, log=self.log)
         service.take_office()
-        service.submit(a_submission(config=self.world.config))
+        service.submit(self.submission())
         return service
+
+    def submission(self):
+        return a_submission(config=self.world.config)
 
     @property
     def state(self):
@@ -50,22 +53,29 @@ class Job:
 
     def hears(self, **restarts):
         """A round with heartbeats of both processors; `e0=2`: its query knows the second order to restart."""
-        self.world.queue.extend(
-            a_heartbeat(
-                f"e{number}",
-                processor_id=str(number),
-                pid=100 + number,
-                stream_offset=self.world.topic.end_offset,
-                received_ms=self.world.clock.monotonic_ms(),
-                restart=restarts.get(f"e{number}", 0),
+        self.hears_heartbeats(
+            self.heartbeat(
+                name,
+                restart=restarts.get(name, 0),
                 held=[
                     (grant.task_name, grant.epoch)
                     for grant in (self.state.grants_sorted if self.service.leads else ())
-                    if grant.execution_id == f"e{number}" and not grant.released
+                    if grant.execution_id == name and not grant.released
                 ],
             )
-            for number in (0, 1)
+            for name in ("e0", "e1")
         )
+
+    def heartbeat(self, name, **more):
+        """What the container of a processor says now, that has read the whole stream: `e0` that of processor 0."""
+        now = {
+            "stream_offset": self.world.topic.end_offset,
+            "received_ms": self.world.clock.monotonic_ms(),
+        }
+        return a_heartbeat(name, processor_id=name[1:], pid=100 + int(name[1:]), **(now | more))
+
+    def hears_heartbeats(self, heartbeats):
+        self.world.queue.extend(heartbeats)
         self.service.run_once(0)
 
     def ask(self, number, action=Action.RESTART_QUERY, *, place=None, **changes):
@@ -138,18 +148,8 @@ class ScaledJob(Job):
 
     def hears_of(self, held, stream_offset=None):
         """A round with heartbeats that list `held`, of when the stream was read up to there; by default all of it."""
-        self.world.queue.extend(
-            a_heartbeat(
-                name,
-                processor_id=name[1:],
-                pid=100 + int(name[1:]),
-                stream_offset=self.world.topic.end_offset if stream_offset is None else stream_offset,
-                received_ms=self.world.clock.monotonic_ms(),
-                held=held[name],
-            )
-            for name in sorted(held)
-        )
-        self.service.run_once(0)
+        read_to = {} if stream_offset is None else {"stream_offset": stream_offset}
+        self.hears_heartbeats(self.heartbeat(name, held=held[name], **read_to) for name in sorted(held))
 
     def scale(self, number, factor, **arguments):
         arguments = {"factor": str(factor)} | {name: str(value) for name, value in arguments.items()}

@@ -13,7 +13,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode, encode
 from samzapy.stream.log import Write
 from samzapy.stream.records import CheckpointPut
-from samzapy.testing.builders import a_heartbeat, a_submission
+from samzapy.testing.builders import a_submission
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from unit_tests.coordinator.operated import ScaledJob
 
@@ -32,11 +32,8 @@ class CommittingJob(ScaledJob):
         self.checkpoints = MemoryTopic("__samzapy-checkpoint-flights-1")
         super().__init__(**SETTINGS)
 
-    def leader(self, name="a"):
-        service = self.world.coordinator(name, log=self.world.log())
-        service.take_office()
-        service.submit(a_submission(config=self.world.config, partition_counts={"kafka.orders": 2}))
-        return service
+    def submission(self):
+        return a_submission(config=self.world.config, partition_counts={"kafka.orders": 2})
 
     def grants(self):
         return [grant for grant in self.state.grants_sorted if not grant.released]
@@ -80,18 +77,7 @@ class CommittingJob(ScaledJob):
     def stops(self):
         """Both containers drain and end."""
         for phase in (ContainerPhase.RUNNING, ContainerPhase.STOPPED):
-            self.world.queue.extend(
-                a_heartbeat(
-                    f"e{number}",
-                    processor_id=str(number),
-                    pid=100 + number,
-                    stream_offset=self.world.topic.end_offset,
-                    received_ms=self.world.clock.monotonic_ms(),
-                    state=phase,
-                )
-                for number in (0, 1)
-            )
-            self.service.run_once(0)
+            self.hears_heartbeats(self.heartbeat(name, state=phase) for name in ("e0", "e1"))
 
 
 def stopped_job(*, is_scaled):

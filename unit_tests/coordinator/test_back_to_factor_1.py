@@ -4,9 +4,7 @@ The golden file is made by `unit_tests.coordinator.scaled_back`. What it shows i
 way back to factor 1, so whoever has to make it anew looks there, too.
 """
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 from samzapy.container.start import positions_of, superseded_keys
 from samzapy.coordinator.replay import replay
@@ -14,7 +12,7 @@ from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.coordinator.status import status_of_log
 from samzapy.model.grant import Floor
 from samzapy.stream.codec import decode, encode
-from samzapy.stream.log import LogRecord, Write
+from samzapy.stream.log import Write
 from samzapy.stream.records import (
     CheckpointPut,
     EpochPut,
@@ -26,24 +24,12 @@ from samzapy.stream.records import (
     RequestMemoryPut,
 )
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
+from unit_tests.coordinator.golden import PARTITIONS, TASKS, golden_rows, log_of
 from unit_tests.coordinator.operated import an_id
 from unit_tests.coordinator.scaled_back import SETTINGS, left_by, stopped_job
 from unit_tests.coordinator.world import World
 
-GOLDEN = Path(__file__).parent.parent / "stream" / "golden" / "scaled_1_4_1.jsonl"
-TASKS = ("SystemStreamPartition_kafka.orders.0", "SystemStreamPartition_kafka.orders.1")
-PARTITIONS = (an_ssp_kb("kafka.orders.0:0/1"), an_ssp_kb("kafka.orders.1:0/1"))
-
-
-def golden_rows():
-    return [json.loads(line) for line in GOLDEN.read_text().splitlines()]
-
-
-def log_of(rows, topic):
-    return [
-        LogRecord(offset=offset, timestamp_ms=0, key=row["key"].encode(), value=bytes.fromhex(row["value"]))
-        for offset, row in enumerate(row for row in rows if row["topic"] == topic)
-    ]
+ROWS = golden_rows("scaled_1_4_1")
 
 
 def records_of(rows, topic):
@@ -78,11 +64,11 @@ def counted_anew(rows, topic):
 
 
 def test_the_golden_file_is_what_this_release_leaves():
-    assert golden_rows() == list(left_by(stopped_job(is_scaled=True)))
+    assert ROWS == list(left_by(stopped_job(is_scaled=True)))
 
 
 def test_it_is_read_as_a_job_with_factor_1():
-    state = state_of(golden_rows())
+    state = state_of(ROWS)
 
     assert (1, 1) == (state.generation.factor, state.factor.factor)
     assert [(TASKS[number], (PARTITIONS[number],)) for number in (0, 1)] == [
@@ -99,15 +85,15 @@ def test_its_positions_are_byte_for_byte_those_of_a_job_that_was_never_divided()
     plain = list(left_by(stopped_job(is_scaled=False)))
 
     assert ["checkpoint/kafka.orders.0:0/1", "checkpoint/kafka.orders.1:0/1"] == [
-        row["key"] for row in golden_rows() if row["topic"] == "checkpoint"
+        row["key"] for row in ROWS if row["topic"] == "checkpoint"
     ]
-    assert by_key(records_of(plain, "checkpoint")) == counted_anew(golden_rows(), "checkpoint")
-    assert [11, 12] == [record.checkpoint.epoch for record in records_of(golden_rows(), "checkpoint")]
+    assert by_key(records_of(plain, "checkpoint")) == counted_anew(ROWS, "checkpoint")
+    assert [11, 12] == [record.checkpoint.epoch for record in records_of(ROWS, "checkpoint")]
 
 
 def test_what_it_leaves_on_the_coordinator_stream_beside_that_is_all_known():
     plain = by_key(records_of(list(left_by(stopped_job(is_scaled=False))), "coordinator"))
-    found = counted_anew(golden_rows(), "coordinator")
+    found = counted_anew(ROWS, "coordinator")
 
     # A wish, and that people asked for it twice.
     own = {f"request-memory/{an_id(1)}", f"request-memory/{an_id(2)}", "inbox", "factor"}
@@ -116,7 +102,7 @@ def test_what_it_leaves_on_the_coordinator_stream_beside_that_is_all_known():
     assert {"grant/SystemStreamPartition_kafka.orders.0/1", "grant/SystemStreamPartition_kafka.orders.1/2"} == {
         key.decode() for key in plain if plain[key] != found[key]
     }
-    by_type = {type(record): record for record in records_of(golden_rows(), "coordinator")}
+    by_type = {type(record): record for record in records_of(ROWS, "coordinator")}
     assert FactorPut(factor=1, uuid=an_id(2)) == by_type[FactorPut]
     assert "scale" == by_type[RequestMemoryPut].action
     assert by_type[InboxPut].offset_next > 0
@@ -124,8 +110,8 @@ def test_what_it_leaves_on_the_coordinator_stream_beside_that_is_all_known():
 
 
 def test_its_grants_keep_floors_of_the_parts_although_they_are_passed():
-    state = state_of(golden_rows())
-    positions = positions_of(records_of(golden_rows(), "checkpoint"))
+    state = state_of(ROWS)
+    positions = positions_of(records_of(ROWS, "checkpoint"))
     read = PositionsRead(
         checkpoints=positions.checkpoints,
         progress=positions.progress,
@@ -146,8 +132,8 @@ def test_the_next_run_begins_where_it_was_without_floors():
     world = World(config=a_config(**SETTINGS))
     log = world.log()
     log.take_over()
-    log.append_atomically([Write(key=found.key, value=found.value) for found in log_of(golden_rows(), "coordinator")])
-    positions = positions_of(records_of(golden_rows(), "checkpoint"))
+    log.append_atomically([Write(key=found.key, value=found.value) for found in log_of(ROWS, "coordinator")])
+    positions = positions_of(records_of(ROWS, "checkpoint"))
     world.checkpoints = dict(positions.checkpoints)
 
     service = world.coordinator()

@@ -6,14 +6,13 @@ and codec. Never change a line.
 """
 
 import json
-from pathlib import Path
 
 from samzapy.coordinator.replay import replay
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.stream.codec import decode, schema_records
-from samzapy.stream.log import LogRecord, Write
+from samzapy.stream.log import Write
 from samzapy.stream.records import (
     CheckpointPut,
     GenerationPut,
@@ -21,20 +20,13 @@ from samzapy.stream.records import (
     PlannedTaskPut,
     ProgressPut,
 )
-from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission
+from unit_tests.coordinator.golden import PARTITIONS, TASKS, golden_rows, log_of
 from unit_tests.coordinator.world import World
-
-GOLDEN = Path(__file__).parent.parent / "stream" / "golden" / "release_0_1_0.jsonl"
-TASKS = ("SystemStreamPartition_kafka.orders.0", "SystemStreamPartition_kafka.orders.1")
-PARTITIONS = (an_ssp_kb("kafka.orders.0:0/1"), an_ssp_kb("kafka.orders.1:0/1"))
 
 
 def records_of(topic):
-    rows = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
-    return [
-        LogRecord(offset=offset, timestamp_ms=0, key=row["key"].encode(), value=bytes.fromhex(row["value"]))
-        for offset, row in enumerate(row for row in rows if row["topic"] == topic)
-    ]
+    return log_of(golden_rows("release_0_1_0"), topic)
 
 
 def test_the_coordinator_stream_of_release_0_1_0_is_read():
