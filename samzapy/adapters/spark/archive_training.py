@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samzapy.adapters.spark.query import SOURCE_OPTIONS
-from samzapy.adapters.spark.session import SETTINGS
+from samzapy.adapters.spark.session import open_session
 
 _LOG = logging.getLogger(__name__)
 _DDL = "route int, offset long, key binary, value binary, timestamp_ms long"
@@ -41,20 +41,22 @@ _IMPATIENT = {
 
 def train(directory: Path, jars: Sequence[Path]) -> None:
     """Run queries as a container's are, over two lines of text, and try to reach a Kafka that is not there."""
-    (directory / "lines.txt").write_text("a\nb\n")
-    builder = SparkSession.builder
-    for name, value in {**SETTINGS, "spark.sql.adaptive.enabled": "false"}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    lines = directory / "lines"
+    lines.mkdir()
+    (lines / "lines.txt").write_text("a\nb\n")
+    session, _ = open_session("class-archive", directory, jars)
     _load_classes(session, jars)
-    lines = session.readStream.text(str(directory))
-    rows = lines.select(
-        F.length("value").alias("route"),
-        F.length("value").cast("long").alias("offset"),
-        F.col("value").cast("binary").alias("key"),
-        F.col("value").cast("binary").alias("value"),
-        F.unix_millis(F.current_timestamp()).alias("timestamp_ms"),
-    ).where(F.col("route") >= 0)
+    rows = (
+        session.readStream.text(str(lines))
+        .select(
+            F.length("value").alias("route"),
+            F.length("value").cast("long").alias("offset"),
+            F.col("value").cast("binary").alias("key"),
+            F.col("value").cast("binary").alias("value"),
+            F.unix_millis(F.current_timestamp()).alias("timestamp_ms"),
+        )
+        .where(F.col("route") >= 0)
+    )
     shuffled = rows.repartitionById(2, F.col("route") % 2).sortWithinPartitions("route", "offset")
     for frame in (rows, shuffled):
         _run(frame, _RUN_WITHIN_S)

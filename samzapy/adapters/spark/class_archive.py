@@ -88,12 +88,11 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
             return
-        made, lines = Path(directory, "made.jsa"), Path(directory, "lines")
-        lines.mkdir()
+        made = Path(directory, "made.jsa")
         submit = Path(sys.executable).with_name("spark-submit")
         try:
             run = subprocess.run(
-                [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), lines, *jars],
+                [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), directory, *jars],
                 env={**environment, VARIABLE: f"{environment.get(VARIABLE, '')} -XX:ArchiveClassesAtExit={made}"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
