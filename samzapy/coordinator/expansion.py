@@ -428,8 +428,11 @@ def _taken_in(
 
 
 def _plans(stream: SystemStream, partition_count: int, state: CoordinatorState) -> bool:
-    planned = {found.ssp for task in state.plan for found in task.positions if found.ssp.system_stream == stream}
-    return {found.partition for found in planned} >= set(range(partition_count))
+    """Whether the plan has every partition of `stream` up to that count."""
+    planned = {
+        found.ssp.partition for task in state.plan for found in task.positions if found.ssp.system_stream == stream
+    }
+    return planned >= set(range(partition_count))
 
 
 def _has_passed(found: InputPut, step: Expansion, state: CoordinatorState, seen: Sightings) -> bool:
