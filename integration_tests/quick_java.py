@@ -9,27 +9,24 @@ import os
 import sys
 from collections.abc import Mapping
 
-from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE
-from samzapy.adapters.spark.class_archive import VARIABLE as SPARK_VARIABLE
+from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, VARIABLE
 from samzapy.cli.class_archive import made_archive
 from samzapy.cli.run_job import environment_of_spark
 from samzapy.errors import EnvironmentMissingError
 
-VARIABLE = "JDK_JAVA_OPTIONS"
-"""Read by every `java`, whoever starts it: brokers, Spark, their tools."""
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment() -> Mapping[str, str]:
     """What to add to the environment of whatever starts Java."""
-    found = {VARIABLE: f"{os.environ.get(VARIABLE, '')} {OPTIONS}"}
+    found = {JVM_VARIABLE: f"{os.environ.get(JVM_VARIABLE, '')} {OPTIONS}"}
     try:
         made_archive(found)
     except EnvironmentMissingError as error:
         print(error, file=sys.stderr)
     # For those that start spark-submit by themselves.
     with_it = environment_of_spark()
-    return {**found, **{name: with_it[name] for name in (SPARK_VARIABLE, CLASS_PATH_VARIABLE) if name in with_it}}
+    return {**found, **{name: with_it[name] for name in (VARIABLE, CLASS_PATH_VARIABLE) if name in with_it}}
 
 
 if __name__ == "__main__":

@@ -27,8 +27,6 @@ from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_to_end
-from samzapy.adapters.maven.fetch import jar_paths
-from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.cli.run_job import environment_of_spark
 from samzapy.model.topics import TopicSpec
 from samzapy.stream.log import LogRecord
@@ -201,7 +199,6 @@ class WarmSpark:
 
     def __init__(self, directory: Path) -> None:
         info = directory / "connection"
-        jar_paths(SPARK_KAFKA)
         quiet = ["--conf", "spark.ui.showConsoleProgress=false", "--conf", "spark.log.level=ERROR"]
         with (directory / "jvm.log").open("wb") as log:
             self._child = subprocess.Popen(

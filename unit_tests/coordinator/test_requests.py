@@ -433,12 +433,8 @@ def test_a_scale_to_the_factor_that_is_in_force_is_done_at_once_and_keeps_no_oth
 class SmallJob(ScaledJob):
     """An input of one partition."""
 
-    def leader(self, name="a"):
-        self.log = self.world.log()
-        service = self.world.coordinator(name, log=self.log)
-        service.take_office()
-        service.submit(a_submission(config=self.world.config, partition_counts={"kafka.orders": 1}))
-        return service
+    def submission(self):
+        return a_submission(config=self.world.config, partition_counts={"kafka.orders": 1})
 
 
 def test_a_scale_that_leaves_a_processor_without_tasks_ends_its_restart_in_the_same_look():
