@@ -142,6 +142,19 @@ def test_one_topic_alone_needs_no_choice_of_topic(session: SparkSession) -> None
     assert routes_in_python(starts, given) == routes_in_the_jvm(session, starts, given), f"seed {SEED}"
 
 
+def test_a_table_too_large_for_an_array_says_the_same(session: SparkSession) -> None:
+    luck = random.Random(SEED)
+    far = SystemStreamPartition("kafka", "orders", 40)
+    starts = [a_start(SspKeyBucket(far, half, 2), 5, (SspKeyBucket(far, half + 2, 256), 30)) for half in range(2)]
+    given = [("orders", 40, luck.randrange(40), luck.randbytes(3)) for _ in range(2000)]
+
+    assert len(lookup_table(starts).routes) > 4096
+    expected = routes_in_python(starts, given)
+
+    assert expected == routes_in_the_jvm(session, starts, given), f"seed {SEED}"
+    assert {-1, 0, 1} == set(expected)
+
+
 def test_a_topic_that_is_not_granted_has_no_route(session: SparkSession) -> None:
     starts = [a_start(ssp_kb) for ssp_kb in all_buckets((2, 2, 2, 2))]
     frame = session.createDataFrame([("other", 0, 0, b"k")], "topic string, partition int, offset long, key binary")
