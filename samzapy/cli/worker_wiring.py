@@ -20,7 +20,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment
-from samzapy.adapters.spark.rows import reports_batch, rows_of, runs
+from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
 from samzapy.container.measures import Stopwatch, with_input
 from samzapy.container.orders import Orders, follow
@@ -43,9 +43,10 @@ def run(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
     global _process
     if _process is None or _process.execution_id != plan.execution_id:
         _process = _WorkerProcess(plan)
-    reports = _process.run(plan, batches)
+    measured = RowBytes(batches)
+    reports = _process.run(plan, measured)
     if reports:
-        yield reports_batch(reports)
+        yield reports_batch(reports, measured.most)
 
 
 class _WorkerProcess:

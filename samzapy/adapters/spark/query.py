@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
 from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
@@ -91,13 +92,16 @@ class SparkQuery:
         self._run: _Run | None = None
         self._rehearsal: StreamingQuery | None = None
         self._keyhash = KeyhashCost()
+        self._bound: ArrowBound | None = None
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         """Start reading at `starts`; the query before, if any, must have ended."""
         self._end_rehearsal()
         checkpoint_dir = self._scratch_dir / "checkpoint"
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
-        run = _Run(plan, starts, self._worker_entry, checkpoint_dir)
+        self._bound = self._bound or ArrowBound.of(self._session)
+        self._bound.begin(self._session)
+        run = _Run(plan, starts, self._worker_entry, checkpoint_dir, self._bound)
         self._run = run
         writer = run.reports(self._source(plan, first_offsets(starts))).writeStream.foreachBatch(run.on_batch)
         if plan.config.batch_interval_ms:
@@ -205,7 +209,12 @@ class _Run:
     """One start of the query: what its batch callback needs, apart from Spark's objects."""
 
     def __init__(
-        self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int], worker_entry: str, checkpoint_dir: Path
+        self,
+        plan: WorkPlan,
+        starts: Mapping[SspKeyBucket, int],
+        worker_entry: str,
+        checkpoint_dir: Path,
+        bound: ArrowBound,
     ) -> None:
         self.draining = threading.Event()
         self.lock = threading.Lock()
@@ -217,6 +226,7 @@ class _Run:
         self._call_worker = worker_function(worker_entry, plan)
         self._starts = starts
         self._checkpoint_dir = checkpoint_dir
+        self._bound = bound
 
     def reports(self, source: DataFrame) -> DataFrame:
         """The query from the source's records to the workers' reports.
@@ -233,16 +243,20 @@ class _Run:
                 return
             self.begun_ns = begun_ns = time.monotonic_ns()
             try:
-                reports = tuple(report_of(row) for row in frame.collect())
+                self._bound.apply(frame.sparkSession)
+                rows = frame.collect()
             except Exception as error:
                 # Told from here, because what the query's own exception says is this one in three wrappers.
-                reason = reason_of(str(error))
+                reason = self._bound.failed(str(error)) or reason_of(str(error))
                 self.events.put(QueryFailed(reason=reason))
                 # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
                 # worker's traceback inside it has overflowed the JVM's stack.
                 raise BatchFailedError(reason) from None
             finally:
                 self.begun_ns = None
+            if rows:
+                self._bound.ended(max(row["row_bytes"] for row in rows))
+            reports = tuple(map(report_of, rows))
             if any(report.kind is ReportKind.TASK_FAILED for report in reports):
                 self.draining.set()
             self.events.put(

@@ -20,7 +20,7 @@ from samzapy.model.figures import TaskFigures
 # Spark reads Python ints into long columns only.
 REPORT_DDL = (
     "kind long, route long, offset_next long, records_in long, records_out long, "
-    "dead_letters long, commits long, error string, measured string"
+    "dead_letters long, commits long, error string, measured string, row_bytes long"
 )
 _REPORT_SCHEMA = pa.schema(
     [
@@ -28,6 +28,19 @@ _REPORT_SCHEMA = pa.schema(
         for name, kind in (field.split() for field in REPORT_DDL.split(", "))
     ]
 )
+
+
+class RowBytes:
+    """Batches, and how many bytes the rows of one had at most, on average."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.most = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.most = max(self.most, batch.nbytes // max(1, batch.num_rows))
+            yield batch
 
 
 def runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -84,9 +97,14 @@ def _headers(cell: str | None) -> Sequence[tuple[str, bytes | None]] | None:
     ]
 
 
-def reports_batch(reports: Sequence[Report]) -> pa.RecordBatch:
-    """Reports on their way to the driver."""
-    columns = [_column([_cell(report, field.name) for report in reports], field.type) for field in _REPORT_SCHEMA]
+def reports_batch(reports: Sequence[Report], row_bytes: int) -> pa.RecordBatch:
+    """Reports on their way to the driver, with what their rows took (`RowBytes`)."""
+    columns = [
+        _column(
+            [row_bytes if field.name == "row_bytes" else _cell(report, field.name) for report in reports], field.type
+        )
+        for field in _REPORT_SCHEMA
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=_REPORT_SCHEMA)
 
 
@@ -110,5 +128,6 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def report_of(row: Any) -> Report:
     """A report as it arrives in the driver, a Spark row of `REPORT_DDL`."""
     fields = row.asDict()
+    del fields["row_bytes"]
     measured = TaskFigures.from_json(json.loads(fields["measured"])) if fields["measured"] else None
     return Report(**{**fields, "kind": ReportKind(fields["kind"]), "measured": measured})

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
 from samzapy.errors import ConfigError
 
 # Setting -> (wanted, why). Found otherwise on spark-submit's command line, the start is refused.
@@ -47,8 +48,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.codegen.wholeStage": "true",
     # A batch sent to Python is bounded by bytes too, so that large records do not add up to gigabytes.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * 1024 * 1024),
+    ROWS_SETTING: str(ROWS_MAX),
+    BYTES_SETTING: str(BYTES_MAX),
     "spark.python.worker.reuse": "true",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.lookup import lookup_table
 from samzapy.adapters.spark.query import BatchFailedError, SparkQuery, _collected, _Run, is_direct
 from samzapy.container.ports import BatchDone
@@ -50,7 +51,7 @@ def test_a_key_hash_costs_something_only_where_keys_are_hashed(
     plan = replace(plan, routes=(replace(plan.routes[0], floors=floor), *plan.routes[1:]))
     query._keyhash.ns = 2.5  # Measured under the factor before.
     query._query = cast(StreamingQuery, object())
-    query._run = _Run(plan, {}, "no.module:run", tmp_path)
+    query._run = _Run(plan, {}, "no.module:run", tmp_path, ArrowBound(rows_max=1))
     query._run.events.put(BatchDone(reports=(), offsets_end={}))
 
     event = query.next_event(0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from samzapy.adapters.spark.rows import REPORT_DDL, report_of, reports_batch, rows_of, runs
+from samzapy.adapters.spark.rows import REPORT_DDL, RowBytes, report_of, reports_batch, rows_of, runs
 from samzapy.container.work import Report, ReportKind, Rows
 from samzapy.model.figures import KeySketch, TaskFigures
 
@@ -93,12 +93,21 @@ def test_reports_come_through_spark_as_they_were(kind: ReportKind) -> None:
     )
     measured = replace(report, measured=TaskFigures(busy_ns=2**50, keys=KeySketch(2, {"ä": 1})))
 
-    batch = reports_batch([report, replace(measured, error=""), measured])
+    batch = reports_batch([report, replace(measured, error=""), measured], 7)
 
     batch.validate(full=True)
     assert ["ä\n", "", "ä\n"] == batch.column("error").to_pylist()
+    assert [7, 7, 7] == batch.column("row_bytes").to_pylist()
     assert [report, measured] == [report_of(Row(**fields)) for fields in batch.to_pylist()][::2]
     assert [field.split()[0] for field in REPORT_DDL.split(", ")] == batch.schema.names
+
+
+def test_of_batches_it_is_known_how_wide_the_rows_of_one_were_at_most() -> None:
+    batches = [pa.RecordBatch.from_pylist([{"value": b"x" * size}] * 100) for size in (10, 1000, 100)]
+    measured = RowBytes([*batches, batches[0].slice(0, 0)])
+
+    assert 4 == len(list(measured))
+    assert 1000 <= measured.most < 1100
 
 
 def test_rows_and_reports_leave_pandas_alone() -> None:
@@ -109,7 +118,7 @@ def test_rows_and_reports_leave_pandas_alone() -> None:
         "from samzapy.adapters.spark.rows import reports_batch, rows_of, runs\n"
         "from samzapy.container.work import Report, ReportKind\n"
         "values = dict(route=1, offset_next=2, records_in=1, records_out=1, dead_letters=0, commits=1)\n"
-        "batch = reports_batch([Report(kind=ReportKind(1), error='[]', **values)])\n"
+        "batch = reports_batch([Report(kind=ReportKind(1), error='[]', **values)], 1)\n"
         "columns = ['route', 'offset', 'key', 'value', 'timestamp_ms', 'headers']\n"
         "given = pa.RecordBatch.from_arrays([batch.column('route')] * 5 + [batch.column('error')], columns)\n"
         "[rows_of(route, run) for route, run in runs([given])]\n"

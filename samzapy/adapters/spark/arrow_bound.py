@@ -1,0 +1,78 @@
+"""How much of what was read goes to a Python worker at once, in rows and in bytes.
+
+Spark bounds an Arrow batch by both. But for the bytes it has Arrow measure all columns at each row, which is a fifth
+of what the JVM does with a record of a kilobyte. So once records have been small for a while, the bound on rows is
+left to bound the bytes too, and a limit is set on what Arrow may hold. Where records then become large all at once,
+their micro-batch passes the limit and fails, as any that fails; the next query has both bounds again, and keeps them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+from pyspark.sql import SparkSession
+
+ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+ROWS_MAX: Final = 10_000
+BYTES_MAX: Final = 8 * 1024 * 1024
+_UNBOUNDED = 2**31 - 1
+_SMALL_BATCHES = 10
+# Arrow doubles what it holds, and copies while it does.
+_HELD_PER_CORE = 8 * BYTES_MAX
+_NO_LIMIT = 2**63 - 1
+_PASSED = "due to memory limit"
+
+
+class ArrowBound:
+    """The bound of one container's queries, one after the other.
+
+    Args:
+        rows_max: of an Arrow batch; 0: any number.
+        keeps_bytes: whether the bound on bytes is never to be left out.
+    """
+
+    def __init__(self, *, rows_max: int, keeps_bytes: bool = False) -> None:
+        self._rows_max = rows_max
+        self._keeps_bytes = keeps_bytes or not rows_max
+        self._small_batches = 0
+        self._is_left_out = False
+
+    @classmethod
+    def of(cls, session: SparkSession) -> Self:
+        """As the session has it; a user's own bound on bytes is kept."""
+        given = session.conf.get(BYTES_SETTING)
+        return cls(rows_max=max(0, int(session.conf.get(ROWS_SETTING) or 0)), keeps_bytes=given != str(BYTES_MAX))
+
+    def begin(self, session: SparkSession) -> None:
+        """A query begins; `session`: of whoever starts it. It has both bounds by its settings."""
+        self._small_batches, self._is_left_out = 0, False
+        _limit(session, _NO_LIMIT)
+
+    def apply(self, session: SparkSession) -> None:
+        """A micro-batch begins; `session`: the query's own."""
+        is_left_out = self._small_batches >= _SMALL_BATCHES and not self._keeps_bytes
+        if is_left_out is self._is_left_out:
+            return
+        self._is_left_out = is_left_out
+        session.conf.set(BYTES_SETTING, _UNBOUNDED if is_left_out else BYTES_MAX)
+        _limit(session, session.sparkContext.defaultParallelism * _HELD_PER_CORE if is_left_out else _NO_LIMIT)
+
+    def ended(self, row_bytes: int) -> None:
+        """The micro-batch ended, and had Arrow batches with so many bytes for each row at most."""
+        is_small = row_bytes * self._rows_max <= 2 * BYTES_MAX
+        self._small_batches = self._small_batches + 1 if is_small else 0
+
+    def failed(self, text: str) -> str | None:
+        """The micro-batch failed; the reason if it is that records became large. They may do so again."""
+        if not self._is_left_out or _PASSED not in text:
+            return None
+        self._keeps_bytes = True
+        return (
+            "wanted records as small as those before, found large ones all at once; they are read in smaller pieces"
+        )
+
+
+def _limit(session: SparkSession, held_max: int) -> None:
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().setLimit(held_max)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+
+from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING, ArrowBound
+
+SMALL_ROW = 2 * BYTES_MAX // ROWS_MAX
+PASSED = "OutOfMemoryException: Unable to allocate buffer of size 8 due to memory limit. Current allocation: 1"
+BOTH, ROWS_ALONE = (BYTES_MAX, 2**63 - 1), (2**31 - 1, 2 * 8 * BYTES_MAX)
+
+
+class ASession:
+    """What is asked of a session with two cores."""
+
+    def __init__(self, **settings: str) -> None:
+        self.settings: dict[str, Any] = {ROWS_SETTING: str(ROWS_MAX), BYTES_SETTING: str(BYTES_MAX), **settings}
+        self.held_max = 0
+        self.conf = SimpleNamespace(get=self.settings.get, set=self.settings.__setitem__)
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
+        utils = SimpleNamespace(rootAllocator=lambda: SimpleNamespace(setLimit=self._limit))
+        spark = SimpleNamespace(sql=SimpleNamespace(util=SimpleNamespace(ArrowUtils=utils)))
+        self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
+
+    def _limit(self, held_max: int) -> None:
+        self.held_max = held_max
+
+
+class AContainer:
+    """Queries with a bound: `session` is that of their settings, each query has a copy."""
+
+    def __init__(self, **settings: str) -> None:
+        self.session = ASession(**settings)
+        self.bound = ArrowBound.of(cast(SparkSession, self.session))
+        self.starts()
+
+    def starts(self) -> None:
+        self.bound.begin(cast(SparkSession, self.session))
+        self.query = ASession(**self.session.settings)
+        self.query.held_max = self.session.held_max
+
+    def reads(self, *row_bytes: int) -> None:
+        for found in row_bytes:
+            self.bound.apply(cast(SparkSession, self.query))
+            self.bound.ended(found)
+        self.bound.apply(cast(SparkSession, self.query))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return int(self.query.settings[BYTES_SETTING]), self.query.held_max
+
+
+def test_the_bound_on_bytes_is_left_out_when_ten_micro_batches_had_small_records() -> None:
+    container = AContainer()
+
+    container.reads(*[SMALL_ROW] * 9)
+    assert BOTH == container.bounds
+    container.reads(1)
+    assert ROWS_ALONE == container.bounds
+
+
+def test_a_larger_record_brings_it_back_and_ten_small_ones_are_waited_for_again() -> None:
+    container = AContainer()
+    container.reads(*[1] * 10)
+
+    container.reads(SMALL_ROW + 1, *[1] * 9)
+    assert BOTH == container.bounds
+    container.reads(1)
+    assert ROWS_ALONE == container.bounds
+
+
+def test_a_query_begins_with_both() -> None:
+    container = AContainer()
+    container.reads(*[1] * 10)
+
+    container.starts()
+    container.reads()
+
+    assert BOTH == container.bounds
+
+
+def test_after_records_became_large_all_at_once_it_is_never_left_out_again() -> None:
+    container = AContainer()
+    container.reads(*[1] * 10)
+
+    assert "found large ones all at once" in (container.bound.failed(PASSED) or "")
+    container.starts()
+    container.reads(*[1] * 100)
+
+    assert BOTH == container.bounds
+
+
+def test_another_failure_is_no_reason_and_nor_is_that_one_while_bytes_are_bound() -> None:
+    container = AContainer()
+    assert container.bound.failed(PASSED) is None
+    container.reads(*[1] * 10)
+    assert container.bound.failed("ValueError: wanted a slot") is None
+
+    container.starts()
+    container.reads(*[1] * 10)
+
+    assert ROWS_ALONE == container.bounds
+
+
+def test_a_user_s_own_bound_on_bytes_is_kept_and_so_is_ours_without_one_on_rows() -> None:
+    own, rowless = AContainer(**{BYTES_SETTING: "1000"}), AContainer(**{ROWS_SETTING: "0"})
+
+    own.reads(*[1] * 20)
+    rowless.reads(*[1] * 20)
+
+    assert (1000, BYTES_MAX) == (own.bounds[0], rowless.bounds[0])
