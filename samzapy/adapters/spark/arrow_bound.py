@@ -28,21 +28,23 @@ class ArrowBound:
     """The bound of one container's queries, one after the other.
 
     Args:
+        cores: that fill Arrow batches at the same time.
         rows_max: of an Arrow batch; 0: any number.
         keeps_bytes: whether the bound on bytes is never to be left out.
     """
 
-    def __init__(self, *, rows_max: int, keeps_bytes: bool = False) -> None:
+    def __init__(self, *, cores: int, rows_max: int, keeps_bytes: bool = False) -> None:
+        self._cores = cores
         self._rows_max = rows_max
         self._keeps_bytes = keeps_bytes or not rows_max
         self._small_batches = 0
         self._is_left_out = False
 
     @classmethod
-    def of(cls, session: SparkSession) -> Self:
+    def of(cls, session: SparkSession, cores: int) -> Self:
         """As the session has it; a user's own bound on bytes is kept."""
-        given = session.conf.get(BYTES_SETTING)
-        return cls(rows_max=max(0, int(session.conf.get(ROWS_SETTING) or 0)), keeps_bytes=given != str(BYTES_MAX))
+        rows, given = session.conf.get(ROWS_SETTING), session.conf.get(BYTES_SETTING)
+        return cls(cores=cores, rows_max=max(0, int(rows or 0)), keeps_bytes=given != str(BYTES_MAX))
 
     def begin(self, session: SparkSession) -> None:
         """A query begins; `session`: of whoever starts it. It has both bounds by its settings."""
@@ -56,7 +58,7 @@ class ArrowBound:
             return
         self._is_left_out = is_left_out
         session.conf.set(BYTES_SETTING, _UNBOUNDED if is_left_out else BYTES_MAX)
-        _limit(session, session.sparkContext.defaultParallelism * _HELD_PER_CORE if is_left_out else _NO_LIMIT)
+        _limit(session, self._cores * _HELD_PER_CORE if is_left_out else _NO_LIMIT)
 
     def ended(self, row_bytes: int) -> None:
         """The micro-batch ended, and had Arrow batches with so many bytes for each row at most."""

@@ -99,7 +99,7 @@ class SparkQuery:
         self._end_rehearsal()
         checkpoint_dir = self._scratch_dir / "checkpoint"
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
-        self._bound = self._bound or ArrowBound.of(self._session)
+        self._bound = self._bound or ArrowBound.of(self._session, plan.slot_count)
         self._bound.begin(self._session)
         run = _Run(plan, starts, self._worker_entry, checkpoint_dir, self._bound)
         self._run = run

@@ -13,13 +13,12 @@ BOTH, ROWS_ALONE = (BYTES_MAX, 2**63 - 1), (2**31 - 1, 2 * 8 * BYTES_MAX)
 
 
 class ASession:
-    """What is asked of a session with two cores."""
+    """What is asked of a session."""
 
     def __init__(self, **settings: str) -> None:
         self.settings: dict[str, Any] = {ROWS_SETTING: str(ROWS_MAX), BYTES_SETTING: str(BYTES_MAX), **settings}
         self.held_max = 0
         self.conf = SimpleNamespace(get=self.settings.get, set=self.settings.__setitem__)
-        self.sparkContext = SimpleNamespace(defaultParallelism=2)
         utils = SimpleNamespace(rootAllocator=lambda: SimpleNamespace(setLimit=self._limit))
         spark = SimpleNamespace(sql=SimpleNamespace(util=SimpleNamespace(ArrowUtils=utils)))
         self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
@@ -33,7 +32,7 @@ class AContainer:
 
     def __init__(self, **settings: str) -> None:
         self.session = ASession(**settings)
-        self.bound = ArrowBound.of(cast(SparkSession, self.session))
+        self.bound = ArrowBound.of(cast(SparkSession, self.session), cores=2)
         self.starts()
 
     def starts(self) -> None:

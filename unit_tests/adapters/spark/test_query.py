@@ -51,7 +51,7 @@ def test_a_key_hash_costs_something_only_where_keys_are_hashed(
     plan = replace(plan, routes=(replace(plan.routes[0], floors=floor), *plan.routes[1:]))
     query._keyhash.ns = 2.5  # Measured under the factor before.
     query._query = cast(StreamingQuery, object())
-    query._run = _Run(plan, {}, "no.module:run", tmp_path, ArrowBound(rows_max=1))
+    query._run = _Run(plan, {}, "no.module:run", tmp_path, ArrowBound(cores=1, rows_max=1))
     query._run.events.put(BatchDone(reports=(), offsets_end={}))
 
     event = query.next_event(0)
