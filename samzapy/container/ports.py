@@ -279,6 +279,10 @@ class ProgressLog(Protocol):
         """Write to a topic of the job, in one transaction."""
         ...
 
+    def close(self) -> None:
+        """Let go of the id."""
+        ...
+
 
 class StateEnvironment(TaskEnvironment, Protocol):
     """A task's environment while the driver has it open."""

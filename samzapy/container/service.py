@@ -62,6 +62,7 @@ from samzapy.errors import (
     DeadlineError,
     FencedError,
     LostContainerError,
+    MissingTopicError,
     ProducerError,
     SamzapyError,
     TaskError,
@@ -180,6 +181,8 @@ class ContainerService:
         # When local state that nobody uses is looked for again.
         self._unused_at_ms = 0
         self._committed_at_ms = ports.clock.monotonic_ms()
+        # When there was nothing to be read, last.
+        self._level_at_ms = self._committed_at_ms
         # What the next progress record may say: read to its end by batches that really ran, and not committed since.
         self._idle: dict[SspKeyBucket, int] = {}
         # Keys of positions of another factor, which nobody needs while what runs is held.
@@ -422,7 +425,7 @@ class ContainerService:
         floors = [
             floor for grant in grants for start in grant.starts if start.ssp_kb in read for floor in start.floors
         ]
-        check_bounds(read, ports.topics.input_bounds(ssps, _START_WAIT_MS), floors)
+        check_bounds(read, self._input_bounds(ssps, _START_WAIT_MS), floors)
         self._remove(topic, 0, stale_keys(grants, positions))
         epochs = {grant.epoch for grant in self._orders.grants.values()}
         self._superseded = superseded_keys(grants, positions, epochs)
@@ -617,10 +620,17 @@ class ContainerService:
 
     def _own_driver_id(self) -> None:
         """Take the driver's id, unless it is taken, and go on only if this execution is not given up."""
-        if not self._ports.progress.is_owned():
-            self._ports.progress.own()
+        progress = self._ports.progress
+        if progress.is_owned():
+            return
+        progress.own()
+        try:
             self._follow(self._ports.stream.to_the_end())
             self._look_around()
+        except BaseException:
+            # It is nobody's who has not asked: the next one to need it begins again.
+            progress.close()
+            raise
 
     def _end_of(self, ssp: SystemStreamPartition) -> int | None:
         """Where this run stops to read a partition; None for one that is read for ever."""
@@ -655,6 +665,17 @@ class ContainerService:
         granted = {start.ssp_kb.ssp.system_stream for grant in self._running for start in grant.starts}
         recorded = {stream: found for stream, found in self._orders.input_topic_ids.items() if stream in granted}
         return check_identity(self._config, recorded, self._ports.topics.input_topic_ids(sorted(recorded)))
+
+    def _input_bounds(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        """As the port. A topic that may go, and went after it was last asked for, is a `TemporaryError`."""
+        try:
+            return self._ports.topics.input_bounds(ssps, wait_ms)
+        except MissingTopicError as error:
+            if self._absent_inputs() == self._absent:
+                raise
+            raise TemporaryError(str(error)) from error
 
     def _leave_out(self, absent: frozenset[SystemStream]) -> None:
         """Go on without inputs that are gone, for as long as they are; the coordinator takes them away in its time.
@@ -786,7 +807,7 @@ class ContainerService:
             return
         ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
         try:
-            bounds = self._ports.topics.input_bounds(ssps, _FIGURES_WAIT_MS)
+            bounds = self._input_bounds(ssps, _FIGURES_WAIT_MS)
             self._figures.ends = {ssp: self._up_to_the_end(ssp, found) for ssp, found in bounds.items()}
         except TemporaryError as error:
             _LOG.debug("figures: %s", error)
@@ -861,12 +882,16 @@ class ContainerService:
             _LOG.info("removed local state of tasks that are no more: %s", some(removed))
 
     def _check_hang(self) -> None:
+        now_ms = self._ports.clock.monotonic_ms()
         behind = any(
             ssp_kb.ssp in self._figures.ends and self._figures.ends[ssp_kb.ssp].offset_end > offset
             for ssp_kb, offset in self._figures.positions.items()
         )
-        waited_ms = self._ports.clock.monotonic_ms() - self._committed_at_ms
-        if behind and waited_ms > self._config.hang_timeout_ms:
+        if not behind:
+            # Without records there are no micro-batches: what comes after a quiet hour has all its time.
+            self._level_at_ms = now_ms
+        waited_ms = now_ms - max(self._committed_at_ms, self._level_at_ms)
+        if waited_ms > self._config.hang_timeout_ms:
             raise SamzapyError(
                 f"wanted a micro-batch to end within task.hang.timeout.ms ({self._config.hang_timeout_ms}), "
                 f"found one running for {waited_ms} ms; a message may hang in user code"

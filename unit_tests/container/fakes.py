@@ -639,6 +639,9 @@ class MemoryProgressLog:
         self.removed.append((topic, partition, [key for key, _ in writes]))
         self._trace.append(f"remove {topic}")
 
+    def close(self) -> None:
+        self._is_owned = False
+
     def _may_fail(self) -> None:
         assert self._is_owned, "own comes first"
         if self.fails:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import LaunchPhase, LaunchRole
-from samzapy.model.ssp import SystemStream
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.model.warmth import Warmth
 from samzapy.stream.changelog import changelog_key
@@ -562,6 +562,24 @@ def test_a_container_without_traffic_does_not_hang() -> None:
         container.topics.inputs[an_ssp(ssp)] = TopicBounds(offset_first=0, offset_end=0)
 
     container.run(*[None] * 100)
+
+
+def test_what_comes_after_a_quiet_hour_has_all_its_time() -> None:
+    container = AContainer(task_hang_timeout_ms="10000")
+    inputs = container.topics.inputs
+    for ssp in ("kafka.orders.0", "kafka.orders.1"):
+        inputs[an_ssp(ssp)] = TopicBounds(offset_first=0, offset_end=0)
+    quiet = [lambda: container.clock.advance(1000)] * 60
+    more = [lambda: inputs.update({an_ssp("kafka.orders.0"): TopicBounds(offset_first=0, offset_end=1)})]
+    slow = [lambda: container.clock.advance(1000)]
+
+    container.run(*quiet, *more, *slow * 8, a_batch(a_report(), orders_0=1))
+    assert 1 == len(container.query.started)
+
+    hangs = AContainer(task_hang_timeout_ms="10000")
+    hangs.topics.inputs = inputs
+    with pytest.raises(SamzapyError, match="found one running for 10[0-9]{3} ms"):
+        hangs.run(*[None] * 200)
 
 
 # --- what is told of it ---
@@ -1229,6 +1247,28 @@ def test_who_takes_the_progress_id_then_asks_whether_it_still_may() -> None:
     assert "to the end" == container.trace.since("own progress")[1]
 
 
+def test_who_took_the_progress_id_and_could_not_ask_takes_it_anew() -> None:
+    container = AContainer(grants=(a_task("a"),))
+    to_the_end, own = container.stream.to_the_end, container.progress.own
+    fails = [BrokerUnavailableError("nobody answers")]
+
+    def own_and_get_no_answer() -> None:
+        own()
+        container.stream.to_the_end = unanswered  # type: ignore[method-assign]
+
+    def unanswered() -> Sequence[LogRecord]:
+        if fails:
+            raise fails.pop()
+        return to_the_end()
+
+    container.progress.own = own_and_get_no_answer  # type: ignore[method-assign]
+
+    container.run(a_batch(orders_0=40), *[None] * 40)
+
+    assert [40] == [found.offset_next for found in container.progress.written]
+    assert 2 == list(container.trace).count("own progress")
+
+
 # --- the end ---
 
 
@@ -1634,6 +1674,26 @@ def test_another_topic_under_the_name_of_an_input_of_a_pattern_is_not_read() -> 
     container.run(None, lambda: container.kafka.topic_ids.update({"kafka.refunds": "another"}), *[None] * 10)
 
     assert [BOTH, ONE] == read_by(container)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_input_of_a_pattern_that_goes_between_two_questions_is_left_out(runs: bool) -> None:
+    container = of_a_pattern()
+    bounds = container.topics.input_bounds
+    goes_at = 3 if runs else 1
+    asked = []
+
+    def goes(ssps: Sequence[SystemStreamPartition], wait_ms: int) -> Mapping[SystemStreamPartition, TopicBounds]:
+        asked.append(ssps)
+        if len(asked) == goes_at:
+            container.topics.absent.add("kafka.refunds")
+        return bounds(ssps, wait_ms)
+
+    container.topics.input_bounds = goes  # type: ignore[method-assign]
+
+    container.run(*[None] * 40)
+
+    assert ([BOTH, ONE] if runs else [ONE]) == read_by(container)
 
 
 def test_an_input_that_is_named_ends_the_container_when_it_goes() -> None:

@@ -51,7 +51,13 @@ class KafkaFollower:
             DeadlineError, BrokerUnavailableError: it could not be read to the end.
         """
         found: list[LogRecord] = []
-        self._read(found, None)
+        offset_next = self._offset_next
+        try:
+            self._read(found, None)
+        except BaseException:
+            # What is not handed out comes again.
+            self._offset_next = offset_next
+            raise
         return found
 
     def close(self) -> None:
