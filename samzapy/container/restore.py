@@ -26,9 +26,9 @@ written for the task in the meantime. They change nothing of what is read, so th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import (
@@ -49,6 +49,7 @@ from samzapy.stream.log import LogRecord
 _LOG = logging.getLogger(__name__)
 _RECORDS_PER_COMMIT = 50_000
 _WRITES_PER_TRANSACTION = 10_000
+_CHUNK_BYTES = 16 * 1024 * 1024
 
 CLEAN = "clean"
 """Stands for the boot id in an environment that was synced to disk and closed in good order."""
@@ -322,8 +323,8 @@ def _apply(
     offset_next = offset_end
     place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
     is_own = is_own_entry(grant, scope)
-    records = iter(topics.changelog_records(store, grant.changelog_partition, offset_from))
-    while chunk := list(islice(records, _RECORDS_PER_COMMIT)):
+    records = topics.changelog_records(store, grant.changelog_partition, offset_from)
+    for chunk in _chunks(records, _RECORDS_PER_COMMIT):
         offset_next = max(offset_next, chunk[-1].offset + 1)
         # Of several records with one key the last stands, as on the topic.
         entries = {key: record.value for record in chunk if is_own(key := checked_key(record, place))}
@@ -337,6 +338,20 @@ def _apply(
             transaction.commit()
         read_to(chunk[-1].offset + 1)
     return offset_next
+
+
+def _chunks(records: Iterable[LogRecord], count_max: int) -> Iterator[list[LogRecord]]:
+    """So many records at a time, or fewer where they are large: no more is held in memory, whatever is restored."""
+    chunk: list[LogRecord] = []
+    size = 0
+    for record in records:
+        chunk.append(record)
+        size += len(record.key or b"") + len(record.value or b"")
+        if len(chunk) == count_max or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def is_own_entry(grant: Grant, scope: str) -> Callable[[bytes], bool]:
@@ -366,7 +381,7 @@ def _clean(
     """
     records = topics.changelog_records(store, grant.changelog_partition, offset_first)
     earlier = takewhile(lambda record: record.offset < offset_end, records)
-    while chunk := list(islice(earlier, _WRITES_PER_TRANSACTION)):
+    for chunk in _chunks(earlier, _WRITES_PER_TRANSACTION):
         transaction = environment.begin()
         try:
             # Those of siblings are theirs: they may have written some of them in this run by now.

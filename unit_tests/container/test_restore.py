@@ -219,6 +219,18 @@ def test_a_restore_tells_what_it_has_read_of_all_its_changelogs(monkeypatch: pyt
     assert [(0, 1), (1, 1)] == world.told[5:]
 
 
+def test_large_entries_are_taken_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "_CHUNK_BYTES", 100)
+    world = Restoring()
+    world.write(*((name, bytes(40)) for name in "defgh"))
+
+    world.restore().close()
+
+    # Behind four small ones of before, three of these are enough.
+    assert [(0, 9), (7, 9), (9, 9)] == world.told
+    assert set("adefgh") == set(world.entries)
+
+
 def test_an_empty_directory_is_built_from_the_whole_changelog_and_is_this_grant_s() -> None:
     world = Restoring()
 

@@ -137,6 +137,9 @@ class LmdbEnvironment:
                 self._stores = {store.name: self._environment.open_db(store.name.encode()) for store in stores}
             finally:
                 self._unlock()
+            with self._environment.begin() as looked:
+                # Who cannot be asked where it stands is damaged too, and that is to be known before it is used.
+                _position_of(looked.get(_POSITION, db=self._meta))
         except BaseException:
             os.close(self._lock_file)
             raise
@@ -146,10 +149,12 @@ class LmdbEnvironment:
 
         Raises:
             DeadlineError: another process keeps the lock.
+            LocalStateError: LMDB refused it.
         """
         self._lock()
         try:
-            transaction = self._environment.begin(write=True, buffers=False)
+            with _reported():
+                transaction = self._environment.begin(write=True, buffers=False)
         except BaseException:
             self._unlock()
             raise
@@ -232,8 +237,8 @@ class LmdbTransaction:
         self._unlock = unlock
 
     def position(self) -> LocalPosition | None:
-        raw = self._transaction.get(_POSITION, db=self._meta)
-        return None if raw is None else LocalPosition(**json.loads(raw))
+        with _reported():
+            return _position_of(self._transaction.get(_POSITION, db=self._meta))
 
     def set_position(self, position: LocalPosition) -> None:
         fields = {name: getattr(position, name) for name in LocalPosition.__dataclass_fields__}
@@ -287,6 +292,16 @@ class LmdbTransaction:
         unlock, self._unlock = self._unlock, None
         if unlock is not None:
             unlock()
+
+
+def _position_of(raw: bytes | None) -> LocalPosition | None:
+    """Raises LocalStateError: what stands there is none."""
+    try:
+        return None if raw is None else LocalPosition(**json.loads(raw))
+    except (ValueError, TypeError) as error:
+        raise LocalStateError(
+            f"local state: wanted a position, found {raw!r:.100}; it is rebuilt if removed"
+        ) from error
 
 
 @contextmanager
@@ -396,9 +411,7 @@ class LmdbStateDirectory:
         try:
             wait_s = min(self._lock_wait_s, _RELATIVE_LOCK_WAIT_S)
             return LmdbEnvironment(path, self._stores, wait_s, makes_it=False)
-        except LocalStateError:
-            return None  # It was removed meanwhile.
-        except (lmdb.Error, DeadlineError) as error:
+        except (lmdb.Error, LocalStateError, DeadlineError) as error:
             _LOG.warning("local state %s is of no use: %s", path, error)
             return None
 
@@ -421,10 +434,11 @@ class LmdbStateDirectory:
             return None  # It was removed meanwhile, or is somebody else's.
 
     def fresh(self) -> LmdbEnvironment:
-        """A new, empty environment; older ones are removed."""
+        """A new, empty environment; older ones are removed. Raises LocalStateError: the disk is full."""
         before = current_environment(self._directory)
         number = 1 if before is None else int(before.name) + 1
-        environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
+        with _reported():
+            environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
         for path in self._directory.iterdir():
             if path.name.partition(".")[0] != str(number):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,6 +39,7 @@ def a_store(name: str = "sums", size_max_bytes: int = 1 << 24) -> StoreConfig:
 
 
 STORES = (a_store("sums"), a_store("seen"))
+_PAGE = 4096
 POSITION = LocalPosition(
     execution_id="e1",
     epoch=7,
@@ -545,6 +547,50 @@ def test_a_damaged_environment_is_left_behind(tmp_path: Path) -> None:
 
     assert "4" == environment.path.name
     environment.close()
+
+
+def test_whichever_page_is_lost_a_position_is_told_or_the_environment_is_left_behind(tmp_path: Path) -> None:
+    """As after a loss of power: nothing was synced, so the first pages may speak of others that never were written."""
+    directory = LmdbStateDirectory(tmp_path / "task", STORES)
+    with closing(directory.fresh()) as environment:
+        for number in range(10):
+            transaction = environment.begin()
+            transaction.set_position(POSITION)
+            transaction.write("sums", {b"%d" % key: bytes(100) for key in range(number * 100)})
+            transaction.commit()
+    data = tmp_path / "task" / "1" / "data.mdb"
+    whole = data.read_bytes()
+    found = []
+    for page in range(2, len(whole) // _PAGE):
+        shutil.rmtree(tmp_path / "task")
+        data.parent.mkdir(parents=True)
+        data.write_bytes(whole[: page * _PAGE] + bytes(_PAGE) + whole[(page + 1) * _PAGE :])
+        with closing(directory.open()) as environment:
+            transaction = environment.begin()
+            found.append((environment.path.name, transaction.position()))
+            transaction.abort()
+
+    assert all(each in (("1", POSITION), ("2", None)) for each in found)
+    assert ("2", None) in found
+
+
+def test_a_full_disk_is_named_where_an_environment_is_made(tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from samzapy.adapters.lmdb.store import LmdbStateDirectory\n"
+        "from samzapy.errors import LocalStateError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "try:\n"
+        "    LmdbStateDirectory(Path(sys.argv[1]), ()).fresh()\n"
+        "except LocalStateError as error:\n"
+        "    sys.exit(str(error))\n"
+    )
+
+    told = subprocess.run([sys.executable, "-c", code, tmp_path / "task"], capture_output=True, text=True).stderr
+
+    assert told.startswith("local state: a write was refused (") and told.endswith("free space and start again\n")
 
 
 def test_a_new_store_is_made_in_an_environment_that_is_there(tmp_path: Path) -> None:
