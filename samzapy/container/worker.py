@@ -333,12 +333,15 @@ class TaskRunner:
         if config.error_policy == "fail":
             raise MessageFailed(f"{failed}\n{trace}".rstrip())
         assert config.dead_letter_output is not None
+        timestamp_ms, now_ms = rows.timestamps_ms[index], self._limits.wall_ms()
         headers = (
             ("task", self._route.task_name.encode()),
             ("ssp", str(self._inputs[rows.route].ssp_kb.ssp).encode()),
             ("offset", str(offset).encode()),
             ("error", what.encode()),
             ("traceback", (trace or what).encode()),
+            # Brokers refuse what lies an hour ahead, and that would be a batch that never ends well.
+            *((("timestamp", str(timestamp_ms).encode()),) if timestamp_ms > now_ms else ()),
             # The message's own come last: whoever looks one of ours up by name takes the first.
             *((rows.headers[index] if rows.headers is not None else None) or ()),
         )
@@ -346,7 +349,7 @@ class TaskRunner:
         size, size_max = record_bytes(key, value, headers), self._dead_letter_bytes_max(producer, topic)
         if size > size_max:
             raise MessageFailed(f"{failed}\n{too_large(f'its dead letter to {topic}', size, size_max)}")
-        producer.produce(topic, key, value, None, headers, rows.timestamps_ms[index])
+        producer.produce(topic, key, value, None, headers, min(timestamp_ms, now_ms))
 
     def _dead_letter_bytes_max(self, producer: Producer, topic: str) -> int:
         known = self.collector.record_bytes_max

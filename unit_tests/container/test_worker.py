@@ -444,13 +444,26 @@ def test_undoing_a_message_restores_what_each_entry_was_before_it() -> None:
 
 def test_a_dead_letter_holds_the_message_as_it_was_and_says_where_and_why() -> None:
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
+    worker.wall_ms = 1000
 
     worker.run(rows(("a", {"n": 1})))
 
     (letter,) = worker.kafka.committed("dead")
     headers = dict(letter.headers)
     assert (b"a", b'{"n": 1}', 1000) == (letter.key, letter.value, letter.timestamp_ms)
+    assert "timestamp" not in headers
     assert (TASK.encode(), b"kafka.orders.0", b"0") == (headers["task"], headers["ssp"], headers["offset"])
+
+
+def test_a_dead_letter_of_a_message_from_the_future_is_of_now_and_says_what_it_was() -> None:
+    """A broker refuses what lies an hour ahead (KIP-1030), and a letter that is refused is a job that stands still."""
+    worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
+    worker.wall_ms = 999
+
+    worker.run(rows(("a", {"n": 1})))
+
+    (letter,) = worker.kafka.committed("dead")
+    assert (999, b"1000") == (letter.timestamp_ms, dict(letter.headers)["timestamp"])
 
 
 def test_a_dead_letter_carries_the_error_and_the_end_of_a_long_traceback() -> None:

@@ -20,8 +20,9 @@ _UNBOUNDED = 2**31 - 1
 _SMALL_BATCHES = 10
 # Arrow doubles what it holds, and copies while it does.
 _HELD_PER_CORE = 8 * BYTES_MAX
-_NO_LIMIT = 2**63 - 1
-_PASSED = "due to memory limit"
+_ANY_NUMBER = 2**63 - 1
+# What Arrow says when it would hold more than that, and where the JVM allows less.
+_PASSED = ("due to memory limit", "Failure allocating buffer")
 
 
 class ArrowBound:
@@ -49,7 +50,7 @@ class ArrowBound:
     def begin(self, session: SparkSession) -> None:
         """A query begins; `session`: of whoever starts it. It has both bounds by its settings."""
         self._small_batches, self._is_left_out = 0, False
-        _limit(session, _NO_LIMIT)
+        _limit(session, None)
 
     def apply(self, session: SparkSession) -> None:
         """A micro-batch begins; `session`: the query's own."""
@@ -58,7 +59,7 @@ class ArrowBound:
             return
         self._is_left_out = is_left_out
         session.conf.set(BYTES_SETTING, _UNBOUNDED if is_left_out else BYTES_MAX)
-        _limit(session, self._cores * _HELD_PER_CORE if is_left_out else _NO_LIMIT)
+        _limit(session, self._cores * _HELD_PER_CORE if is_left_out else None)
 
     def ended(self, row_bytes: int) -> None:
         """The micro-batch ended, and had Arrow batches with so many bytes for each row at most."""
@@ -67,7 +68,7 @@ class ArrowBound:
 
     def failed(self, text: str) -> str | None:
         """The micro-batch failed; the reason if it is that records became large. They may do so again."""
-        if not self._is_left_out or _PASSED not in text:
+        if not self._is_left_out or not any(words in text for words in _PASSED):
             return None
         self._keeps_bytes = True
         return (
@@ -75,6 +76,8 @@ class ArrowBound:
         )
 
 
-def _limit(session: SparkSession, held_max: int) -> None:
+def _limit(session: SparkSession, more_max: int | None) -> None:
+    """Let Arrow hold so much more than it does now; None: any number. Micro-batches that failed may have left some."""
     jvm: Any = session._jvm
-    jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().setLimit(held_max)
+    allocator = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    allocator.setLimit(_ANY_NUMBER if more_max is None else allocator.getAllocatedMemory() + more_max)
