@@ -54,7 +54,7 @@ _LEADER_KNOWN_S = 2.0
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("job_file", type=click.Path(path_type=Path, exists=True))
+@click.argument("job_file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--containers", type=click.IntRange(min=1), metavar="N", help=f"How many; default: {COUNT_KEY}.")
 @click.option(
     "--cluster", "manager", type=click.Choice(CLUSTER_MANAGERS), help="What starts them; default: cluster.manager."

@@ -21,6 +21,7 @@ from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import (
     ANY_HOST,
+    EXPIRY_MS_MAX,
     LAST_SEEN,
     STANDBY,
     Action,
@@ -53,7 +54,7 @@ destination_host_option = partial(
 request_expiry_option = partial(
     click.option,
     "--request-expiry",
-    type=click.FloatRange(min=0.001),
+    type=click.FloatRange(min=0.001, max=EXPIRY_MS_MAX / 1000),
     metavar="SECONDS",
     help="The request fails when it is not done by then; default: the job's.",
 )

@@ -41,7 +41,7 @@ QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsol
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("job_file", type=click.Path(path_type=Path))
+@click.argument("job_file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="Properties file [default: beside JOB_FILE]."
 )

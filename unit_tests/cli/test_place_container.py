@@ -23,6 +23,7 @@ def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
         (GIVEN, 2, "wanted --config FILE, or --job NAME-ID with --bootstrap-servers"),
         (GIVEN[2:], 2, "--deployment-id"),
         ([*GIVEN, "--request-expiry", "0"], 2, "--request-expiry"),
+        ([*GIVEN, "--request-expiry", "1e14"], 2, "--request-expiry"),
         (
             [*GIVEN, "--bootstrap-servers", "127.0.0.1:1", "--processor-id", "a b"],
             2,

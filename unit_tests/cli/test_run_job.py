@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from samzapy.cli import run_job
+from samzapy.cli.cluster import submit
 from samzapy.cli.run_job import read_config
 from samzapy.config import Secret
 from samzapy.errors import ConfigError
@@ -49,3 +51,10 @@ def test_a_configuration_shows_no_password_in_its_repr(job_file: Path) -> None:
 
     assert "hunter2" not in repr(config)
     assert Secret("hunter2") == config.client_properties("kafka")["sasl.password"]
+
+
+@pytest.mark.parametrize("command", [run_job.run, submit], ids=["run", "submit"])
+def test_a_directory_is_no_job(command: click.Command) -> None:
+    told = CliRunner().invoke(command, ["."])
+
+    assert (2, True) == (told.exit_code, "is a directory" in told.output)

@@ -14,7 +14,7 @@ from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_tra
 from samzapy.container.start import positions_of
 from samzapy.coordinator.commands import Landmarks
 from samzapy.coordinator.starts import Bounds, ChangelogPlace, PositionsRead
-from samzapy.errors import SamzapyError
+from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import decode
@@ -35,8 +35,14 @@ class KafkaPositions:
         found = positions_of(records)
         ssps = self._present(ssps)
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
-        firsts = beginning_offsets(self._connection, places)
-        ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
+        try:
+            firsts = beginning_offsets(self._connection, places)
+            ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
+        except MissingTopicError as error:
+            if self._present(ssps) == ssps:
+                raise
+            # It went between two questions: the next reading leaves it out.
+            raise TemporaryError(str(error)) from error
         topics = {
             (store, partition): (changelog_topic(self._job, store), partition) for store, partition in changelogs
         }

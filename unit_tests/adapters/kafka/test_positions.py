@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samzapy.adapters.kafka import positions
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.positions import KafkaPositions
+from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.errors import MissingTopicError, TemporaryError
+from samzapy.testing.builders import an_ssp
+
+ORDERS, REFUNDS = an_ssp("kafka.orders.0"), an_ssp("kafka.refunds.0")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPositions]:
+    """Positions on a cluster where a topic is missing when offsets are asked for, and `there` are when asked again."""
+
+    def after(there: set[str]) -> KafkaPositions:
+        answers = iter([{"orders", "refunds"}, there])
+
+        def find(self: KafkaAdmin, names: Any) -> Mapping[str, Any]:
+            return {name: SimpleNamespace(partition_count=1) for name in next(answers)}
+
+        def offsets(*_: Any) -> None:
+            raise MissingTopicError("wanted the offsets of refunds, found no such topic")
+
+        monkeypatch.setattr(KafkaAdmin, "find", find)
+        monkeypatch.setattr(KafkaTopics, "checkpoint_records", lambda _: iter(()))
+        monkeypatch.setattr(positions, "beginning_offsets", offsets)
+        return KafkaPositions(KafkaConnection(bootstrap_servers="b:1"), "flights-1")
+
+    return after
+
+
+def test_an_input_that_goes_between_two_questions_is_asked_about_again(asked: Any) -> None:
+    with pytest.raises(TemporaryError, match="refunds"):
+        asked({"orders"}).read([ORDERS, REFUNDS])
+
+
+def test_a_topic_that_is_missing_all_the_same_is_named(asked: Any) -> None:
+    with pytest.raises(MissingTopicError, match="refunds"):
+        asked({"orders", "refunds"}).read([ORDERS, REFUNDS])
