@@ -38,7 +38,9 @@ class KafkaFollower:
             return ()
         found: list[LogRecord] = []
         try:
-            self._read(found, _POLL_DEADLINE_S)
+            for record in self._reader.read_to_end(self._offset_next, _POLL_DEADLINE_S):
+                found.append(record)
+                self._offset_next = record.offset + 1
         except (TemporaryError, DeadlineError) as error:
             _LOG.debug("following the coordinator stream: %s", error)
         self._asked_at_s = time.monotonic()
@@ -50,24 +52,14 @@ class KafkaFollower:
         Raises:
             DeadlineError, BrokerUnavailableError: it could not be read to the end.
         """
-        found: list[LogRecord] = []
-        offset_next = self._offset_next
-        try:
-            self._read(found, None)
-        except BaseException:
-            # What is not handed out comes again.
-            self._offset_next = offset_next
-            raise
+        found = list(self._reader.read_to_end(self._offset_next))
+        # Only now: what is not handed out comes again.
+        if found:
+            self._offset_next = found[-1].offset + 1
         return found
 
     def close(self) -> None:
         self._reader.close()
-
-    def _read(self, found: list[LogRecord], deadline_s: float | None) -> None:
-        options = {} if deadline_s is None else {"deadline_s": deadline_s}
-        for record in self._reader.read_to_end(self._offset_next, **options):
-            found.append(record)
-            self._offset_next = record.offset + 1
 
 
 class KafkaLeaderSearch:

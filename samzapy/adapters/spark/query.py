@@ -245,6 +245,7 @@ class _Run:
             try:
                 self._bound.apply(frame.sparkSession)
                 rows = frame.collect()
+                reports = tuple(map(report_of, rows))
             except Exception as error:
                 # Told from here, because what the query's own exception says is this one in three wrappers.
                 reason = self._bound.failed(str(error)) or reason_of(str(error))
@@ -256,7 +257,6 @@ class _Run:
                 self.begun_ns = None
             if rows:
                 self._bound.ended(max(row["row_bytes"] for row in rows))
-            reports = tuple(map(report_of, rows))
             if any(report.kind is ReportKind.TASK_FAILED for report in reports):
                 self.draining.set()
             self.events.put(
