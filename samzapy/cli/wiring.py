@@ -259,7 +259,6 @@ class _Run:
         )
         identity = ContainerIdentity(
             execution_id=self.execution_id,
-            boot_id=self.here.boot_id,
             slot_count=cores,
             job_file=str(self.job_file),
             scratch_dir=str(self.scratch_dir),

@@ -60,7 +60,6 @@ class Host:
     state_of: Callable[[str], StateDirectory]
     bounds: Mapping[tuple[str, int], TopicBounds]
     topic_ids: Mapping[str, str]
-    boot_id: str
     now_ms: int
 
     def own_bounds(self, grant: Grant) -> Mapping[str, TopicBounds]:
@@ -173,7 +172,6 @@ def _heir(grant: Grant, names: Sequence[TaskName], starts: Mapping[SspKeyBucket,
         committed={},
         changelogs=host.own_bounds(grant),
         topic_ids=host.topic_ids,
-        boot_id=host.boot_id,
         now_ms=host.now_ms,
         retention_ms=CHANGELOG_DELETE_RETENTION_MS,
     )
@@ -204,7 +202,6 @@ def _doubt(position: LocalPosition, grant: Grant, host: Host) -> str | None:
         starts={},
         changelogs=host.own_bounds(grant),
         topic_ids=host.topic_ids,
-        boot_id=host.boot_id,
         now_ms=host.now_ms,
         retention_ms=CHANGELOG_DELETE_RETENTION_MS,
     )
@@ -294,7 +291,6 @@ def _set_position(heir: _Heir, host: Host) -> None:
                 for store in host.config.stores
             },
             caught_up_at_ms=min(position.caught_up_at_ms for position in positions),
-            boot_id=host.boot_id,
             changelog_topic_ids=dict(host.topic_ids),
         )
     )

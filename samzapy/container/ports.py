@@ -84,7 +84,6 @@ class LocalPosition:
     offsets_next: Mapping[str, int]
     changelog_next: Mapping[str, int]
     caught_up_at_ms: int
-    boot_id: str
     changelog_topic_ids: Mapping[str, str]
 
 
@@ -92,7 +91,7 @@ class LocalTransaction(Protocol):
     """One local transaction of a task's environment; it spans the Kafka transaction and commits after it."""
 
     def position(self) -> LocalPosition | None:
-        """None in a fresh environment."""
+        """None in a fresh environment. Raises LocalStateError when it cannot be read."""
         ...
 
     def get(self, store: str, key: bytes) -> bytes | None: ...
@@ -109,7 +108,7 @@ class TaskEnvironment(Protocol):
     """The local environment of one task: one file, one writer at a time over all processes."""
 
     def begin(self) -> LocalTransaction:
-        """Raises DeadlineError when another process keeps the environment's lock."""
+        """Raises DeadlineError when another process keeps its lock, LocalStateError when it is damaged."""
         ...
 
     def bytes_on_disk(self) -> int:
@@ -288,7 +287,7 @@ class StateEnvironment(TaskEnvironment, Protocol):
     """A task's environment while the driver has it open."""
 
     def sync(self) -> None:
-        """Force everything committed to disk."""
+        """Force everything committed to disk; until the next commit it may then be used after a reboot, too."""
         ...
 
     def hand_over(self, stores: Sequence[str], heirs: Sequence[Self], heir_of_bucket: Sequence[int]) -> None:
@@ -312,15 +311,22 @@ class StateDirectory(Protocol):
     """The local state of one task on this host."""
 
     def open(self) -> StateEnvironment:
-        """The environment in use; a fresh one if there is none, or it is damaged or locked by somebody else."""
+        """The environment in use; a fresh one if there is none, or it is of no use.
+
+        It is of no use when it is damaged, or locked by somebody else, or when the host was rebooted since and it had
+        not been synced: it may be torn then, and is not looked into.
+
+        Raises:
+            LocalStateError: no fresh one can be made: the disk is full.
+        """
         ...
 
     def fresh(self) -> StateEnvironment:
-        """A new, empty environment in place of the one in use."""
+        """A new, empty environment in place of the one in use. Raises LocalStateError: the disk is full."""
         ...
 
     def existing(self) -> StateEnvironment | None:
-        """The environment in use, if there is one that is neither damaged nor locked by somebody else."""
+        """The environment in use, if there is one, and it is of use (`open`)."""
         ...
 
     def remove(self) -> None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 from samzapy.config import JobConfig
@@ -38,7 +38,7 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
-from samzapy.errors import CorruptRecordError, DeadlineError, LostRangeError
+from samzapy.errors import CorruptRecordError, DeadlineError, LocalStateError, LostRangeError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -50,9 +50,6 @@ _LOG = logging.getLogger(__name__)
 _RECORDS_PER_COMMIT = 50_000
 _WRITES_PER_TRANSACTION = 10_000
 _CHUNK_BYTES = 16 * 1024 * 1024
-
-CLEAN = "clean"
-"""Stands for the boot id in an environment that was synced to disk and closed in good order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,6 @@ def plan_restore(
     committed: Mapping[SspKeyBucket, int],
     changelogs: Mapping[str, TopicBounds],
     topic_ids: Mapping[str, str],
-    boot_id: str,
     now_ms: int,
     retention_ms: int,
 ) -> RestorePlan:
@@ -88,7 +84,6 @@ def plan_restore(
         committed: their checkpoints under this grant, where there are any.
         changelogs: per store, what its changelog partition holds.
         topic_ids: per store, the cluster's id of its changelog topic.
-        boot_id: of this boot of the host.
         retention_ms: delete.retention.ms of the changelogs; tombstones are sure to be seen for half of it.
     """
     begins = {start.store: start.offset for start in grant.changelog_starts}
@@ -97,7 +92,6 @@ def plan_restore(
         starts=comparable(starts, position, grant),
         changelogs=changelogs,
         topic_ids=topic_ids,
-        boot_id=boot_id,
         now_ms=now_ms,
         retention_ms=retention_ms,
     )
@@ -148,15 +142,12 @@ def doubt(
     starts: Mapping[SspKeyBucket, int],
     changelogs: Mapping[str, TopicBounds],
     topic_ids: Mapping[str, str],
-    boot_id: str,
     now_ms: int,
     retention_ms: int,
 ) -> str | None:
     """Why local state is not to be used; None when it may be. Arguments as of `plan_restore`."""
     if position is None:
         return "no local state"
-    if position.boot_id not in (boot_id, CLEAN):
-        return "the host was rebooted without a clean close"
     if now_ms - position.caught_up_at_ms > retention_ms // 2:
         return "last caught up longer ago than half of the changelog's tombstone retention"
     ahead = [
@@ -186,7 +177,6 @@ def level_position(
     starts: Mapping[SspKeyBucket, int],
     changelog_next: Mapping[str, int],
     topic_ids: Mapping[str, str],
-    boot_id: str,
     now_ms: int,
 ) -> LocalPosition:
     """The position of an environment that has just been brought level and belongs to `execution_id` from now on."""
@@ -196,7 +186,6 @@ def level_position(
         offsets_next={str(ssp_kb): offset for ssp_kb, offset in sorted(starts.items())},
         changelog_next=dict(changelog_next),
         caught_up_at_ms=now_ms,
-        boot_id=boot_id,
         changelog_topic_ids=dict(topic_ids),
     )
 
@@ -211,7 +200,6 @@ def bring_level(
     starts: Mapping[SspKeyBucket, int],
     committed: Mapping[SspKeyBucket, int],
     config: JobConfig,
-    boot_id: str,
     now_ms: int,
     write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
     reads: Callable[[int, int], None] = lambda read, to_read: None,
@@ -229,6 +217,7 @@ def bring_level(
     Raises:
         CorruptRecordError: the changelog holds a record that is none of ours; named by offset.
         LostRangeError: it ends before what counts begins.
+        LocalStateError: the disk is full.
     """
     begins = {start.store: start.offset for start in grant.changelog_starts}
     _check_begins(begins, bounds, grant, config)
@@ -241,7 +230,6 @@ def bring_level(
         committed=committed,
         changelogs=bounds,
         topic_ids=topic_ids,
-        boot_id=boot_id,
         now_ms=now_ms,
         retention_ms=CHANGELOG_DELETE_RETENTION_MS,
     )
@@ -289,7 +277,6 @@ def bring_level(
                 starts=starts,
                 changelog_next=changelog_next,
                 topic_ids=topic_ids,
-                boot_id=boot_id,
                 now_ms=now_ms,
             )
         )
@@ -472,25 +459,27 @@ def local_position(directory: StateDirectory) -> LocalPosition | None:
 
 
 def position_in(environment: StateEnvironment) -> LocalPosition | None:
-    """What an open environment says of itself; None of a fresh one. Raises DeadlineError: somebody keeps its lock."""
-    transaction = environment.begin()
+    """What an open environment says of itself; None of a fresh one, and of one that cannot be read.
+
+    Raises:
+        DeadlineError: somebody keeps its lock.
+    """
     try:
-        return transaction.position()
-    finally:
-        transaction.abort()
+        transaction = environment.begin()
+        try:
+            return transaction.position()
+        finally:
+            transaction.abort()
+    except LocalStateError as error:
+        _LOG.warning("local state %s counts for nothing: %s", environment.directory, error)
+        return None
 
 
 def close_cleanly(directory: StateDirectory) -> None:
-    """Sync a task's state to disk and mark it so: it may then be used after a reboot."""
+    """Sync a task's state to disk: it may then be used after a reboot."""
     environment = directory.open()
     try:
-        transaction = environment.begin()
-        position = transaction.position()
-        if position is None:
-            transaction.abort()
-            return
-        transaction.set_position(replace(position, boot_id=CLEAN))
-        transaction.commit()
-        environment.sync()
+        if position_in(environment) is not None:
+            environment.sync()
     finally:
         environment.close()

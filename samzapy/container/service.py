@@ -119,10 +119,9 @@ class ContainerPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerIdentity:
-    """This execution; `boot_id` of the host, `slot_count` as recorded before the first grant."""
+    """This execution; `slot_count` as recorded before the first grant."""
 
     execution_id: ExecutionId
-    boot_id: str
     slot_count: int
     job_file: str
     scratch_dir: str
@@ -139,7 +138,6 @@ class ContainerService:
         self._warming = Warming(
             config,
             identity.execution_id,
-            identity.boot_id,
             WarmPorts(
                 clock=ports.clock,
                 topics=ports.topics,
@@ -482,7 +480,6 @@ class ContainerService:
             state_of=self._ports.state_of,
             bounds=bounds,
             topic_ids=topic_ids,
-            boot_id=self._identity.boot_id,
             now_ms=self._ports.clock.wall_ms(),
         )
         begun_ns = self._ports.clock.monotonic_ns()
@@ -545,7 +542,6 @@ class ContainerService:
             starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
             committed={start.ssp_kb: committed[start.ssp_kb] for start in grant.starts if start.ssp_kb in committed},
             config=self._config,
-            boot_id=self._identity.boot_id,
             now_ms=self._ports.clock.wall_ms(),
             write=lambda store, writes: self._write(
                 changelog_topic(self._config.job, store), grant.changelog_partition, writes
@@ -587,7 +583,6 @@ class ContainerService:
             committed={start.ssp_kb: committed[start.ssp_kb] for start in grant.starts if start.ssp_kb in committed},
             changelogs=bounds,
             topic_ids=host.topic_ids,
-            boot_id=self._identity.boot_id,
             now_ms=host.now_ms,
             retention_ms=CHANGELOG_DELETE_RETENTION_MS,
         )

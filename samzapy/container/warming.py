@@ -92,10 +92,9 @@ class Warming:
         execution_id: of the container whose host it is.
     """
 
-    def __init__(self, config: JobConfig, execution_id: ExecutionId, boot_id: str, ports: WarmPorts) -> None:
+    def __init__(self, config: JobConfig, execution_id: ExecutionId, ports: WarmPorts) -> None:
         self._config = config
         self._execution_id = execution_id
-        self._boot_id = boot_id
         self._ports = ports
         self._stores = sorted(store.name for store in config.stores)
         self._scopes = {store.name: store.scope for store in config.stores}
@@ -168,7 +167,7 @@ class Warming:
         self._wanted = None
 
     def end(self) -> None:
-        """`close`, and mark the directories so that they may be used after a reboot."""
+        """`close`, and sync the directories: they may then be used after a reboot."""
         names = sorted(self._kept)
         self.close()
         for name in names:
@@ -194,7 +193,6 @@ class Warming:
             state_of=ports.state_of,
             bounds=bounds,
             topic_ids=self._topic_ids,
-            boot_id=self._boot_id,
             now_ms=ports.clock.wall_ms(),
         )
         marked = {grant.task_name for grant in grants if self._is_marked(grant.task_name, wanted.living)}
@@ -242,7 +240,6 @@ class Warming:
                 committed={},
                 changelogs=host.own_bounds(grant),
                 topic_ids=self._topic_ids,
-                boot_id=self._boot_id,
                 now_ms=host.now_ms,
                 retention_ms=CHANGELOG_DELETE_RETENTION_MS,
             )
@@ -278,7 +275,6 @@ class Warming:
             offsets_next={},
             changelog_next=dict(offsets_next),
             caught_up_at_ms=caught_up_at_ms,
-            boot_id=self._boot_id,
             changelog_topic_ids=dict(self._topic_ids),
         )
 
@@ -354,7 +350,6 @@ class Warming:
             state_of=ports.state_of,
             bounds={},
             topic_ids=self._topic_ids,
-            boot_id=self._boot_id,
             now_ms=ports.clock.wall_ms(),
         )
         clear_out(grants, host)

@@ -24,7 +24,14 @@ from samzapy.container.ports import (
     TopicBounds,
 )
 from samzapy.container.work import WorkPlan
-from samzapy.errors import DeadlineError, FencedError, LostContainerError, MissingTopicError, ProducerError
+from samzapy.errors import (
+    DeadlineError,
+    FencedError,
+    LocalStateError,
+    LostContainerError,
+    MissingTopicError,
+    ProducerError,
+)
 from samzapy.model.checkpoint import Progress
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -359,6 +366,9 @@ class _Contents:
 
     position: LocalPosition | None = None
     entries: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    # Whether nothing was committed since the last sync.
+    is_synced: bool = False
+    is_damaged: bool = False
 
     def copy(self) -> _Contents:
         return _Contents(self.position, dict(self.entries))
@@ -371,13 +381,14 @@ class MemoryEnvironment:
         self.directory = directory
         self.contents = contents
         self.is_open = True
-        self.is_synced = False
         self._is_locked = False
         self._trace = trace
         self._crash_points = crash_points
 
     def begin(self) -> MemoryLocalTransaction:
         assert self.is_open, "it was closed"
+        if self.contents.is_damaged:
+            raise LocalStateError(f"{self.directory}: a page cannot be read")
         if self._is_locked:
             raise DeadlineError(f"{self.directory}: another transaction keeps the lock")
         self._is_locked = True
@@ -387,7 +398,7 @@ class MemoryEnvironment:
         return sum(len(key) + len(value) for (_, key), value in self.contents.entries.items())
 
     def sync(self) -> None:
-        self.is_synced = True
+        self.contents.is_synced = True
 
     def hand_over(
         self, stores: Sequence[str], heirs: Sequence[MemoryEnvironment], heir_of_bucket: Sequence[int]
@@ -412,6 +423,7 @@ class MemoryEnvironment:
     def commit(self, contents: _Contents) -> None:
         self._crash_points.hit("local-commit")
         self.contents.position, self.contents.entries = contents.position, contents.entries
+        self.contents.is_synced = False
         self._trace.append("local commit")
 
     def unlock(self) -> None:
@@ -464,6 +476,8 @@ class MemoryStateDirectory:
         self.number = 0
         # Whether another process keeps its lock.
         self.is_locked = False
+        # Whether the host was rebooted before it was synced.
+        self.is_in_doubt = False
         # Whether another process has it open.
         self.is_open_elsewhere = False
         self.written_at_ms = 0
@@ -473,25 +487,30 @@ class MemoryStateDirectory:
         self.opened: list[MemoryEnvironment] = []
 
     def open(self) -> MemoryEnvironment:
-        if self.number == 0:
-            self.number = 1
+        return self.fresh() if self.number == 0 or self.is_in_doubt else self._opened()
+
+    def _opened(self) -> MemoryEnvironment:
         environment = MemoryEnvironment(f"{self.name}/{self.number}", self.contents, self.trace, self.crash_points)
         self.opened.append(environment)
         return environment
 
     def existing(self) -> MemoryEnvironment | None:
-        return None if self.number == 0 or self.is_locked else self.open()
+        return None if self.number == 0 or self.is_locked or self.is_in_doubt else self._opened()
 
     def remove(self) -> None:
-        self.number, self.contents = 0, _Contents()
+        self.number, self.contents, self.is_in_doubt = 0, _Contents(), False
 
     def unused_since_ms(self) -> int | None:
         return None if self.is_open_elsewhere else self.written_at_ms
 
     def fresh(self) -> MemoryEnvironment:
         self.number += 1
-        self.contents = _Contents()
-        return self.open()
+        self.contents, self.is_in_doubt = _Contents(), False
+        return self._opened()
+
+    def reboot(self) -> None:
+        """The host was rebooted; nobody has it open."""
+        self.is_in_doubt = not self.contents.is_synced
 
     def damage_position(self, **changes: object) -> None:
         """Change what the environment says of itself."""

@@ -196,7 +196,6 @@ class World:
             starts=starts,
             committed=committed_of([self.grant], positions),
             config=CONFIG,
-            boot_id="boot-a",
             now_ms=0,
             write=lambda store, writes: self.remove(
                 changelog_topic(CONFIG.job, store), [key for key, _ in writes], crash_points

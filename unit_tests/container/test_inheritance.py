@@ -157,7 +157,6 @@ class World:
         self.factor = 1
         self.granted: list[tuple[int, Grant]] = []
         self.torn: set[int] = set()
-        self.boots = ["boot-a", "boot-a"]
         self.crash_points = CrashAt()
         self.scale(1)
 
@@ -175,7 +174,6 @@ class World:
             state_of=state_of,
             bounds=self.topics.changelog_bounds([("sums", 0)]),
             topic_ids=self.topics.changelog_topic_ids(["sums"]),
-            boot_id=self.boots[number],
             now_ms=self.now_ms,
         )
 
@@ -209,7 +207,6 @@ class World:
                 starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
                 committed={start.ssp_kb: self.reached(grant) for start in grant.starts},
                 config=CONFIG,
-                boot_id=host.boot_id,
                 now_ms=self.now_ms,
                 write=lambda store, writes: None,
             ).close()
@@ -403,7 +400,7 @@ def test_what_is_left_of_a_relative_goes_when_it_is_too_old_to_be_used() -> None
 
 def spoil_boot(world: World) -> None:
     # Killed, not closed, and the host was rebooted.
-    world.disks[0]["Partition_0"].damage_position(boot_id="boot-before")
+    world.disks[0]["Partition_0"].reboot()
 
 
 def spoil_age(world: World) -> None:
@@ -535,7 +532,8 @@ def test_after_any_walk_over_factors_and_hosts_each_task_holds_the_entries_of_it
                 world.torn |= {0, 1} if is_one_host else {number}
             case ("reboot", int() as number):
                 for other in (0, 1) if is_one_host else (number,):
-                    world.boots[other] += "x"
+                    for disk in world.disks[other].values():
+                        disk.reboot()
                     world.torn.add(other)
             case ("restart", int() as number):
                 world.torn.add(number)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samzapy.config.keys import FACTORS
 from samzapy.container import restore
 from samzapy.container.ports import TopicBounds
-from samzapy.container.restore import CLEAN, RestorePlan, bring_level, close_cleanly, plan_restore
+from samzapy.container.restore import RestorePlan, bring_level, close_cleanly, local_position, plan_restore
 from samzapy.errors import CorruptRecordError, LostRangeError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -41,7 +41,6 @@ def planned(position: Any, **changes: Any) -> RestorePlan:
         "committed": {SSP_KB: 10},
         "changelogs": {"sums": TopicBounds(offset_first=5, offset_end=30)},
         "topic_ids": {"sums": "id-of-sums"},
-        "boot_id": "boot-a",
         "now_ms": 500,
         "retention_ms": RETENTION_MS,
     }
@@ -63,7 +62,6 @@ def test_local_state_without_a_doubt_is_caught_up_from_where_it_stands() -> None
     ("position", "changes", "reason"),
     [
         (None, {}, "no local state"),
-        (replace(LEVEL, boot_id="boot-b"), {}, "the host was rebooted without a clean close"),
         (LEVEL, {"now_ms": 501}, "last caught up longer ago than half of the changelog's tombstone retention"),
         (LEVEL, {"starts": {SSP_KB: 9}}, "local state is ahead of the start: kafka.orders.0:0/1 at 10, start 9"),
         (
@@ -95,7 +93,6 @@ def test_each_doubt_is_a_reason_to_rebuild(position: Any, changes: dict[str, Any
 @pytest.mark.parametrize(
     ("position", "changes"),
     [
-        (replace(LEVEL, boot_id=CLEAN), {}),
         (LEVEL, {"now_ms": 500}),
         (LEVEL, {"starts": {SSP_KB: 11}}),
         # Before a rewind it was that far.
@@ -186,7 +183,6 @@ class Restoring:
             starts={ssp_kb: start},
             committed={ssp_kb: start},
             config=self.config,
-            boot_id="boot-a",
             now_ms=now_ms,
             write=lambda store, writes: self.remove(store, [key for key, _ in writes]),
             reads=lambda read, to_read: self.told.append((read, to_read)),
@@ -266,11 +262,24 @@ def test_a_rebuild_keeps_nothing_of_what_was_there() -> None:
     world = Restoring()
     world.restore().close()
     world.directory.contents.entries["sums", changelog_key(b"x", b"")] = b"of another life"
-    world.directory.damage_position(boot_id="boot-b")
+    world.directory.reboot()
 
     world.restore()
 
     assert {"a": b"3"} == world.entries
+
+
+def test_state_that_cannot_be_read_is_none_and_is_rebuilt_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    world = Restoring()
+    world.restore().close()
+    world.directory.contents.is_damaged = True
+    assert local_position(world.directory) is None
+    caplog.clear()
+
+    world.restore()
+
+    assert {"a": b"3"} == world.entries
+    assert ["local state task/2 counts for nothing: task/2: a page cannot be read"] == caplog.messages
 
 
 def test_a_changelog_without_news_keeps_the_offset_read_up_to() -> None:
@@ -590,7 +599,6 @@ class RestoringRules(Restoring):
             starts={SSP_KB: 10},
             committed={SSP_KB: next(self.starts)},
             config=self.config,
-            boot_id="boot-a",
             now_ms=500,
             write=write,
         )
@@ -677,8 +685,8 @@ def test_state_that_was_closed_cleanly_is_on_the_disk_and_may_be_used_after_a_re
     close_cleanly(world.directory)
 
     closed = world.directory.opened[-1]
-    assert closed.position is not None
-    assert (CLEAN, True, False) == (closed.position.boot_id, closed.is_synced, closed.is_open)
+    assert (True, False) == (closed.contents.is_synced, closed.is_open)
+    world.directory.reboot()
     world.write(("c", b"9"))
     world.restore(epoch=8)
     assert [0, 4] == [offset for _, _, offset in world.topics.changelog_reads]
@@ -691,7 +699,7 @@ def test_using_state_again_takes_the_clean_mark_away() -> None:
 
     environment = world.restore()
 
-    assert environment.position is not None and "boot-a" == environment.position.boot_id
+    assert not environment.contents.is_synced
 
 
 def test_an_environment_that_was_never_used_is_closed_without_a_mark() -> None:

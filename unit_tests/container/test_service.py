@@ -9,7 +9,6 @@ import pytest
 from samzapy.config import JobConfig, recorded_properties
 from samzapy.container.orders import Orders
 from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
-from samzapy.container.restore import CLEAN
 from samzapy.container.service import (
     STARTS_WITHOUT_COMMIT_MAX,
     ContainerIdentity,
@@ -113,7 +112,6 @@ class AContainer:
             self.config,
             ContainerIdentity(
                 execution_id=ExecutionId("e1"),
-                boot_id="boot-a",
                 slot_count=2,
                 job_file="job.py",
                 scratch_dir="/scratch",
@@ -937,8 +935,7 @@ def test_what_the_plan_takes_away_is_let_go_after_the_drain_and_the_rest_goes_on
     assert trace.index("holds a") < trace.index("start query 3")
     # It had read the plan before that, and still listed b.
     assert (3, ["a", "b"]) in listed(container)
-    position = container.disks["b"].contents.position
-    assert position is not None and CLEAN == position.boot_id
+    assert container.disks["b"].contents.is_synced
 
 
 def said_in(container: AContainer) -> Callable[[Any], None]:
@@ -1280,8 +1277,7 @@ def test_a_stop_drains_closes_the_state_and_says_that_nothing_is_held() -> None:
     assert ["drain", "take slots", "block 2", "send heartbeat"] == container.trace.since("drain")
     for disk in container.disks.values():
         assert disk.contents.position is not None
-        assert CLEAN == disk.contents.position.boot_id
-        assert disk.opened[-1].is_synced and not disk.opened[-1].is_open
+        assert disk.contents.is_synced and not disk.opened[-1].is_open
     assert [("STOPPED", ())] == [(content.state, content.held) for content in container.heartbeats.sent]
 
 
@@ -1330,8 +1326,7 @@ def test_nothing_is_released_while_a_transaction_is_open_that_could_not_be_abort
     assert [] == container.heartbeats.sent
     assert (("a", 1), ("b", 1)) == container.heartbeats.contents[-1].held
     assert all(
-        disk.contents.position is not None and CLEAN != disk.contents.position.boot_id
-        for disk in container.disks.values()
+        disk.contents.position is not None and not disk.contents.is_synced for disk in container.disks.values()
     )
 
 
@@ -1782,7 +1777,11 @@ def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
     assert not [effect for effect in container.trace if effect.startswith(("fence", "own", "remove", "progress"))]
     position = container.disks["a"].contents.position
     assert position is not None
-    assert ("", CLEAN, {"sums": 1}) == (position.execution_id, position.boot_id, position.changelog_next)
+    assert ("", True, {"sums": 1}) == (
+        position.execution_id,
+        container.disks["a"].contents.is_synced,
+        position.changelog_next,
+    )
 
 
 def test_a_standby_removes_what_nobody_has_used_for_long_once_it_is_ready() -> None:

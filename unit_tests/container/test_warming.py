@@ -8,7 +8,7 @@ import pytest
 
 from samzapy.container.orders import WarmTasks
 from samzapy.container.ports import LocalPosition
-from samzapy.container.restore import CLEAN, bring_level
+from samzapy.container.restore import bring_level
 from samzapy.container.warming import Warming, WarmPorts
 from samzapy.errors import BrokerUnavailableError, LostRangeError
 from samzapy.model.grant import Grant
@@ -49,7 +49,7 @@ class AWarmHost:
         self.warming = self.started()
         self.write(("a", b"1"), ("b", b"2"), ("a", b"3"))
 
-    def started(self, execution_id: str = "s1", boot_id: str = "boot-a") -> Warming:
+    def started(self, execution_id: str = "s1") -> Warming:
         ports = WarmPorts(
             clock=self.clock,
             topics=self.topics,
@@ -57,7 +57,7 @@ class AWarmHost:
             state_of=self.disk,
             tasks_here=lambda: [TaskName(name) for name, disk in sorted(self.disks.items()) if disk.number],
         )
-        return Warming(self.config, ExecutionId(execution_id), boot_id, ports)
+        return Warming(self.config, ExecutionId(execution_id), ports)
 
     def disk(self, name: str) -> MemoryStateDirectory:
         return self.disks.setdefault(name, MemoryStateDirectory(name))
@@ -92,7 +92,6 @@ class AWarmHost:
             starts={found.ssp_kb: start for found in grant.starts},
             committed={},
             config=self.config,
-            boot_id="boot-a",
             now_ms=self.clock.wall_ms(),
             write=lambda store, writes: self.write_raw(writes, store),
         )
@@ -336,7 +335,6 @@ def test_local_state_of_an_earlier_life_is_kept() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"boot_id": "boot-b"},
         {"caught_up_at_ms": 0},
         {"offsets_next": {"kafka.orders.0:0/1": 99}},
     ],
@@ -466,9 +464,7 @@ def test_a_clean_end_lets_it_be_used_after_a_reboot() -> None:
 
     host.warming.end()
 
-    position = host.disk(BASE).contents.position
-    assert position is not None
-    assert CLEAN == position.boot_id
+    assert host.disk(BASE).contents.is_synced
     assert not any(found.is_open for found in host.disk(BASE).opened)
     assert {} == host.tail.offsets
 
@@ -478,7 +474,6 @@ def test_a_job_without_stores_is_ready_when_somebody_has_its_tasks() -> None:
     host.warming = Warming(
         replace(host.config, stores=()),
         ExecutionId("s1"),
-        "boot-a",
         WarmPorts(clock=host.clock, topics=host.topics, tail=host.tail, state_of=host.disk, tasks_here=lambda: []),
     )
 

@@ -76,7 +76,6 @@ def a_position(**changes: Any) -> LocalPosition:
         "offsets_next": {str(SSP_KB): 0},
         "changelog_next": {"sums": 0},
         "caught_up_at_ms": 0,
-        "boot_id": "boot-a",
         "changelog_topic_ids": {"sums": "id-of-sums"},
     }
     return LocalPosition(**(fields | changes))

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+
+from samzapy.adapters.boot import boot_id
 
 _VISIBLE_WITHIN_S = 1.0
 _LOOK_AGAIN_S = 0.001
@@ -36,7 +37,7 @@ class ProcessIdentity:
         stat = _read_stat(pid)
         if stat is None:
             raise ProcessLookupError(f"no process has pid {pid}")
-        return cls(pid=pid, started_ticks=stat.started_ticks, boot_id=_boot_id())
+        return cls(pid=pid, started_ticks=stat.started_ticks, boot_id=boot_id())
 
     def is_alive(self) -> bool:
         """Whether anything of it still runs, or is stopped; a zombie does not."""
@@ -73,7 +74,7 @@ class ProcessIdentity:
 
     def _stat(self) -> _Stat | None:
         stat = _read_stat(self.pid)
-        if stat is None or stat.started_ticks != self.started_ticks or _boot_id() != self.boot_id:
+        if stat is None or stat.started_ticks != self.started_ticks or boot_id() != self.boot_id:
             return None
         return stat
 
@@ -171,8 +172,3 @@ def _read_stat(pid: int) -> _Stat | None:
     # The second field is the name in parentheses, and may itself hold blanks and parentheses.
     fields = text.rpartition(")")[2].split()
     return _Stat(state=fields[0], threads=int(fields[17]), started_ticks=int(fields[19]))
-
-
-@cache
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

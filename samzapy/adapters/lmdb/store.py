@@ -5,13 +5,16 @@ takes the next number and removes the older ones, so a process that still has an
 
 Beside each environment stands a lock file of ours (`1.lock`, a POSIX record lock): LMDB's own writer lock has no
 time limit, and a stopped process may keep it for ever. Commits do not sync: after kill -9 the page cache still
-holds them, and after a reboot the boot id says that they are in doubt (`container.restore`).
+holds them. After a reboot the file may be torn or cut short, and reading it can end the process. So the lock file says
+in which boot of the host commits were made that are not synced, or that there are none; that is read before LMDB is
+let near the environment.
 
 LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,7 +23,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from typing import Any
 import lmdb
 from xxhash import xxh64_intdigest
 
+from samzapy.adapters.boot import boot_id
 from samzapy.config import StoreConfig
 from samzapy.container.ports import LocalPosition
 from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError
@@ -44,6 +48,10 @@ _COPY_BYTES = 8 << 20
 _BLOCK_BYTES = 512
 _DATA = "data.mdb"
 _LMDB_LOCK = "lock.mdb"
+# What a lock file says in place of a boot id when everything that was committed has been synced.
+_CLEAN = "clean"
+_MARK_BYTES = 64
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # Somebody else who removes the same directory does so once.
 _MAKE_TRIES_MAX = 10
 _POSITION = b"position"
@@ -99,8 +107,9 @@ class LmdbEnvironment:
 
         Raises:
             EnvironmentMissingError: the directory cannot be written.
-            LocalStateError: it is not there and is not to be made.
-            lmdb.Error: what is there is no LMDB environment, or a damaged one.
+            DeadlineError: another process keeps the lock.
+            LocalStateError: it is not there and is not to be made; it is damaged, or in doubt since a reboot; the disk
+                is full.
         """
         self.path = path
         self._lock_wait_s = lock_wait_s
@@ -115,50 +124,78 @@ class LmdbEnvironment:
             # Another container on this host may remove what belonged to a task that is no more.
             raise LocalStateError(f"local state: wanted {path}, found that it was removed") from error
         except OSError as error:
+            if error.errno in _FULL_DISK:
+                raise LocalStateError(_no_use(path, error)) from error
             raise EnvironmentMissingError(
                 f"local.store.dir: wanted to write {path}, found {error.strerror}; "
                 "the directory must be readable and writable by every processor of the job on this host"
             ) from error
         try:
-            self._environment = lmdb.open(
-                str(path),
-                map_size=max(1 << 20, sum(store.size_max_bytes for store in stores)),
-                max_dbs=len(stores) + 1,
-                sync=False,
-                metasync=False,
-                meminit=False,
-                readahead=False,
-                mode=0o664,
-            )
             # Opening a named database needs the writer's lock the first time, so it is taken in our way.
             self._lock()
             try:
-                self._meta = self._environment.open_db(_META)
-                self._stores = {store.name: self._environment.open_db(store.name.encode()) for store in stores}
+                self._check_mark()
+                self._environment, self._meta, self._stores = self._opened(stores)
             finally:
                 self._unlock()
-            with self._environment.begin() as looked:
-                # Who cannot be asked where it stands is damaged too, and that is to be known before it is used.
-                _position_of(looked.get(_POSITION, db=self._meta))
+        except lmdb.Error as error:
+            os.close(self._lock_file)
+            raise LocalStateError(_no_use(path, error)) from error
         except BaseException:
             os.close(self._lock_file)
             raise
+
+    def _check_mark(self) -> None:
+        """Raises LocalStateError when what stands there may be torn: it must not even be opened."""
+        if not (self.path / _DATA).exists():
+            self._mark(boot_id())
+            self._sync_names()
+        elif (found := self._marked()) not in (boot_id(), _CLEAN):
+            raise LocalStateError(
+                f"local state: wanted {self.path} as this boot of the host wrote it, or synced, found it written in "
+                f"{f'boot {found}' if found else 'a boot that is not known'} and never synced; a start rebuilds it"
+            )
+
+    def _opened(self, stores: Sequence[StoreConfig]) -> tuple[Any, Any, dict[str, Any]]:
+        environment = lmdb.open(
+            str(self.path),
+            map_size=max(1 << 20, sum(store.size_max_bytes for store in stores)),
+            max_dbs=len(stores) + 1,
+            sync=False,
+            metasync=False,
+            meminit=False,
+            readahead=False,
+            mode=0o664,
+        )
+        try:
+            names = [_META, *(store.name.encode() for store in stores)]
+            with environment.begin() as read:
+                has_all = all(read.get(name) is not None for name in names)
+            if not has_all:
+                self._mark_unsynced()  # They are made now.
+            meta, *opened = [environment.open_db(name) for name in names]
+        except BaseException:
+            environment.close()
+            raise
+        return environment, meta, {store.name: found for store, found in zip(stores, opened, strict=True)}
 
     def begin(self) -> LmdbTransaction:
         """Begin the one write transaction there can be.
 
         Raises:
             DeadlineError: another process keeps the lock.
-            LocalStateError: LMDB refused it.
+            LocalStateError: the environment cannot be read.
         """
         self._lock()
         try:
-            with _reported():
-                transaction = self._environment.begin(write=True, buffers=False)
+            transaction = self._environment.begin(write=True, buffers=False)
+        except lmdb.Error as error:
+            self._unlock()
+            raise LocalStateError(_no_use(self.path, error)) from error
         except BaseException:
             self._unlock()
             raise
-        return LmdbTransaction(transaction, self._meta, self._stores, self._unlock)
+        return LmdbTransaction(self.path, transaction, self._meta, self._stores, self._mark_unsynced, self._unlock)
 
     @property
     def directory(self) -> str:
@@ -172,8 +209,20 @@ class LmdbEnvironment:
             return 0
 
     def sync(self) -> None:
-        """Force everything committed to disk."""
-        self._environment.sync(True)
+        """Force everything committed to disk, and note that it is there.
+
+        Raises:
+            DeadlineError: another process keeps the lock.
+            LocalStateError: the disk refuses it.
+        """
+        # Under the lock: nothing can be committed between the two.
+        self._lock()
+        try:
+            with _reported():
+                self._environment.sync(True)
+            self._mark(_CLEAN)
+        finally:
+            self._unlock()
 
     def hand_over(
         self, stores: Sequence[str], heirs: Sequence[LmdbEnvironment], heir_of_bucket: Sequence[int]
@@ -201,6 +250,7 @@ class LmdbEnvironment:
         """Put entries as they stand in another environment; `is_ascending`: behind all that are there."""
         self._lock()
         try:
+            self._mark_unsynced()
             with self._environment.begin(write=True) as write, write.cursor(db=self._stores[store]) as cursor:
                 cursor.putmulti(entries, append=is_ascending)
         finally:
@@ -209,6 +259,34 @@ class LmdbEnvironment:
     def is_empty(self, store: str) -> bool:
         with self._environment.begin() as read:
             return bool(read.stat(db=self._stores[store])["entries"] == 0)
+
+    def _marked(self) -> str:
+        return os.pread(self._lock_file, _MARK_BYTES, 0).decode(errors="replace").strip()
+
+    def _mark_unsynced(self) -> None:
+        """Note that there are commits of this boot. Comes before each; the lock is kept."""
+        # Looked at each time, which takes a microsecond: another process may have synced it in between.
+        if self._marked() != boot_id():
+            self._mark(boot_id())
+
+    def _mark(self, text: str) -> None:
+        """Durably note a boot id, or `_CLEAN`."""
+        try:
+            os.pwrite(self._lock_file, text.ljust(_MARK_BYTES).encode(), 0)
+            os.fsync(self._lock_file)
+        except OSError as error:
+            raise LocalStateError(_no_use(self.path, error)) from error
+
+    def _sync_names(self) -> None:
+        """Have on the disk which files there are, for an older one of the same name may say `_CLEAN`."""
+        try:
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise LocalStateError(_no_use(self.path, error)) from error
 
     def _lock(self) -> None:
         deadline_s = time.monotonic() + self._lock_wait_s
@@ -230,15 +308,29 @@ class LmdbEnvironment:
 class LmdbTransaction:
     """A write transaction (`container.ports.LocalTransaction`). Ends, and lets the lock go, exactly once."""
 
-    def __init__(self, transaction: Any, meta: Any, stores: dict[str, Any], unlock: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        transaction: Any,
+        meta: Any,
+        stores: dict[str, Any],
+        mark_unsynced: Callable[[], None],
+        unlock: Callable[[], None],
+    ) -> None:
+        self._path = path
         self._transaction = transaction
         self._meta = meta
         self._stores = stores
-        self._unlock = unlock
+        self._mark_unsynced = mark_unsynced
+        self._unlock: Callable[[], None] | None = unlock
 
     def position(self) -> LocalPosition | None:
-        with _reported():
-            return _position_of(self._transaction.get(_POSITION, db=self._meta))
+        """Raises LocalStateError when it cannot be read."""
+        try:
+            raw = self._transaction.get(_POSITION, db=self._meta)
+            return None if raw is None else LocalPosition(**json.loads(raw))
+        except (lmdb.Error, ValueError, TypeError) as error:
+            raise LocalStateError(_no_use(self._path, error)) from error
 
     def set_position(self, position: LocalPosition) -> None:
         fields = {name: getattr(position, name) for name in LocalPosition.__dataclass_fields__}
@@ -277,6 +369,11 @@ class LmdbTransaction:
 
     def commit(self) -> None:
         try:
+            self._mark_unsynced()
+        except BaseException:
+            self.abort()
+            raise
+        try:
             with _reported():
                 self._transaction.commit()
         finally:
@@ -294,16 +391,6 @@ class LmdbTransaction:
             unlock()
 
 
-def _position_of(raw: bytes | None) -> LocalPosition | None:
-    """Raises LocalStateError: what stands there is none."""
-    try:
-        return None if raw is None else LocalPosition(**json.loads(raw))
-    except (ValueError, TypeError) as error:
-        raise LocalStateError(
-            f"local state: wanted a position, found {raw!r:.100}; it is rebuilt if removed"
-        ) from error
-
-
 @contextmanager
 def _reported() -> Iterator[None]:
     try:
@@ -314,6 +401,13 @@ def _reported() -> Iterator[None]:
         ) from error
     except lmdb.Error as error:
         raise LocalStateError(f"local state: a write was refused ({error}); free space and start again") from error
+
+
+def _no_use(path: Path, error: Exception) -> str:
+    return (
+        f"local state: wanted to use {path}, found: {error}; free space if the disk is full, else remove the "
+        "directory: a start rebuilds it from the changelog"
+    )
 
 
 def _made(path: Path) -> int:
@@ -394,24 +488,28 @@ class LmdbStateDirectory:
         self._lock_wait_s = lock_wait_s
 
     def open(self) -> LmdbEnvironment:
-        """The environment in use; a fresh one if there is none, or if it is damaged or locked by somebody else."""
+        """The environment in use; a fresh one if there is none, or it is damaged, in doubt or locked by somebody else.
+
+        Raises:
+            LocalStateError: no fresh one can be made: the disk is full.
+        """
         path = current_environment(self._directory)
         if path is not None:
             try:
                 return LmdbEnvironment(path, self._stores, self._lock_wait_s, makes_it=False)
-            except (lmdb.Error, DeadlineError, LocalStateError) as error:
+            except (DeadlineError, LocalStateError) as error:
                 _LOG.warning("local state %s is left behind and rebuilt from the changelog: %s", path, error)
         return self.fresh()
 
     def existing(self) -> LmdbEnvironment | None:
-        """The environment in use; None when there is none, or it is damaged or locked by somebody else."""
+        """The environment in use; None when there is none, or it is damaged, in doubt or locked by somebody else."""
         path = current_environment(self._directory)
         if path is None:
             return None
         try:
             wait_s = min(self._lock_wait_s, _RELATIVE_LOCK_WAIT_S)
             return LmdbEnvironment(path, self._stores, wait_s, makes_it=False)
-        except (lmdb.Error, LocalStateError, DeadlineError) as error:
+        except (DeadlineError, LocalStateError) as error:
             _LOG.warning("local state %s is of no use: %s", path, error)
             return None
 
@@ -437,8 +535,7 @@ class LmdbStateDirectory:
         """A new, empty environment; older ones are removed. Raises LocalStateError: the disk is full."""
         before = current_environment(self._directory)
         number = 1 if before is None else int(before.name) + 1
-        with _reported():
-            environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
+        environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
         for path in self._directory.iterdir():
             if path.name.partition(".")[0] != str(number):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -207,7 +207,7 @@ class SimulatedContainer:
             state_of=lambda name: self._disk.directory(name, self._effect),
             tasks_here=self._disk.tasks_here,
         )
-        return Warming(self._config, self.execution_id, f"boot-{self.host}", ports)
+        return Warming(self._config, self.execution_id, ports)
 
     def warmth(self) -> Warmth | None:
         """How ready it is, as a heartbeat says; None where it keeps nothing warm."""
@@ -388,7 +388,6 @@ class SimulatedContainer:
             state_of=lambda name: self._disk.directory(name, self._effect),
             bounds=self._changelogs.changelog_bounds(places),
             topic_ids=self._changelogs.changelog_topic_ids(stores),
-            boot_id=f"boot-{self.host}",
             now_ms=self._clock.wall_ms(),
         )
         inherit(grants, starts, host)
@@ -424,7 +423,6 @@ class SimulatedContainer:
             starts={ssp_kb: starts[ssp_kb] for ssp_kb in own},
             committed={ssp_kb: committed[ssp_kb] for ssp_kb in own if ssp_kb in committed},
             config=self._config,
-            boot_id=host.boot_id,
             now_ms=host.now_ms,
             write=lambda store, writes: self._put(store, grant.changelog_partition, writes),
         )
