@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from integration_tests.chaos_plan import Whole, Written, whole_of, zombie_writes
 from integration_tests.launched_run import LaunchedRun
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing
+from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.errors import DeadlineError
 from samzapy.model.container import Container, ContainerPhase
@@ -23,7 +24,7 @@ from samzapy.stream.records import ContainerPut, LaunchPut
 from samzapy.testing import coordinator_audit as audit
 from samzapy.testing.broker import LOOPBACK, DevBroker, free_port
 from samzapy.testing.cutting_proxy import Address, CuttingProxy
-from samzapy.testing.job_process import JobProcess, kill, scratch_root
+from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation
 from samzapy.testing.spark_cluster import SparkCluster
 from samzapy.testing.waiting import wait_until
@@ -290,8 +291,9 @@ class ClusterRun(LaunchedRun):
                 candidate.wait_gone(10)
         except DeadlineError as error:
             yield Violation("K", f"{error} Left: {self._living(executions)}, {self.cluster.drivers()}")
+        left = {path.name for path in scratch_directories()}
         for found in self._containers():
-            if found.phase is ContainerPhase.STOPPED and (scratch_root() / found.execution_id).exists():
+            if found.phase is ContainerPhase.STOPPED and found.execution_id in left:
                 yield Violation("K", f"the scratch directory of {found.execution_id}, which drained, was left behind")
 
     def _check_positions(self) -> Iterator[Violation]:

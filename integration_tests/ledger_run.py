@@ -29,13 +29,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.testing import coordinator_audit as audit
 from samzapy.testing.broker import DevBroker
-from samzapy.testing.job_process import JobProcess, scratch_root
+from samzapy.testing.job_process import JobProcess
 from samzapy.testing.ledger import (
     Fed,
     Feed,
@@ -615,7 +616,7 @@ class LedgerRun:
         except Exception as error:
             yield Violation("K", str(error))
         for execution in self._audit().phases:
-            if (scratch_root() / execution).exists():
+            if any(path.name == execution for path in scratch_directories()):
                 yield Violation("K", f"the scratch directory of {execution} was left behind")
 
     # --- reading ---

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from bench_measure import Look, cpu_of, tree_of
 
+from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.spark.query import SOURCE_OPTIONS
 from samzapy.adapters.spark.session import SETTINGS as SESSION_SETTINGS
 from samzapy.errors import DeadlineError, SamzapyError
-from samzapy.testing.job_process import scratch_root
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = ROOT / "benchmarks"
@@ -85,7 +85,10 @@ def samzapy_job(
 
     def checkpoint(place: Place) -> Path | None:
         # The directory of a dead execution is removed when the next one starts: the living one has the newest.
-        found = sorted(scratch_root().glob("container-*/checkpoint"), key=lambda path: path.stat().st_mtime)
+        found = sorted(
+            (found for path in scratch_directories() for found in path.glob("checkpoint")),
+            key=lambda found: found.stat().st_mtime,
+        )
         return next((path for path in reversed(found) if _owned_by(path.parent, place)), None)
 
     return Subject(name=name, command=command, checkpoint=checkpoint)

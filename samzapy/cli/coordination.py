@@ -39,7 +39,6 @@ from samzapy.model.topics import coordinator_topic, placement_topic
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
 _OFFICE_PAUSE_S = 1.0
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 
 
@@ -72,7 +71,7 @@ class Here:
             host=socket.gethostname(),
             boot_id=own.boot_id,
             pid=own.pid,
-            process_started_ms=own.started_ticks * 1000 // _TICKS_PER_S,
+            process_started_ms=own.started_ms,
         )
 
 
@@ -89,7 +88,7 @@ class HostProcesses:
             found = ProcessIdentity.of(pid)
         except ProcessLookupError:
             return False
-        return found.started_ticks * 1000 // _TICKS_PER_S == process_started_ms and found.is_alive()
+        return found.started_ms == process_started_ms and found.is_alive()
 
 
 class Coordination:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samzapy.adapters.host.processor_ids import kept_processor_id
+from samzapy.adapters.host.scratch import scratch_directory
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
@@ -34,7 +34,7 @@ from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
-from samzapy.cli.coordination import Coordination, Here, HostProcesses, SystemClock
+from samzapy.cli.coordination import Coordination, Here, SystemClock
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.job_location import location_of_this_processor
 from samzapy.cli.signals import DrainRequest, install_handlers
@@ -73,7 +73,6 @@ _LEADER_WAIT_MS = 2000
 _END_GRACE_S = 3.0
 _LOST_GRACE_S = 20.0
 _END_LOOK_S = 1.0
-_WITHOUT_OWNER_S = 60.0
 _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
 
@@ -108,7 +107,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
             refuse_second(config, running, here, processor_id)
         refuse_what_the_stream_does_not_allow(state, wanted, running)
         jars = jar_paths(SPARK_KAFKA)
-        with _scratch_directory(here, execution_id) as scratch_dir:
+        with scratch_directory(execution_id) as scratch_dir:
             _Run(
                 config=config,
                 job_file=job_file,
@@ -348,37 +347,3 @@ def _file_system(path: Path) -> str:
         if path.resolve().is_relative_to(mounted_at) and len(mounted_at) >= len(best):
             best, kind = mounted_at, found
     return kind
-
-
-@contextmanager
-def _scratch_directory(here: Here, execution_id: ExecutionId) -> Iterator[Path]:
-    """This execution's scratch, in memory where that is possible; those of executions that are gone are removed."""
-    memory = Path("/dev/shm")  # noqa: S108  # tmpfs on purpose: nothing in it outlives the execution
-    root = (memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())) / f"samzapy-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    processes = HostProcesses(here.boot_id)
-    for old in root.iterdir():
-        if _is_left_behind(old, processes):
-            shutil.rmtree(old, ignore_errors=True)
-    path = root / execution_id
-    path.mkdir(mode=0o700)
-    (path / "owner").write_text(f"{here.boot_id} {here.pid} {here.process_started_ms}")
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_left_behind(scratch_dir: Path, processes: HostProcesses) -> bool:
-    """Whether nobody uses a scratch directory any more.
-
-    One without an owner is being made this moment, or a JVM that outlived its driver made parts of it anew.
-    """
-    try:
-        boot_id, pid, started_ms = (scratch_dir / "owner").read_text().split()
-    except (OSError, ValueError):
-        try:
-            return time.time() - scratch_dir.stat().st_mtime > _WITHOUT_OWNER_S
-        except OSError:
-            return False
-    return processes.is_alive(boot_id, int(pid), int(started_ms)) is not True

@@ -31,7 +31,8 @@ class Container:
     Attributes:
         slot_count: worker slots; with the execution id it names all transactional ids (design section 6).
         process_started_ms: start time of `pid` since boot, in milliseconds; tells a reused pid apart.
-        boot_id: of the host, so that a pid of before a reboot is known to be gone.
+        boot_id: of the host and its namespace of pids. A pid of before a reboot is known to be gone, and one of
+            another container of the same machine is not looked for.
         reason: why it stopped or was given up; empty while it runs.
         comes_back: its processor has an id that is configured, or kept on its host; else no other execution has it.
     """

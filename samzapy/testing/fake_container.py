@@ -65,7 +65,6 @@ _BATCH_WAIT_S = 0.05
 _START_WAIT_MS = 30_000
 _LAST_WORD_WAIT_MS = 5000
 _PUT_OFF_S = 0.2
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 P = ContainerPhase
 
 
@@ -368,7 +367,7 @@ def _identity(config: JobConfig, execution_id: str, processor_id: str, host: str
         "host": host,
         "bootId": own.boot_id,
         "pid": own.pid,
-        "processStartedMs": own.started_ticks * 1000 // _TICKS_PER_S,
+        "processStartedMs": own.started_ms,
         "slotCount": 1,
         "formatLevel": FORMAT_LEVEL,
     }

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with
+from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, VARIABLE
 from samzapy.errors import DeadlineError, RejectedError
 from samzapy.testing.waiting import wait_until
@@ -286,19 +287,14 @@ def kill(process: ProcessIdentity) -> None:
 
 def scratch_dir_of(driver_pid: int) -> Path | None:
     """The scratch directory of the execution whose driver has this pid, also when it is dead already."""
-    for owner in scratch_root().glob("*/owner"):
+    for path in scratch_directories():
         try:
-            _, pid, _ = owner.read_text().split()
+            _, pid, _ = (path / "owner").read_text().split()
         except (OSError, ValueError):
             continue
         if int(pid) == driver_pid:
-            return owner.parent
+            return path
     return None
-
-
-def scratch_root() -> Path:
-    """Where executions of this user have their scratch."""
-    return Path(f"/dev/shm/samzapy-{os.getuid()}")  # noqa: S108  # it is there, nothing is made here
 
 
 def slots_in(scratch_dir: Path) -> tuple[SlotSeen, ...]:

@@ -1,12 +1,15 @@
 """Which processor a process is, and when another one is in its way."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
+from samzapy.adapters.boot import boot_id
 from samzapy.cli import job_status
-from samzapy.cli.coordination import Here, advertised_host
+from samzapy.cli.coordination import Here, HostProcesses, advertised_host
 from samzapy.cli.submitting import refuse_second, running_containers
 from samzapy.cli.wiring import _processor_id
 from samzapy.coordinator.state import INITIAL, committed, evolve
@@ -130,3 +133,22 @@ def test_without_a_directory_each_start_is_a_new_processor():
 )
 def test_the_address_in_the_term_record_is_one_that_others_can_use(settings, wanted):
     assert wanted == advertised_host(a_config(**settings), HERE)
+
+
+def test_a_process_of_another_container_of_the_machine_is_not_looked_for_here():
+    """Both have one boot, and each has a process 1."""
+    code = (
+        "from samzapy.cli.coordination import Here\n"
+        "here = Here.now()\n"
+        "print(here.boot_id, here.pid, here.process_started_ms)\n"
+    )
+    apart = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
+    found = subprocess.run(apart, capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(f"no namespace of pids can be made here: {found.stderr.strip()[-100:]}")
+    there, pid, started_ms = found.stdout.split()
+
+    assert ("1", boot_id()) == (pid, there.partition(".")[0])
+    processes = HostProcesses(HERE.boot_id)
+    assert processes.is_alive(there, int(pid), int(started_ms)) is None
+    assert processes.is_alive(HERE.boot_id, HERE.pid, HERE.process_started_ms) is True

@@ -2,8 +2,9 @@
 
 A pid alone is a name that the kernel gives away again. With the time the process started, in ticks since
 boot, and the boot itself it means one process for ever, so a pid file left behind by a crash never gets
-somebody else's process killed. Signals go through a pidfd: between the check and the signal the pid cannot
-change hands. Linux only (`/proc`, pidfd).
+somebody else's process killed. Containers of one machine (Docker, pods) share the boot, but each has pids of its
+own, so the namespace of pids belongs to it too. Signals go through a pidfd: between the check and the signal the pid
+cannot change hands. Linux only (`/proc`, pidfd).
 """
 
 from __future__ import annotations
@@ -15,21 +16,28 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from samzapy.adapters.boot import boot_id
 
 _VISIBLE_WITHIN_S = 1.0
 _LOOK_AGAIN_S = 0.001
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """One process, for ever: pid, start time in clock ticks since boot, and which boot."""
+    """One process, for ever: pid, start time in clock ticks since boot, and which boot and namespace of pids."""
 
     pid: int
     started_ticks: int
     boot_id: str
+
+    @property
+    def started_ms(self) -> int:
+        """When it started, in milliseconds since boot."""
+        return self.started_ticks * 1000 // _TICKS_PER_S
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
@@ -37,7 +45,7 @@ class ProcessIdentity:
         stat = _read_stat(pid)
         if stat is None:
             raise ProcessLookupError(f"no process has pid {pid}")
-        return cls(pid=pid, started_ticks=stat.started_ticks, boot_id=boot_id())
+        return cls(pid=pid, started_ticks=stat.started_ticks, boot_id=_boot_and_namespace())
 
     def is_alive(self) -> bool:
         """Whether anything of it still runs, or is stopped; a zombie does not."""
@@ -74,7 +82,7 @@ class ProcessIdentity:
 
     def _stat(self) -> _Stat | None:
         stat = _read_stat(self.pid)
-        if stat is None or stat.started_ticks != self.started_ticks or boot_id() != self.boot_id:
+        if stat is None or stat.started_ticks != self.started_ticks or _boot_and_namespace() != self.boot_id:
             return None
         return stat
 
@@ -172,3 +180,9 @@ def _read_stat(pid: int) -> _Stat | None:
     # The second field is the name in parentheses, and may itself hold blanks and parentheses.
     fields = text.rpartition(")")[2].split()
     return _Stat(state=fields[0], threads=int(fields[17]), started_ticks=int(fields[19]))
+
+
+@cache
+def _boot_and_namespace() -> str:
+    # The kernel gives the number of a namespace away again, but only when no process is left in it.
+    return f"{boot_id()}.{Path('/proc/self/ns/pid').stat().st_ino}"

@@ -1,0 +1,112 @@
+"""An execution's scratch directory: Spark's files, the worker slots, and state that is to be kept nowhere.
+
+In memory where there is room, as a commit of a micro-batch is a rename there and not a wait for a disk. What is in
+memory must not stay when its execution was killed, so each start removes what nobody uses any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from samzapy.adapters.boot import boot_id
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.errors import EnvironmentMissingError
+
+_LOG = logging.getLogger(__name__)
+_MEMORY = Path("/dev/shm")  # noqa: S108  # tmpfs on purpose: nothing in it outlives the host
+# What spills there is as large as a micro-batch; Docker's default of 64 MiB is no room for one.
+_MEMORY_FREE_MIN_BYTES = 512 << 20
+_WITHOUT_OWNER_S = 60.0
+
+
+def scratch_directories() -> Sequence[Path]:
+    """What executions of this user have, or have left, on this host; each is named by its execution."""
+    return [path for root in _roots() for path in root.glob("*")]
+
+
+@contextmanager
+def scratch_directory(execution_id: str) -> Iterator[Path]:
+    """A directory of this process's own, removed at its end; those of executions that are gone are removed now.
+
+    Raises:
+        EnvironmentMissingError: it cannot be made.
+    """
+    for old in scratch_directories():
+        if _is_left_behind(old):
+            shutil.rmtree(old, ignore_errors=True)
+    in_memory, on_disk = _roots()
+    path = (in_memory if _has_room(_MEMORY) else on_disk) / execution_id
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except OSError as error:
+        raise EnvironmentMissingError(
+            f"wanted a scratch directory at {path}, found {error.strerror}; "
+            "it must be writable for this user, and not be another one's"
+        ) from error
+    try:
+        with (path / "owner").open("w") as owner:
+            # Before the name is in it: who finds a name finds the lock too.
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            own = ProcessIdentity.of(os.getpid())
+            owner.write(f"{boot_id()} {own.pid} {own.started_ms}")
+            owner.flush()
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _roots() -> tuple[Path, Path]:
+    """In memory, and on disk for where memory is short."""
+    name = f"samzapy-{os.getuid()}"
+    return _MEMORY / name, Path(tempfile.gettempdir()) / name
+
+
+def _has_room(memory: Path) -> bool:
+    if not os.access(memory, os.W_OK):
+        return False
+    found = os.statvfs(memory)
+    free_bytes = found.f_bavail * found.f_frsize
+    if free_bytes < _MEMORY_FREE_MIN_BYTES:
+        _LOG.warning(
+            "%s has %d MiB free, less than %d: scratch is in %s, and micro-batches wait for a disk",
+            memory,
+            free_bytes >> 20,
+            _MEMORY_FREE_MIN_BYTES >> 20,
+            tempfile.gettempdir(),
+        )
+    return free_bytes >= _MEMORY_FREE_MIN_BYTES
+
+
+def _is_left_behind(scratch_dir: Path) -> bool:
+    """Whether nobody uses a scratch directory any more: its owner keeps a lock as long as it lives.
+
+    A pid would not do: containers of one machine may share the directory, and do not see each other's processes. It
+    counts all the same, as executions of earlier releases keep no lock.
+
+    One without an owner is being made this moment, or a JVM that outlived its driver made parts of it anew.
+    """
+    try:
+        with (scratch_dir / "owner").open() as owner:
+            boot, pid, started_ms = owner.read().split()
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, ValueError):
+        try:
+            return time.time() - scratch_dir.stat().st_mtime > _WITHOUT_OWNER_S
+        except OSError:
+            return False
+    try:
+        found = ProcessIdentity.of(int(pid))
+    except ProcessLookupError:
+        return True
+    return (boot, int(started_ms)) != (boot_id(), found.started_ms) or not found.is_alive()

@@ -1,0 +1,142 @@
+"""Scratch directories live in memory, so what a killed execution leaves there must not stay."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from samzapy.adapters.boot import boot_id
+from samzapy.adapters.host import scratch
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.scratch import scratch_directories, scratch_directory
+from samzapy.errors import EnvironmentMissingError
+
+OWN = ProcessIdentity.of(os.getpid())
+
+
+def an_execution() -> str:
+    return f"container-0-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch_directory(an_execution()) as path:
+        yield path.parent
+
+
+def left_behind(root: Path, owner: str | None, *, age_s: float = 3600.0) -> Path:
+    """What an execution left in its directory, the owner's name included unless it is None."""
+    path = root / an_execution()
+    (path / "spark").mkdir(parents=True)
+    if owner is not None:
+        (path / "owner").write_text(owner)
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def dead() -> str:
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    return f"{boot_id()} {child.pid} 1"
+
+
+def test_only_what_nobody_uses_is_removed(root: Path) -> None:
+    gone = [
+        left_behind(root, dead()),
+        left_behind(root, f"the-boot-before {OWN.pid} {OWN.started_ms}"),
+        left_behind(root, f"{boot_id()} {OWN.pid} {OWN.started_ms + 1000}"),
+        left_behind(root, None),
+    ]
+    kept = [
+        left_behind(root, f"{boot_id()} {OWN.pid} {OWN.started_ms}"),
+        # Being made this moment.
+        left_behind(root, None, age_s=0.0),
+    ]
+
+    with scratch_directory(an_execution()) as own:
+        assert ["owner"] == [path.name for path in own.iterdir()]
+        assert own in scratch_directories()
+
+    assert [False] * 4 == [path.exists() for path in gone]
+    assert [True] * 2 == [path.exists() for path in kept]
+    assert not own.exists()
+    for path in kept:
+        shutil.rmtree(path)
+
+
+@contextmanager
+def another_execution(*wrapper: str) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """An execution of another process, and its directory."""
+    code = (
+        "from samzapy.adapters.host.scratch import scratch_directory\n"
+        f"with scratch_directory({an_execution()!r}) as path:\n"
+        "    print(path, flush=True)\n"
+        "    input()\n"
+    )
+    command = [*wrapper, sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        yield Path(child.stdout.readline().strip()), child
+        if child.poll() is None:
+            child.stdin.write("\n")
+
+
+def test_what_an_execution_of_another_container_of_the_machine_uses_stays() -> None:
+    """Its pid is 1 to itself, and here that is another process."""
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no namespace of pids can be made here")
+
+    with another_execution(*apart) as (path, child):
+        assert "1" == (path / "owner").read_text().split()[1]
+        with scratch_directory(an_execution()):
+            assert path.exists()
+
+    assert 0 == child.returncode
+    assert not path.exists()
+
+
+def test_what_a_killed_execution_left_goes_at_the_next_start() -> None:
+    with another_execution() as (path, child):
+        child.kill()
+        child.wait()
+        assert path.exists()
+
+    with scratch_directory(an_execution()):
+        assert not path.exists()
+
+
+def test_where_memory_is_short_scratch_is_on_disk_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(scratch, "_MEMORY_FREE_MIN_BYTES", 1 << 60)
+    gone = left_behind(tmp_path / f"samzapy-{os.getuid()}", dead())
+
+    with scratch_directory(an_execution()) as path:
+        assert path.is_relative_to(tmp_path)
+        assert path in scratch_directories()
+
+    assert not gone.exists()
+    assert re.search(rf"/dev/shm has \d+ MiB free, less than .*: scratch is in {tmp_path}", caplog.text)
+
+
+def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"samzapy-{os.getuid()}").write_text("of somebody else")
+    monkeypatch.setattr(scratch, "_MEMORY", tmp_path)
+
+    with (
+        pytest.raises(EnvironmentMissingError, match=r"wanted a scratch directory at .*, found File exists"),
+        scratch_directory(an_execution()),
+    ):
+        pass
