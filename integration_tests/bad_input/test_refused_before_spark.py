@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from integration_tests.bad_input.kit import (
     BY_WORD,
@@ -28,11 +29,12 @@ from samzapy.errors import ExitCode
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.stream.codec import encode
 from samzapy.stream.records import JobIdentityPut
-from samzapy.testing.broker import free_port
+from samzapy.testing.broker import DevBroker, free_port
 from samzapy.testing.job_process import JobProcess
 from samzapy.testing.waiting import wait_until
 
 A_JOB = ("--config", str(PROPERTIES), "--set", "job.name=a", "--set", "task.inputs=kafka.b")
+PLACE_CONTAINER = Path(sys.executable).with_name("place-container")
 AN_ADDRESS = ("--set", "systems.kafka.bootstrap.servers=127.0.0.1:1")
 JobMaker = Callable[..., Job]
 
@@ -296,3 +298,17 @@ def test_the_coordinator_stream_of_another_job_is_refused(cluster: Cluster, a_jo
     told = job.run()
 
     told.refused(ExitCode.BAD_DATA, f"job.name={job.name}", "found that of job.name=another, job.id=7")
+
+
+# --- who asks a job that is not there ---
+
+
+def test_a_request_to_a_job_that_is_not_there_is_refused_and_makes_no_topic(tmp_path: Path) -> None:
+    """Also by brokers that make the topics that producers name."""
+    command = ["--deployment-id", "1-a", "--app-name", "mistyped", "--processor-id", "0", "--destination-host", "h"]
+    with DevBroker(tmp_path, overrides={"auto.create.topics.enable": "true"}) as broker:
+        servers = broker.bootstrap_servers
+        told = run_python(PLACE_CONTAINER, *command, "--bootstrap-servers", servers)
+
+        told.refused(ExitCode.BAD_DATA, "wanted the job that has the topic __samzapy-placement-mistyped-1", "correct")
+        assert {} == AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics

@@ -141,7 +141,7 @@ def restart(address: JobAddress, processors: str | None, every: bool, only_query
         action = Action.RESTART_QUERY
     elif asking.expiry is None:
         asking = replace(asking, expiry=timedelta(seconds=RESTART_S))
-    ask_one_after_another(address, state, every_processor(state) if named is None else named, action, asking)
+    ask_one_after_another(address, state, every_processor(state, action) if named is None else named, action, asking)
 
 
 @container.command()

@@ -13,15 +13,16 @@ from typing import Any
 import click
 
 from samzapy.cli.job_address import JobAddress, coordinator_records
+from samzapy.cli.seconds import Seconds
 from samzapy.cli.terminal import printable
 from samzapy.config import parse_recorded
 from samzapy.coordinator.launching import wanted_processors
 from samzapy.coordinator.replay import replay
+from samzapy.coordinator.restarting import processors_with_query
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import (
     ANY_HOST,
-    EXPIRY_MS_MAX,
     LAST_SEEN,
     STANDBY,
     Action,
@@ -54,7 +55,7 @@ destination_host_option = partial(
 request_expiry_option = partial(
     click.option,
     "--request-expiry",
-    type=click.FloatRange(min=0.001, max=EXPIRY_MS_MAX / 1000),
+    type=Seconds(0.001),
     metavar="SECONDS",
     help="The request fails when it is not done by then; default: the job's.",
 )
@@ -116,7 +117,7 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0),
+            type=Seconds(),
             metavar="SECONDS",
             help="Longest time to wait; default: until it must have expired, or nobody has read it within a minute.",
         ),
@@ -135,9 +136,17 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
     return found
 
 
-def every_processor(state: CoordinatorState) -> Sequence[str]:
-    """The processors of a job that have containers of their own, or tasks, in their order."""
-    return wanted_processors(state) or sorted_processors({planned.processor_id for planned in state.plan})
+def every_processor(state: CoordinatorState, action: Action) -> Sequence[str]:
+    """The processors of a job for which that can be asked, in their order: to restart a process, or a query.
+
+    Raises:
+        RejectedError: there is none.
+    """
+    wanted = wanted_processors(state) if action is Action.RESTART_CONTAINER else None
+    found = wanted or sorted_processors(processors_with_query(state))
+    if not found:
+        raise RejectedError(f"{action}: wanted processors that have tasks, found none; see `samzapy job status`")
+    return found
 
 
 def processors_named(text: str) -> Sequence[str]:

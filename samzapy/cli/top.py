@@ -15,6 +15,7 @@ from rich.text import Text
 
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.job_status import leader_status, read_status
+from samzapy.cli.seconds import Seconds
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 
@@ -27,7 +28,7 @@ _PLAIN_WIDTH = 1000
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option(
     "--interval",
-    type=click.FloatRange(min=1),
+    type=Seconds(1),
     default=6.0,
     show_default=True,
     metavar="SECONDS",

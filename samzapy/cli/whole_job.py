@@ -25,6 +25,7 @@ from samzapy.cli.requests import (
     run_id_of,
 )
 from samzapy.cli.run_job import read_config
+from samzapy.cli.seconds import Seconds
 from samzapy.cli.table import print_rows
 from samzapy.coordinator.launching import is_over, wanted_processors
 from samzapy.coordinator.liveness import LIVING
@@ -42,7 +43,9 @@ _COLUMNS = ("job", "state", "runId", "containers", "startedBy", "leader")
 @click.command()
 @of_a_job
 @click.option("--wait", is_flag=True, help="Until the last container has ended.")
-@click.option("--timeout", default=_STOP_S, show_default=True, metavar="SECONDS", help="Longest time to wait.")
+@click.option(
+    "--timeout", type=Seconds(), default=_STOP_S, show_default=True, metavar="SECONDS", help="Longest time to wait."
+)
 def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     """Stop a job: its containers drain and end, and the run ends with the last of them.
 
@@ -78,7 +81,12 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     help="Only these, in this order; default: all, one after the other.",
 )
 @click.option(
-    "--timeout", default=RESTART_S, show_default=True, metavar="SECONDS", help="Longest time to wait for each."
+    "--timeout",
+    type=Seconds(0.001),
+    default=RESTART_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time to wait for each.",
 )
 def restart(address: JobAddress, processors: str | None, timeout: float) -> None:
     """Replace the processes of a job's containers, one after the other; of a job that `samzapy job submit` started.
@@ -97,8 +105,9 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
             "people: stop a process and start it again, it comes back with its tasks"
         )
     asking = Asking(deployment_id=None, expiry=timedelta(seconds=timeout), wait=True, timeout_s=timeout + _ANSWER_S)
-    asked = every_processor(state) if processors is None else processors_named(processors)
-    ask_one_after_another(address, state, asked, Action.RESTART_CONTAINER, asking)
+    action = Action.RESTART_CONTAINER
+    asked = every_processor(state, action) if processors is None else processors_named(processors)
+    ask_one_after_another(address, state, asked, action, asking)
 
 
 @click.command(name="list")

@@ -14,6 +14,7 @@ _TOPIC_CHARS_MAX: Final = 249
 """Kafka takes no longer name."""
 _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def check_together(config: JobConfig) -> None:
@@ -41,6 +42,7 @@ def check_together(config: JobConfig) -> None:
             f"task.inputs: wanted streams of job.default.system ({config.default_system}), which the job connects to, "
             f"found {', '.join(config.inputs)}; set job.default.system={systems[0]}"
         )
+    _check_addresses(config)
     _check_broadcast(config)
     _check_intermediates(config)
     _check_grouping(config)
@@ -133,6 +135,18 @@ def _may_be_read(system_stream: str, config: JobConfig) -> bool:
     return system_stream in config.streams_read or any(
         item.startswith(f"{system}.") and re.fullmatch(pattern_of(item), stream) for item in config.input_patterns
     )
+
+
+def _check_addresses(config: JobConfig) -> None:
+    for key, found in (
+        ("job.coordinator.host", config.coordinator_host),
+        ("job.coordinator.advertised.host", config.coordinator_advertised_host),
+    ):
+        if found is not None and not _ADDRESS.fullmatch(found):
+            raise ConfigError(
+                f"{key}: wanted a host's name or its IPv4 address, without a port, found {found!r}; the coordinator's "
+                "HTTP server speaks no IPv6"
+            )
 
 
 def _check_broadcast(config: JobConfig) -> None:

@@ -157,8 +157,8 @@ def _places(state: CoordinatorState) -> tuple[Removed, ...]:
 
 
 def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of executions, and of the places of tasks, that nothing is known for any more, so that their number
-    does not grow for ever.
+    """Tombstones of executions, and of the places of processors and tasks, that nothing is known for any more, so
+    that their number does not grow for ever.
 
     An execution is kept while it lives or is to be fenced, while a grant names it (starts are computed from that),
     while it is the last word on a member of the plan, or on the job, and while its launch is remembered. Should a
@@ -174,15 +174,22 @@ def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
     needed = members - living
     known = {grant.task_name for grant in state.grants.values()}
     in_force = 0 if state.generation is None else state.generation.generation
+    gone = [
+        found
+        for found in state.containers_sorted
+        if found.is_gone
+        and found.execution_id not in granted
+        and found.execution_id not in state.launches
+        and found.processor_id not in needed
+    ]
+    # Nobody has such an id again. First, because only the container says so.
+    never_back = {found.processor_id for found in gone if not found.comes_back} - living - members
     return (
         *(
-            tombstone(ContainerPut(container=found))
-            for found in state.containers_sorted
-            if found.is_gone
-            and found.execution_id not in granted
-            and found.execution_id not in state.launches
-            and found.processor_id not in needed
+            tombstone(LocalityPut(locality=state.localities[found]))
+            for found in sorted_processors(never_back & state.localities.keys())
         ),
+        *(tombstone(ContainerPut(container=found)) for found in gone),
         *(
             tombstone(TaskLocalityPut(locality=state.task_localities[name]))
             for name in sorted(state.task_localities.keys() - known)

@@ -55,7 +55,7 @@ from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.moving import MOVING, refused_move
 from samzapy.coordinator.replacing import REPLACING, refused_replacement
 from samzapy.coordinator.resizing import RESIZING
-from samzapy.coordinator.restarting import RESTARTING
+from samzapy.coordinator.restarting import RESTARTING, processors_with_query
 from samzapy.coordinator.rewinding import REWINDING, taken_up
 from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
@@ -173,12 +173,17 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
     found: list[CoordinatorRecord] = []
     busy: set[str] = set()
     waiting: list[RequestPut] = []
-    with_query = {planned.processor_id for planned in state.plan}
+    planned = {found.processor_id for found in state.plan}
+    with_query = planned | processors_with_query(state)
     for request in in_order(state.requests.values()):
         if request.status_code not in UNFINISHED:
             continue
         over = _over(request, command, state, seen)
-        if over is None and _waits_for_a_query(request) and _turn_of(request, state) not in with_query:
+        if (
+            over is None
+            and _waits_for_a_query(request)
+            and _turn_of(request, state) not in (with_query if request.action == Action.RESTART_QUERY else planned)
+        ):
             text = f"processor {request.processor_id} runs no query: the plan gives it no task"
             over = ended(request, S.FAILED, text, command.now_ms)
         if over is not None:

@@ -20,13 +20,24 @@ from samzapy.model.placement import StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
 
 
+def processors_with_query(state: CoordinatorState) -> frozenset[ProcessorId]:
+    """The processors whose containers run tasks by the plan: their own, or those that were moved to them."""
+    return frozenset(_runner(found.processor_id, state) for found in state.plan)
+
+
+def _runner(processor_id: ProcessorId, state: CoordinatorState) -> ProcessorId:
+    placed = state.placed.get(processor_id)
+    container = None if placed is None else state.containers.get(placed.execution_id)
+    return processor_id if container is None else container.processor_id
+
+
 def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """Order the processor's query to restart. See `Kind`."""
-    placed = state.placed.get(ProcessorId(request.processor_id))
-    runner = None if placed is None else state.containers.get(placed.execution_id)
-    if runner is not None and runner.processor_id != request.processor_id:
+    processor_id = ProcessorId(request.processor_id)
+    if processor_id not in processors_with_query(state):
+        runner = state.containers[state.placed[processor_id].execution_id]
         text = (
-            f"the tasks of processor {request.processor_id} were moved to processor {runner.processor_id} on "
+            f"the tasks of processor {processor_id} were moved to processor {runner.processor_id} on "
             f"{runner.host}; restart that one's query. Nothing was done"
         )
         return (ended(request, StatusCode.FAILED, text, command.now_ms),)

@@ -104,6 +104,15 @@ def test_the_process_stays_where_only_the_query_is_meant_or_people_start_the_con
     assert "SUCCEEDED: processor 0\n" == told.stdout
 
 
+def test_queries_are_those_of_processors_with_tasks_whoever_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic()
+
+    told = restart(monkeypatch, topic, "--all", "--query")
+
+    assert "wanted processors that have tasks, found none" in str(told.exception)
+    assert [] == topic.asked
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -111,6 +120,8 @@ def test_the_process_stays_where_only_the_query_is_meant_or_people_start_the_con
         (("--all", "--processor", "0"), "found both or neither"),
         (("--all", "--no-wait"), "wanted one processor with --no-wait"),
         (("--processor", "0,1", "--no-wait"), "wanted one processor with --no-wait"),
+        (("--processor", "0", "--expiry", "nan"), "wanted a number of seconds from 0.001 to 604800, found nan"),
+        (("--processor", "0", "--timeout", "inf"), "inf is not in the range 0<=x<=604800"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

@@ -434,3 +434,12 @@ def test_what_starts_the_containers_is_no_part_of_what_a_job_records() -> None:
     config = a_config(cluster_manager="process", cluster_process_dir="/data")
 
     assert {"cluster.manager", "cluster.process.dir"}.isdisjoint(recorded_properties(config))
+
+
+@pytest.mark.parametrize("key", ["job.coordinator.host", "job.coordinator.advertised.host"])
+@pytest.mark.parametrize("wrong", ["::1", "[fd00::7]", "node-7:8080", "http://node-7", "node 7"])
+def test_an_address_that_no_heartbeat_would_reach_is_refused(key: str, wrong: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"{key}: wanted a host's name or its IPv4 address, without a port, found "
+    ):
+        a_config(**{key.replace(".", "_"): wrong})

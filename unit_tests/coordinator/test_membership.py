@@ -182,6 +182,29 @@ def test_nobody_waits_for_who_cannot_come_back(state):
     assert 4 == len(job.tasks_of("1"))
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_where_a_processor_was_is_forgotten_when_no_other_has_its_id(comes_back):
+    job = Job.submitted()
+    for execution in ("0a", "1a"):
+        job.step(
+            a_heartbeat(
+                execution,
+                processor_id=execution[0],
+                pid=ord(execution[0]),
+                comes_back=comes_back or execution != "0a",
+            )
+        )
+    job.at(0)
+    assert {"0", "1"} == set(job.state.localities)
+    job.crashes("0a")
+
+    for now in (5_000, 90_000, 90_001):
+        job.at(now)
+
+    assert ({"0", "1"} if comes_back else {"1"}) == set(job.state.localities)
+    assert not any(found.processor_id == "0" for found in job.state.containers.values())
+
+
 def test_each_absence_has_a_grace_of_its_own():
     job = a_job_of("0a", "1a")
     job.crashes("0a")

@@ -5,11 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from samzapy.cli.requests import every_processor
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.commands import ReviewMembers
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.restarting import processors_with_query
 from samzapy.model.container import ContainerPhase
 from samzapy.model.placement import Action, StatusCode
 from samzapy.plan.groupers import NO_GROUPERS
@@ -353,6 +355,26 @@ def test_a_query_that_was_moved_is_not_restarted_by_its_processor():
 
     assert S.FAILED is job.status(2, CONTROL)
     assert "were moved to processor 1 on host-b; restart that one's query" in job.answer(2).response_message
+
+
+def test_the_query_of_whom_tasks_were_moved_to_is_restarted_though_the_plan_gives_it_none():
+    job = MovedJob()
+    for number, host in enumerate("def", start=3):
+        job.starts(f"e{number}", str(number), f"host-{host}")
+    idle = next(name for name in "012345" if name not in {found.processor_id for found in job.state.plan})
+    host = f"host-{'abcdef'[int(idle)]}"
+    moved = next(found.processor_id for found in job.state.plan)
+    assert idle not in processors_with_query(job.state)
+    job.moves(1, host, processor_id=moved)
+    job.settles()
+
+    job.ask(2, RESTART, processor_id=idle)
+    job.reads()
+
+    assert S.IN_PROGRESS is job.status(2, CONTROL)
+    assert {idle} == processors_with_query(job.state) - {found.processor_id for found in job.state.plan}
+    assert moved not in every_processor(job.state, Action.RESTART_QUERY)
+    assert idle in every_processor(job.state, Action.RESTART_QUERY)
 
 
 def test_a_placement_that_is_over_is_removed_once():

@@ -14,7 +14,7 @@ from samzapy.adapters.kafka.errors import translate, unavailable
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
 from samzapy.coordinator.commands import RequestsRead
-from samzapy.errors import DeadlineError, ProducerError, SamzapyError, TemporaryError
+from samzapy.errors import DeadlineError, MissingTopicError, ProducerError, SamzapyError, TemporaryError
 from samzapy.stream.log import LogRecord, Write
 from samzapy.stream.placement import Requested, Unreadable, read_message
 
@@ -228,10 +228,7 @@ class PlacementTopic:
             MissingTopicError: there is no such topic.
             BrokerUnavailableError, DeadlineError: it could not be read to the end.
         """
-        if self._offset_next is None:
-            where = (self._topic, 0)
-            self._offset_next = beginning_offsets(self._connection, [where], _READ_DEADLINE_S)[where]
-        for record in self._reader.read_to_end(self._offset_next, _READ_DEADLINE_S):
+        for record in self._reader.read_to_end(self._begun(), _READ_DEADLINE_S):
             self._offset_next = record.offset + 1
             self._latest.pop(record.key, None)
             if record.value is not None:
@@ -242,9 +239,12 @@ class PlacementTopic:
         """Write all, and wait until they stand there.
 
         Raises:
+            MissingTopicError: there is no such topic; none is made.
             ConfigError, DataError: the cluster refuses them.
             BrokerUnavailableError: not all of them, as far as is known.
         """
+        # A producer has a broker that makes topics by itself make this one, for whatever job was mistyped.
+        self._begun()
         refused: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: object) -> None:
@@ -268,6 +268,19 @@ class PlacementTopic:
         if left:
             waited_s = time.monotonic() - started_s
             raise unavailable(self._connection.bootstrap_servers, waited_s, doing, self._events.latest)
+
+    def _begun(self) -> int:
+        """Where to read on."""
+        if self._offset_next is None:
+            where = (self._topic, 0)
+            try:
+                self._offset_next = beginning_offsets(self._connection, [where], _READ_DEADLINE_S)[where]
+            except MissingTopicError as error:
+                raise MissingTopicError(
+                    f"wanted the job that has the topic {self._topic}, found no such topic at "
+                    f"{self._connection.bootstrap_servers}; correct the job's name or id, or the address"
+                ) from error
+        return self._offset_next
 
     def close(self) -> None:
         """Let go of the connections."""
