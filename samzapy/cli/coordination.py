@@ -126,8 +126,7 @@ class Coordination:
             snapshot=lambda: None if self._service is None else self._service.status(),
             put=self._commands.put,
             clock=SystemClock(),
-            # Without a look at its stream for a session another one may have been elected.
-            lease_ms=min(config.lease_ms, config.election_session_ms),
+            lease_ms=config.answers_ms,
             leader=leader,
         )
         self._election = KafkaElection(

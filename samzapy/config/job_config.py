@@ -102,6 +102,11 @@ class JobConfig:
         return f"{self.job_name}-{self.job_id}"
 
     @property
+    def answers_ms(self) -> int:
+        """So long after a look at its stream a leader answers. Without one for a session another may be elected."""
+        return min(self.lease_ms, self.election_session_ms)
+
+    @property
     def streams_divided(self) -> tuple[str, ...]:
         """Those whose partitions are divided among the tasks: the inputs in their order, then the intermediate ones."""
         return (*self.inputs, *(item.system_stream for item in self.intermediates))

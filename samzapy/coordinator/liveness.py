@@ -6,8 +6,9 @@ up, was fenced) is recorded when it differs from what the log says. What only th
 last heard of, what it holds, its counters) stays in `Sightings` and is learned anew by the next coordinator.
 
 An execution is given up when its process is known to be gone, when it stops while it still holds something,
-or when it was silent for too long. Silence is measured from the later of its last heartbeat and the begin of
-this term: a coordinator that was itself away must not blame the containers for it. Giving up is safe at any
+or when it was silent for too long. Silence is measured from the later of its last heartbeat and the time since when
+this coordinator listens: one that was itself away, or could not say that it leads and so heard nobody, must not blame
+the containers for it. Giving up is safe at any
 moment, because nothing is granted to others before all its transactional ids are initialised (FENCED);
 the waiting only avoids needless moves. There is no way back: an execution that returns is told to stop, and
 its processor comes back as a new execution.
@@ -81,7 +82,8 @@ class Sightings:
     """What this term has heard. Times are monotonic, in milliseconds.
 
     Attributes:
-        term_began_ms: when this coordinator's term record was committed.
+        listening_since_ms: since when this coordinator hears who calls: its term record is committed, and it has not
+            been deaf since (`coordinator.service`).
         last: of each living execution that was heard of in this term.
         at_odds: since when a processor is there and not planned for, or planned for and not there.
         taken_away: since when a grant is to be let go that is not.
@@ -89,7 +91,7 @@ class Sightings:
         missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
     """
 
-    term_began_ms: int = 0
+    listening_since_ms: int = 0
     last: Mapping[ExecutionId, Sighting] = field(default_factory=dict)
     at_odds: Mapping[ProcessorId, int] = field(default_factory=dict)
     taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
@@ -192,7 +194,7 @@ def expire(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[Coordi
     found: list[CoordinatorRecord] = []
     for container in state.containers_sorted:
         sighting = seen.last.get(container.execution_id)
-        since_ms = seen.term_began_ms if sighting is None else max(sighting.at_ms, seen.term_began_ms)
+        since_ms = seen.listening_since_ms if sighting is None else max(sighting.at_ms, seen.listening_since_ms)
         silent_ms = tick.now_ms - since_ms
         if silent_ms >= tick.lost_ms:
             reason = f"no heartbeat for {silent_ms} ms (job.container.lost.ms is {tick.lost_ms})"

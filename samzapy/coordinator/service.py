@@ -263,7 +263,7 @@ class CoordinatorService:
         # Its own term record is committed, so nobody had taken over when that began.
         self._verified_ms = began_ms
         # Silence counts from here: before its own term record it could not have heard anybody.
-        self._seen = Sightings(term_began_ms=self._clock.monotonic_ms())
+        self._seen = Sightings(listening_since_ms=self._clock.monotonic_ms())
         self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
         self._review_inputs_next_ms = 0
         self._hosts = {}
@@ -313,12 +313,14 @@ class CoordinatorService:
             if isinstance(command, LaunchesLooked):
                 self._hosts, self._hosts_at_ms = command.hosts, self._clock.monotonic_ms()
         tick, review = self._time_went_by()
+        # Who is not answered is not heard either.
+        ticks = () if self._is_deaf() else (tick,)
         # Who has just been given up no longer stands in the way of what was handed in.
         launching = self._launches_go_on()
         requests = self._requests_go_on(launching)
         # While a changed configuration waits, nothing is started that it would be wrong for.
         launches = () if launching is None or self._waiting else (launching,)
-        self._settle((*taken, *gone, tick, *self._waiting, review, *self._inputs_go_on(), *requests, *launches))
+        self._settle((*taken, *gone, *ticks, *self._waiting, review, *self._inputs_go_on(), *requests, *launches))
         self._waiting = tuple(found for command in self._waiting for found in self._waiting_still(command))
 
     def _time_went_by(self) -> tuple[Tick, ReviewMembers]:
@@ -531,8 +533,17 @@ class CoordinatorService:
                 f"wanted term {self._term} in office on {self._topic}, found "
                 f"{'none' if newest is None else f'term {newest.term} of {newest.coordinator_id}'}"
             )
+        if self._is_deaf():
+            now_ms = self._clock.monotonic_ms()
+            self._seen = replace(self._seen, listening_since_ms=now_ms, taken_away={})
         self._verified_ms = began_ms
         self._snapshot = self._publish()
+
+    def _is_deaf(self) -> bool:
+        """Whether it looked at its stream so long ago that it answers nobody: the broker is away, or it was itself."""
+        if self._verified_ms is None:
+            return False
+        return self._clock.monotonic_ms() - self._verified_ms > self._config.answers_ms
 
     def _act(self) -> None:
         """Perform what the state asks for until it asks for nothing new; what fails is asked for again later."""

@@ -140,7 +140,7 @@ def test_only_the_recorded_process_is_heard(change):
 def test_silence_counts_from_the_last_heartbeat_of_this_term():
     state = a_state(a_container("heard"), a_container("unheard"), a_container("gone", phase=P.FENCED))
     last = {"heard": Sighting(at_ms=50, stream_offset=0, held=frozenset(), figures=None)}
-    seen = Sightings(term_began_ms=10, last=last)
+    seen = Sightings(listening_since_ms=10, last=last)
 
     def given_up(now_ms):
         return [record.container.execution_id for record in expire(Tick(now_ms=now_ms, lost_ms=100), state, seen)]

@@ -50,7 +50,7 @@ class Job(Machine):
             self.step(ExecutionFenced(execution, 1))
 
     def fails_over(self):
-        self.seen = type(self.seen)(term_began_ms=0)
+        self.seen = type(self.seen)(listening_since_ms=0)
 
     def tasks_of(self, processor):
         return {planned.task_name[-1] for planned in self.state.plan if planned.processor_id == processor}

@@ -8,7 +8,14 @@ from samzapy.config import AcceptedLoss
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.coordinator.starts import Bounds
-from samzapy.errors import FencedError, RejectedError, TopicIdentityError, TopicPolicyError, UnknownSchemaError
+from samzapy.errors import (
+    BrokerUnavailableError,
+    FencedError,
+    RejectedError,
+    TopicIdentityError,
+    TopicPolicyError,
+    UnknownSchemaError,
+)
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.audit import change_text, history
@@ -38,6 +45,15 @@ def of_two_processors_the_second_stopped(world):
 def hears(world, service, *heartbeats):
     world.queue.extend(heartbeats)
     service.run_once(0)
+
+
+def looks_for(world, service, ms, *, meanwhile=()):
+    """So long it looks at its stream again and again; whatever is said meanwhile is said each time."""
+    while ms > 0:
+        step_ms = min(ms, 1_000)
+        world.clock.advance(step_ms)
+        ms -= step_ms
+        hears(world, service, *(replace(said, received_ms=world.clock.monotonic_ms()) for said in meanwhile))
 
 
 def owners(service):
@@ -119,12 +135,11 @@ def test_a_silent_container_is_given_up_fenced_and_its_tasks_go_on_from_their_ch
     hears(world, service, a_heartbeat())
     ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
     world.checkpoints[ssp_kb] = Checkpoint(ssp_kb=ssp_kb, offset_next=42, epoch=1, task_name="t", execution_id="e1")
-    world.clock.advance(10_000)
+    looks_for(world, service, 10_000)
     hears(world, service, a_heartbeat("e2", pid=200, received_ms=world.clock.monotonic_ms()))
     assert {owner for owner, _ in owners(service).values()} == {"e1"}
 
-    world.clock.advance(10_000)
-    service.run_once(0)
+    looks_for(world, service, 10_000)
 
     assert world.fenced == [f"samzapy/flights-1/e1/{slot}" for slot in (0, 1, "driver")]
     state = service.status().state
@@ -141,13 +156,82 @@ def test_a_new_coordinator_gives_nobody_up_before_it_could_have_heard_them():
     successor = world.coordinator("b")
     successor.take_office()
 
-    world.clock.advance(19_999)
-    successor.run_once(0)
+    looks_for(world, successor, 19_999)
     assert successor.status().state.containers["e1"].phase is RUNNING
 
-    world.clock.advance(1)
-    successor.run_once(0)
+    looks_for(world, successor, 1)
     assert successor.status().state.containers["e1"].phase is ContainerPhase.FENCED
+
+
+def cannot_look(world, service, log):
+    """No broker answers for longer than a container may be silent."""
+    asks, log.end_offset = log.end_offset, raising(BrokerUnavailableError("no broker answered"))
+    looks_for(world, service, 25_000)
+    log.end_offset = asks
+
+
+def is_stopped(world, service, log):
+    world.clock.advance(60_000)
+
+
+def waits_for_the_answer(world, service, log):
+    asks = log.end_offset
+
+    def asks_long():
+        log.end_offset = asks
+        world.clock.advance(25_000)
+        return asks()
+
+    log.end_offset = asks_long
+    world.clock.advance(1_000)
+
+
+def is_held_up_by_another(world, service, log):
+    """Whoever is lost has an id that cannot be initialised for a long while."""
+    fences = world.fence
+    world.fence = lambda ids: (world.clock.advance(60_000), fences(ids))
+    world.alive = {900: False}
+    world.clock.advance(1_000)
+    service.run_once(0)
+
+
+def raising(error):
+    def raises():
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize("is_away", [cannot_look, is_stopped, waits_for_the_answer, is_held_up_by_another])
+def test_a_coordinator_that_could_hear_nobody_blames_nobody_for_silence(is_away):
+    world = World()
+    log = world.log()
+    service = started(world, log=log)
+    hears(world, service, a_heartbeat(), a_heartbeat("e9", pid=900, processor_id="1"))
+
+    is_away(world, service, log)
+    service.run_once(0)
+    looks_for(world, service, 19_000)
+    assert service.status().state.containers["e1"].phase is RUNNING
+
+    looks_for(world, service, 2_000)
+    assert service.status().state.containers["e1"].phase is ContainerPhase.FENCED
+
+
+def test_time_in_which_nobody_can_be_heard_is_no_time_to_let_go_of_a_task():
+    world = World(config=a_config(job_debounce_time_ms="0", job_release_timeout_ms="30000"))
+    service = started(world)
+    says = [a_heartbeat(), a_heartbeat("e2", pid=200, processor_id="1")]
+    hears(world, service, says[0])
+    looks_for(world, service, 3_000, meanwhile=says)
+
+    world.clock.advance(60_000)
+    service.run_once(0)
+    looks_for(world, service, 29_000, meanwhile=says)
+    assert service.status().state.containers["e1"].phase is RUNNING
+
+    looks_for(world, service, 2_000, meanwhile=says)
+    assert "did not let go" in service.status().state.containers["e1"].reason
 
 
 def test_a_process_that_is_known_to_be_gone_is_given_up_at_once():
@@ -189,8 +273,7 @@ def test_a_given_up_container_does_not_come_back():
     world = World()
     service = started(world)
     hears(world, service, a_heartbeat())
-    world.clock.advance(20_000)
-    service.run_once(0)
+    looks_for(world, service, 20_000)
     end = world.topic.end_offset
 
     hears(world, service, a_heartbeat(received_ms=world.clock.monotonic_ms()))
@@ -588,8 +671,7 @@ def test_a_changed_configuration_waits_for_containers_that_nobody_hears_of_and_n
     assert config_of(successor) is None
     assert "e3" not in {owner for owner, _ in owners(successor).values()}
 
-    world.clock.advance(20_000)
-    hears(world, successor, replace(own, received_ms=world.clock.monotonic_ms()))
+    looks_for(world, successor, 20_000, meanwhile=[own])
     successor.run_once(0)
     assert config_of(successor) == "500"
     assert "e3" in {owner for owner, _ in owners(successor).values()}

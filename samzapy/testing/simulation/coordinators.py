@@ -97,6 +97,7 @@ class CoordinatorProcess:
         self.busy = False
         self.queue: list[Command] = []
         self.lease_ms = config.lease_ms
+        self._answers_ms = config.answers_ms
         self.watch: LaunchWatch | None = None
         self._is_watching = False
         self._world = world
@@ -151,7 +152,7 @@ class CoordinatorProcess:
 
     def answers(self) -> bool:
         """Whether it would answer a request now with anything but 503."""
-        return self.alive and self.service.status().may_answer(self.monotonic_ms(), self.lease_ms)
+        return self.alive and self.service.status().may_answer(self.monotonic_ms(), self._answers_ms)
 
     def round(self, probe: Probe) -> None:
         """Stand for office if elected, or one round in office."""
