@@ -635,8 +635,8 @@ class CoordinatorService:
         for action in wanted:
             try:
                 self._fencing.fence(action.transactional_ids)
-            except (TemporaryError, DeadlineError, ProducerError, FencedError) as error:
-                # Only its own tasks wait for it. Refused is the id of that execution, not the coordinator stream's:
+            except (TemporaryError, DeadlineError, ProducerError, FencedError, ConfigError) as error:
+                # Only its own tasks wait for it. Fenced is the id of that execution, not the coordinator stream's:
                 # the term goes on.
                 self._put_off(error)
                 continue
@@ -650,7 +650,7 @@ class CoordinatorService:
                 found.append(
                     self._ends_read(action) if isinstance(action, ReadEnds) else self._landmarks_read(action)
                 )
-            except (TemporaryError, DeadlineError, MissingTopicError) as error:
+            except (TemporaryError, DeadlineError, MissingTopicError, ConfigError) as error:
                 # A topic that is missing holds up what is asked of itself, and nothing else.
                 self._put_off(error)
         return found
@@ -678,7 +678,8 @@ class CoordinatorService:
                 sorted(ssps),
                 [(store, partition) for partition in sorted(changelogs) for store in changelogs[partition]],
             )
-        except (TemporaryError, DeadlineError) as error:
+        except (TemporaryError, DeadlineError, ConfigError) as error:
+            # A right may have been withdrawn: whoever leads next would fare no better, and it can be given back.
             self._put_off(error)
             return ()
         found = []

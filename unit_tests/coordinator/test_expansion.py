@@ -9,6 +9,7 @@ from samzapy.coordinator.decide import decide, observe
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import evolve, uncommitted
+from samzapy.errors import BrokerUnavailableError, ConfigError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic
@@ -291,14 +292,16 @@ def test_positions_of_a_term_before_are_not_known_to_the_next_leader():
     assert 2 == job.input.partition_count
 
 
-def test_a_broker_that_does_not_answer_puts_the_ends_off():
+@pytest.mark.parametrize("error", [BrokerUnavailableError("no broker answered"), ConfigError("not authorized")])
+def test_a_broker_that_does_not_answer_or_refuses_puts_the_ends_off(error):
     job = Job()
+    job.world.reading_error = error
     job.looks(orders=4)
     job.runs()
     job.world.clock.advance(SETTLE_MS)
     job.world.reading_fails = 1
     job.service.run_once(0)
-    assert ("no broker answered", [()]) == (job.service.status().trouble, [one.ends for one in job.input.expansions])
+    assert (str(error), [()]) == (job.service.status().trouble, [one.ends for one in job.input.expansions])
 
     job.runs()
 

@@ -25,6 +25,7 @@ class World:
     fencing_fails: int = 0
     fencing_error: Exception = field(default_factory=lambda: BrokerUnavailableError("no broker answered"))
     reading_fails: int = 0
+    reading_error: Exception = field(default_factory=lambda: BrokerUnavailableError("no broker answered"))
     checkpoints: dict = field(default_factory=dict)
     progress: dict = field(default_factory=dict)
     bounds: dict = field(default_factory=dict)
@@ -55,7 +56,7 @@ class World:
     def read(self, ssps, changelogs=()):
         if self.reading_fails:
             self.reading_fails -= 1
-            raise BrokerUnavailableError("no broker answered")
+            raise self.reading_error
         self.positions_reads += 1
         return PositionsRead(
             checkpoints=dict(self.checkpoints),
@@ -67,14 +68,14 @@ class World:
     def high_watermarks(self, ssps):
         if self.reading_fails:
             self.reading_fails -= 1
-            raise BrokerUnavailableError("no broker answered")
+            raise self.reading_error
         self.watermarks_read.append(tuple(ssps))
         return {ssp: self.watermarks.get(ssp, 100) for ssp in ssps}
 
     def landmarks(self, ssps, timestamp_ms):
         if self.reading_fails:
             self.reading_fails -= 1
-            raise BrokerUnavailableError("no broker answered")
+            raise self.reading_error
         self.landmarks_read.append((tuple(ssps), timestamp_ms))
         bounds = {ssp: self.bounds.get(ssp, Bounds(0, 100)) for ssp in ssps}
         at = None if timestamp_ms is None else self.offset_at
