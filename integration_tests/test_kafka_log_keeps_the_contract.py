@@ -216,6 +216,17 @@ def test_a_reader_follows_a_topic_from_where_it_stood(world: KafkaWorld) -> None
     assert seen == [(key, str(number)) for number in range(20) for key in "ab"]
 
 
+def test_a_read_tells_that_it_goes_on_while_it_does(world: KafkaWorld) -> None:
+    told: list[int] = []
+    log = KafkaLog(world.connection, world.topic, f"{world.topic}/told", on_record=lambda: told.append(1))
+    log.take_over()
+    log.append_atomically([put("a", str(number)) for number in range(30)])
+
+    assert [1] * 10 == [told[-1] for _ in itertools.islice(log.read(), 10)]
+    assert 10 == len(told)
+    log.close()
+
+
 def test_an_iterator_that_is_left_half_way_does_not_disturb_the_next(world: KafkaWorld) -> None:
     log = world.log()
     log.take_over()

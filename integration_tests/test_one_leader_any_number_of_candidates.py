@@ -125,6 +125,23 @@ def test_a_seat_that_nobody_asks_for_is_given_up(contest: Contest) -> None:
         second.close()
 
 
+def test_a_seat_is_kept_while_something_long_goes_on(contest: Contest) -> None:
+    """A stream of millions of records takes longer to read than a coordinator may hang."""
+    busy = election(contest, asked_within_s=2.0)
+    try:
+        assert busy.wait(15_000)
+        ends_at_s = time.monotonic() + 5.0
+
+        def is_over() -> bool:
+            busy.still_at_work()
+            return time.monotonic() > ends_at_s
+
+        wait_until(is_over, 10, "what takes so long to end")
+        assert busy.wait(0)
+    finally:
+        busy.close()
+
+
 def test_a_session_that_the_broker_does_not_allow_is_named(broker: DevBroker, contest: Contest) -> None:
     connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
     too_short = KafkaElection(connection, f"{contest.job_name}-1", session_ms=100, heartbeat_ms=30)

@@ -199,6 +199,7 @@ class Coordination:
                 coordinator_topic(config.job),
                 coordinator_transactional_id(config.job),
                 transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
+                on_record=self._election.still_at_work,
             ),
             config=config,
             identity=CoordinatorIdentity(

@@ -7,7 +7,8 @@ copied instance id would fence each other for ever (H09).
 
 The group is served by a thread of its own, because a rebalance that is not answered within the session costs the
 seat, and a coordinator may wait longer than that for a broker. So that a coordinator that hangs does not keep the seat
-for ever, the thread gives it up when nobody has asked for it in a long while.
+for ever, the thread gives it up when nobody has asked for it in a long while. What it reads to take office counts as
+asking, because that may be long.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _POLL_S = 0.1
 _CLOSE_WAIT_S = 3.0
 _STANDS_BACK_S = 0.5
 ASKED_WITHIN_S = 120.0
-"""Longer than all that a coordinator waits for between two questions: taking over (30 s) and reading to the end."""
+"""Longer than all that a coordinator waits for between two questions: taking over (30 s), or the next record."""
 
 
 def election_group(job: str) -> str:
@@ -96,6 +97,10 @@ class KafkaElection:
             if self._error is not None:
                 raise self._error
             return self._elected
+
+    def still_at_work(self) -> None:
+        """Whoever has asked for the seat is busy with it, and will ask again. Cheap; any thread may call it."""
+        self._asked_at_s = time.monotonic()
 
     def rejoin(self) -> None:
         """See `Election.rejoin`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, read_to_end
@@ -21,6 +21,7 @@ class KafkaLog:
     Args:
         take_over_deadline_s: how long to wait for the brokers when taking over.
         read_deadline_s: how long a read waits without a step forward, that is, for others' open transactions.
+        on_record: called with each record that a read hands out.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class KafkaLog:
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         take_over_deadline_s: float = 30.0,
         read_deadline_s: float = DEADLINE_S,
+        on_record: Callable[[], object] = lambda: None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -41,6 +43,7 @@ class KafkaLog:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._take_over_deadline_s = take_over_deadline_s
         self._read_deadline_s = read_deadline_s
+        self._on_record = on_record
         self._producer: TransactionalProducer | None = None
         self._reader = PartitionReader(connection, topic, partition)
         self._offset_after_last = 0
@@ -86,7 +89,10 @@ class KafkaLog:
 
     def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
         """See `CompactedLog.read`."""
-        return read_to_end(self._connection, self.topic, self.partition, offset_from, self._read_deadline_s)
+        found = read_to_end(self._connection, self.topic, self.partition, offset_from, self._read_deadline_s)
+        for record in found:
+            self._on_record()
+            yield record
 
     def end_offset(self) -> int:
         """See `CompactedLog.end_offset`."""
