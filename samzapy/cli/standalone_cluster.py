@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
+from samzapy.cli.coordination import Here, advertised_host
 from samzapy.cli.run_job import QUIET_SPARK
 from samzapy.config import JobConfig
 from samzapy.errors import ConfigError
@@ -47,6 +50,7 @@ def standalone_launcher(
             "--master: wanted the cores of a container as cluster-manager.container.cpu.cores, found a master; "
             "containers on a cluster are told theirs by the launcher"
         )
+    _check_reachable(config, page_url)
     program = ContainerProgram(
         job=config.job,
         job_file=str(job_file),
@@ -59,3 +63,21 @@ def standalone_launcher(
     )
     master = StandaloneMaster(rest_url=rest_url.rstrip("/"), page_url=page_url.rstrip("/"))
     return StandaloneLauncher(master, program, partial(ask, timeout_ms=_ANSWER_MS, bytes_max=_ANSWER_BYTES_MAX))
+
+
+def _check_reachable(config: JobConfig, page_url: str) -> None:
+    """Containers on other hosts would look for the coordinator on their own, and none would ever be heard of."""
+    advertised, master = advertised_host(config, Here.now()), urlsplit(page_url).hostname or ""
+    if _is_loopback(advertised) and not _is_loopback(master):
+        raise ConfigError(
+            f"job.coordinator.host: wanted an address that the workers of {master} can reach, found {advertised}, "
+            "where each of them finds only itself; set job.coordinator.host=0.0.0.0, and "
+            "job.coordinator.advertised.host where the name of this host is not known to them"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

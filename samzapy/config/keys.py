@@ -411,7 +411,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="ms",
         least=1,
         meaning="A container that was not heard of so long after it was wanted is given up, the start of Spark "
-        "included; the next one is wanted on any host. Samza's default is 5 s, without the start.",
+        "included; the next one is wanted on another host. Samza's default is 5 s, without the start.",
     ),
     ConfigKey(
         name="cluster-manager.container.retry.count",

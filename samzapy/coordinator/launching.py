@@ -23,8 +23,8 @@ is free.
 failed when it ended without being told to, was given up, or was not heard of in time. After too many the job ends, or
 goes on without that processor.
 
-*Where.* On the host where the processor was last, because its state is there; after a start there that came to nothing,
-anywhere.
+*Where.* On the host where the processor was last, because its state is there; after a start that came to nothing, on
+another one, because what was wrong there may be wrong for each; and after the second in a row not at once.
 
 Times are of the wall clock, because they must outlive a coordinator. A clock that jumps makes a start be given up
 early or late, and starts nothing twice.
@@ -32,6 +32,7 @@ early or late, and starts nothing twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -45,6 +46,7 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
+_PAUSE_MAX_MS = 30_000
 P = LaunchPhase
 _Kind = tuple[ProcessorId, LaunchRole, int]
 """Whose an execution is, what it was started for, and as which of several."""
@@ -348,6 +350,8 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coordi
     if not is_on(state):
         return
     hosts, newest = locality_of(state).processors if command.has_affinity else {}, _newest(state)
+    # What was not started yet is to have a place, too.
+    coming = Counter(found.host for found in _up(state) if found.phase is P.WANTED)
     for processor_id in wanted_processors(state) or ():
         placed = state.placed.get(processor_id)
         if placed is not None and is_alive(state, placed.execution_id):
@@ -355,10 +359,36 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coordi
         last = newest.get((processor_id, LaunchRole.ACTIVE, 0))
         if last is not None and (_occupies(last, command.now_ms) or is_put_off(last, command)):
             continue
-        # Where the last one was wanted and never came up, there may be no place.
-        is_refused = last is not None and last.host != "" and last.execution_id not in state.containers
-        host = "" if is_refused else hosts.get(processor_id, "")
+        host = hosts.get(processor_id, "")
+        if last is not None and last.execution_id not in state.containers:
+            if command.now_ms - last.wanted_at_ms < _pause_ms(last.failures):
+                continue
+            host = _elsewhere(last, host, coming, command)
+        coming[host] += 1
         yield launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)
+
+
+def _elsewhere(last: Launch, before: str, coming: Mapping[str, int], command: ReviewLaunches) -> str:
+    """Where to start the next one after one that never came up: rather not there. Empty for any host.
+
+    Args:
+        before: where the processor was last.
+        coming: how many are wanted on each host and not started yet.
+    """
+    if not command.hosts:
+        return "" if last.host else before
+    avoided = last.host_found or last.host
+    room = {host: room if room is None else room - coming[host] for host, room in command.hosts.items()}
+    others = [host for host, free in room.items() if host != avoided and (free is None or free > 0)]
+    if not avoided and before in others:
+        return before
+    # The emptiest; the first by name among equals.
+    return min(others, key=lambda host: (-(room[host] or 0), host), default="")
+
+
+def _pause_ms(failures: int) -> int:
+    """So long after the last one was wanted the next one is, so that what passes in a minute does not end the job."""
+    return 0 if failures < 2 else min(_PAUSE_MAX_MS, 1000 << failures - 1)
 
 
 def _occupies(launch: Launch, now_ms: int) -> bool:

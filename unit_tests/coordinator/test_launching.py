@@ -286,6 +286,59 @@ def test_a_host_on_which_nothing_can_be_started_is_left_at_once():
     assert here != job.runners()["0"]
 
 
+def wanted_after(last, hosts, *, now_ms=100_000, count=1):
+    """The hosts on which the next ones are wanted; all processors were on host-a last."""
+    names = [str(number) for number in range(count)]
+    places = [LocalityPut(locality=ProcessorLocality(processor_id=name, host="host-a")) for name in names]
+    lasts = [replace(last, execution_id=f"e{name}", processor_id=name) for name in names]
+    state = a_state(*places, *(LaunchPut(launch=found) for found in lasts), count=count)
+    command = replace(REVIEW, now_ms=now_ms, hosts=hosts)
+    return [found.host for found in launches_of(review_launches(command, state)[0]) if found.phase is P.WANTED]
+
+
+P = LaunchPhase
+FAILED = a_launch("e0", phase=P.ENDED, host="host-a", failures=1, wanted_at_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("last", "hosts", "wanted"),
+    [
+        # What ails the one host is nothing to the others, though it looks the emptiest: everything dies there.
+        (FAILED, {"host-a": 9, "host-b": 1, "host-c": 2}, "host-c"),
+        (replace(FAILED, host="", host_found="host-a"), {"host-a": 9, "host-b": 1}, "host-b"),
+        (replace(FAILED, host="host-b", host_found="host-b"), {"host-a": 1, "host-b": 9}, "host-a"),
+        # Where nobody says what is free, by name.
+        (FAILED, {"host-a": None, "host-b": None}, "host-b"),
+        # There is no other, or it is full.
+        (FAILED, {"host-a": 3}, ""),
+        (FAILED, {"host-a": 3, "host-b": 0}, ""),
+        # Nothing was wrong where it was: there was no room anywhere.
+        (replace(FAILED, host=""), {"host-a": 1, "host-b": 2}, "host-a"),
+        # No cluster manager names hosts.
+        (FAILED, {}, ""),
+        (replace(FAILED, host="", host_found="host-b"), {}, "host-a"),
+    ],
+)
+def test_after_a_start_that_came_to_nothing_another_host_is_tried(last, hosts, wanted):
+    assert [wanted] == wanted_after(last, hosts)
+
+
+def test_several_that_have_to_go_elsewhere_find_room_each():
+    room = {"host-a": 4, "host-b": 2, "host-c": 1}
+
+    assert ["host-b", "host-b", "host-c", ""] == sorted(
+        wanted_after(FAILED, room, count=4), key=lambda host: host or "z"
+    )
+
+
+@pytest.mark.parametrize(("failures", "pause_ms"), [(1, 0), (2, 2_000), (3, 4_000), (5, 16_000), (8, 30_000)])
+def test_after_two_failures_in_a_row_the_next_start_waits_a_little(failures, pause_ms):
+    last = replace(FAILED, failures=failures, wanted_at_ms=50_000)
+
+    assert [] == wanted_after(last, {}, now_ms=50_000 + pause_ms - 1) or not pause_ms
+    assert [""] == wanted_after(last, {}, now_ms=50_000 + pause_ms)
+
+
 # --- what fails ---
 
 

@@ -72,8 +72,8 @@ class LaunchWatch:
         if state is None:
             return
         troubles = [
-            *self._tried(self._launcher.launch, to_start(state)),
-            *self._tried(self._launcher.kill, to_kill(state, self._wall_ms())),
+            *self._tried(self._launcher.launch, to_start),
+            *self._tried(self._launcher.kill, lambda state: to_kill(state, self._wall_ms())),
         ]
         launches = to_look_at(state)
         try:
@@ -87,9 +87,18 @@ class LaunchWatch:
                 self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
         self._tell(troubles)
 
-    def _tried(self, act: Callable[[Launch], None], launches: Sequence[Launch]) -> Sequence[str]:
+    def _tried(
+        self, act: Callable[[Launch], None], asked_for: Callable[[CoordinatorState], Sequence[Launch]]
+    ) -> Sequence[str]:
         troubles = []
-        for launch in launches:
+        state = self._state()
+        for launch in () if state is None else asked_for(state):
+            # Each act may take seconds where nobody answers, and another process may lead meanwhile.
+            now = self._state()
+            if now is None:
+                break
+            if now is not state and launch not in asked_for(now):
+                continue
             try:
                 act(launch)
             except LaunchError as error:

@@ -106,6 +106,26 @@ def test_who_does_not_lead_does_nothing() -> None:
     assert [] == launcher.asked
 
 
+def test_what_is_asked_for_no_more_is_not_done_however_long_the_others_took() -> None:
+    """Another process leads by now, or the stream says something else."""
+    states = [a_state(*(a_launch(f"e{number}", phase=LaunchPhase.WANTED) for number in range(4)))]
+
+    class Slow(Recorded):
+        def launch(self, launch: Launch) -> None:
+            super().launch(launch)
+            if launch.execution_id == "e0":
+                ended = ContainerPut(container=a_container("e1"))
+                states[0] = evolve(states[0], committed([ended], 4))
+            if launch.execution_id == "e2":
+                states.clear()
+
+    launcher = Slow()
+
+    watching(launcher, lambda: states[0] if states else None, _ignored).go_on()
+
+    assert [("launch", "e0"), ("launch", "e2")] == [asked for asked in launcher.asked if asked[0] == "launch"]
+
+
 def test_trouble_with_one_keeps_nobody_else_waiting_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked]()
     watch = watching(launcher, lambda: ALL, said.append)
