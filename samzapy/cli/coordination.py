@@ -135,6 +135,13 @@ class Coordination:
             session_ms=config.election_session_ms,
             heartbeat_ms=config.election_heartbeat_ms,
         )
+        self._log = KafkaLog(
+            connection,
+            coordinator_topic(config.job),
+            coordinator_transactional_id(config.job),
+            transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
+            on_record=self._election.still_at_work,
+        )
         self._topics = TopicWatch(
             KafkaAdmin(connection),
             names=self._topics_to_watch,
@@ -194,13 +201,7 @@ class Coordination:
     def _coordinator(self, url: str) -> CoordinatorService:
         config, here, connection = self._config, self._here, self._connection
         return CoordinatorService(
-            log=KafkaLog(
-                connection,
-                coordinator_topic(config.job),
-                coordinator_transactional_id(config.job),
-                transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
-                on_record=self._election.still_at_work,
-            ),
+            log=self._log,
             config=config,
             identity=CoordinatorIdentity(
                 coordinator_id=f"coordinator-{uuid.uuid4().hex}",
@@ -270,6 +271,9 @@ class Coordination:
 
     def _one_round(self, candidate: Candidate, timeout_ms: int) -> None:
         led = self._leads()
+        # Also who leads no longer has them, and an idle leader may write nothing for days.
+        self._log.serve()
+        self._answers.serve()
         try:
             self._try_one_round(candidate, timeout_ms)
         finally:

@@ -266,6 +266,10 @@ class ProgressLog(Protocol):
         """Whether the id is taken and usable."""
         ...
 
+    def serve(self) -> None:
+        """Let its client call back; to be called many times a minute, also while nothing is written. Never raises."""
+        ...
+
     def own(self) -> None:
         """Initialise the id. Whoever does that then reads the coordinator stream to the end (design section 6)."""
         ...

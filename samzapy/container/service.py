@@ -280,6 +280,7 @@ class ContainerService:
 
     def _look_around(self) -> None:
         """Read the coordinator stream on, tell the heartbeats, and stop here if this execution was given up."""
+        self._ports.progress.serve()
         self._follow(self._ports.stream.poll())
         reason = self._ports.heartbeats.given_up()
         if self._orders.is_given_up or reason is not None:

@@ -232,6 +232,8 @@ class FakeContainer:
             return
         if messages:
             self._handle(messages, self._producer)
+        else:
+            self._producer.serve()
         self._say_read(read)
 
     def _handle(self, messages: Sequence[Any], producer: TransactionalProducer) -> None:

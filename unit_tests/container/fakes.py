@@ -634,11 +634,15 @@ class MemoryProgressLog:
         self.written: list[Progress] = []
         self.removed: list[tuple[str, int, Sequence[bytes]]] = []
         self.fails: list[Exception] = []
+        self.served = 0
         self._is_owned = False
         self._trace = trace
 
     def is_owned(self) -> bool:
         return self._is_owned
+
+    def serve(self) -> None:
+        self.served += 1
 
     def own(self) -> None:
         self._trace.append("own progress")

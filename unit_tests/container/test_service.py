@@ -190,6 +190,18 @@ def a_batch(*reports: Report, **ends: int) -> BatchDone:
     )
 
 
+def test_the_driver_s_producer_is_served_while_it_waits_and_while_nothing_comes_in() -> None:
+    idle = AContainer(grants=())
+    idle.while_pausing = lambda: idle.ask_to_stop() if len(idle.pauses_ms) == 5 else None
+    running = AContainer()
+
+    idle.run()
+    running.run(*[None] * 100)
+
+    assert idle.progress.served >= 5
+    assert running.progress.served >= 100
+
+
 # --- start ---
 
 

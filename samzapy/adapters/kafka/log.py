@@ -98,6 +98,11 @@ class KafkaLog:
         """See `CompactedLog.end_offset`."""
         return self._reader.end_offset(self._read_deadline_s)
 
+    def serve(self) -> None:
+        """To be called now and then while nothing is appended (`TransactionalProducer.serve`)."""
+        if self._producer is not None:
+            self._producer.serve()
+
     def close(self) -> None:
         """Let go of all connections; the transactional id stays as it is."""
         self._drop_producer()

@@ -85,6 +85,11 @@ class KafkaPlacementWriter:
         assert offsets, "committed without a delivery report"
         return offsets[-1] + 1
 
+    def serve(self) -> None:
+        """To be called now and then while nothing is written (`TransactionalProducer.serve`)."""
+        if self._producer is not None:
+            self._producer.serve()
+
     def close(self) -> None:
         """Let go of the connection; the id stays as it is."""
         producer, self._producer = self._producer, None

@@ -103,6 +103,10 @@ class KafkaProgressLog:
         """Whether the id is taken and usable; if not, `own` comes first, and a look at the coordinator stream."""
         return self._producer is not None and not self._producer.must_be_renewed
 
+    def serve(self) -> None:
+        if self._producer is not None:
+            self._producer.serve()
+
     def own(self) -> None:
         """Initialise the id."""
         self.close()

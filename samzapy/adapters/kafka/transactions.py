@@ -160,6 +160,12 @@ class TransactionalProducer:
         )
         return must_renew(signs, retry_backoff_min_s=RETRY_BACKOFF_MIN_S)
 
+    def serve(self) -> None:
+        """Let the client call back. For owners that write seldom: twice a second it has statistics to tell, and keeps
+        them until somebody listens, 50 MB an hour. Never raises, and changes no answer of `must_be_renewed`."""
+        if not self._is_closed:
+            self._serve(0)
+
     @property
     def in_transaction(self) -> bool:
         """Between `begin` and its `commit` or `abort`."""

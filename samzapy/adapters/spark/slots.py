@@ -167,6 +167,11 @@ class WorkerSlots(Generic[P]):
 
     def producer(self, held: HeldSlot[P]) -> P:
         """The slot's producer: the one kept in this process if it is still the slot's own, else a new one."""
+        for slot in [slot for slot in self._producers if slot != held.slot]:
+            # Asking also lets its client call back, which keeps whatever it has to say until then. (Workers that
+            # have nothing to do for a minute are ended by Spark.)
+            if self._must_renew(self._producers[slot][1]):
+                self._close(self._producers.pop(slot)[1])
         kept = self._producers.pop(held.slot, None)
         if kept is not None:
             instance, producer = kept

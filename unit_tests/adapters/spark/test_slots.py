@@ -367,6 +367,20 @@ def test_a_producer_that_must_be_renewed_is(tmp_path: Path) -> None:
     assert ["0/0"] == process.producers.closed
 
 
+def test_producers_of_other_slots_are_asked_too_and_let_go_when_they_are_of_no_use(tmp_path: Path) -> None:
+    process = AProcess(tmp_path)
+    held = process.take()
+    kept = held.producer()
+    held.release()
+
+    with a_worker(tmp_path, slot=0, slots=2):
+        other = process.take()
+        assert ("1/1", []) == (other.producer(), process.producers.closed)
+        process.producers.to_renew.add(kept)
+
+        assert ("1/1", ["0/0"]) == (other.producer(), process.producers.closed)
+
+
 def test_a_producer_that_cannot_be_made_leaves_the_slot_as_it_was(tmp_path: Path) -> None:
     process = AProcess(tmp_path)
     process.producers.refuses = True
