@@ -163,6 +163,7 @@ def run_coordinator(config: JobConfig, job_file: Path, launcher: Launcher) -> No
         found = submission_of(config, admin, f"coordinator on {here.host}", groupers, grows=grows)
         return replace(found, container_count=config.container_count, run_over=run_over)
 
+    admin.check_reachable()
     # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
     wanted = submission(grows=False)
     state = read_state(config, connection)

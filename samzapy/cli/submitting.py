@@ -42,7 +42,6 @@ def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Gr
         actor: who submits, for the audit.
         grows: whether intermediate streams get the partitions that the configuration asks for beyond those they have.
     """
-    admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
         if not admin.find([coordinator_topic(config.job)]):

@@ -123,10 +123,9 @@ def list_jobs(config_file: Path | None, overrides: Sequence[str], bootstrap_serv
       samzapy job list --bootstrap-servers localhost:9092
     """
     connection = _connection(config_file, overrides, bootstrap_servers)
-    prefix = coordinator_topic("")
-    jobs = sorted(
-        name.removeprefix(prefix) for name in KafkaAdmin(connection).topic_names() if name.startswith(prefix)
-    )
+    admin, prefix = KafkaAdmin(connection), coordinator_topic("")
+    admin.check_reachable()
+    jobs = sorted(name.removeprefix(prefix) for name in admin.topic_names() if name.startswith(prefix))
     rows = [_row(JobAddress(job=job, connection=connection)) for job in jobs]
     if output == "json":
         click.echo(json.dumps(rows, indent=2))

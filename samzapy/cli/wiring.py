@@ -96,6 +96,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
         execution_id = ExecutionId(
             os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
         )
+        admin.check_reachable()
         # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
         wanted = submission(grows=False)
         state = read_state(config, connection)

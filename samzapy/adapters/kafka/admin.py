@@ -22,7 +22,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.errors import kafka_error, refusal, translate
-from samzapy.errors import ConfigError, MissingTopicError, TemporaryError
+from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TemporaryError
 from samzapy.model.topic_checks import REPLICATION_FACTOR_DEFAULT, Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec
 
@@ -44,13 +44,15 @@ class KafkaAdmin:
         self._admin = Admin(connection)
 
     def check_reachable(self) -> None:
-        """Whether a broker answers at all, with these credentials.
+        """Whether a broker answers at all, with these credentials. For a process that starts: only here does a
+        refusal end it. Later the same is said of a connection that breaks while it is made, and is asked again.
 
         Raises:
             BrokerUnavailableError: none did; says which addresses were tried and for how long.
             ConfigError: one refused us.
         """
-        self._ask("looking for the cluster", lambda: self._admin.client.list_topics(timeout=1.0))
+        doing = "looking for the cluster"
+        self._ask(doing, lambda: self._admin.client.list_topics(timeout=1.0), is_start=True)
 
     def topic_names(self) -> frozenset[str]:
         """All topics of the cluster that we may see."""
@@ -216,22 +218,29 @@ class KafkaAdmin:
 
         return self._ask(f"reading the settings of {', '.join(names)}", ask)
 
-    def _ask(self, doing: str, ask: Callable[[], T]) -> T:
-        """Ask until the deadline as long as only time can help."""
+    def _ask(self, doing: str, ask: Callable[[], T], *, is_start: bool = False) -> T:
+        """Ask until the deadline as long as only time can help. At a start a refusal is final: waiting does not make
+        a password right."""
         started = time.monotonic()
+        if not is_start:
+            # What came since the last question says nothing about this one. (librdkafka says the same again only after
+            # 30 s, so a start takes what there is.)
+            self._admin.forget()
 
         def attempt() -> T:
             try:
                 return ask()
             except KafkaException as error:
                 self._admin.serve()
-                refused = refusal(self._admin.events.latest)
-                if refused is not None:
-                    # Waiting does not make a password right.
-                    raise ConfigError(
-                        f"{doing}: {self._connection.bootstrap_servers} did not let us in: {refused}"
-                    ) from error
-                raise translate(error, doing) from error
+                if refusal([kafka_error(error)]) is not None:
+                    self._admin.events.add(kafka_error(error))
+                elif not isinstance(found := translate(error, doing), TemporaryError):
+                    raise found from error
+                said = refusal(self._admin.events.latest)
+                if said is None:
+                    raise translate(error, doing) from error
+                kind = ConfigError if is_start else BrokerUnavailableError
+                raise kind(f"{doing}: {self._connection.bootstrap_servers} did not let us in: {said}") from error
 
         try:
             return Retrying(

@@ -133,6 +133,11 @@ class Admin:
         """Let the client call back, so that `events` is up to date."""
         self.client.poll(0)
 
+    def forget(self) -> None:
+        """Let go of the events so far: of a client that is seldom polled they may be weeks old."""
+        self.serve()
+        self.events.latest = []
+
     def unavailable(self, waited_s: float, doing: str) -> SamzapyError:
         """The error for an answer that did not come."""
         self.serve()

@@ -1,0 +1,78 @@
+"""What is asked of a cluster and how it goes on; what a real one answers is in integration_tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.errors import BrokerUnavailableError, ConfigError
+
+REFUSED = KafkaError(KafkaError._AUTHENTICATION, "SASL handshake failed: Disconnected")
+TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
+
+
+class Client:
+    """An admin client that answers what it is told to, and says what happens to its connection when polled.
+
+    Args:
+        answers: one per question: an error, after which `events` happened, or None for a list of one broker.
+    """
+
+    def __init__(self, *answers: KafkaError | None, events: tuple[KafkaError, ...] = ()) -> None:
+        self.tell: Callable[[KafkaError], None] = lambda event: None
+        self.waiting: list[KafkaError] = []
+        self._answers = list(answers)
+        self._events = events
+
+    def list_topics(self, timeout: float) -> Any:
+        error = self._answers.pop(0)
+        if error is not None:
+            self.waiting.extend(self._events)
+            raise KafkaException(error)
+        return SimpleNamespace(brokers=["b"])
+
+    def poll(self, timeout: float) -> None:
+        while self.waiting:
+            self.tell(self.waiting.pop(0))
+
+
+def an_admin(client: Client, *, deadline_s: float = 0.0) -> KafkaAdmin:
+    admin = KafkaAdmin(KafkaConnection(bootstrap_servers="127.0.0.1:1"), deadline_s=deadline_s)
+    client.tell = admin._admin.events.add
+    admin._admin.client = client  # type: ignore[assignment]
+    return admin
+
+
+def test_a_start_that_is_refused_is_over() -> None:
+    client = Client(TIMED_OUT, None, events=(REFUSED,))
+
+    with pytest.raises(
+        ConfigError, match=r"did not let us in: authentication or TLS: SASL .*; see security\.protocol"
+    ):
+        an_admin(client, deadline_s=60.0).check_reachable()
+
+
+def test_a_connection_that_broke_while_it_was_made_is_no_wrong_password_later() -> None:
+    client = Client(TIMED_OUT, None, events=(REFUSED,))
+
+    assert 1 == an_admin(client, deadline_s=60.0).broker_count()
+
+
+@pytest.mark.parametrize("client", [Client(TIMED_OUT, events=(REFUSED,)), Client(REFUSED)], ids=["event", "answer"])
+def test_what_does_not_let_us_in_for_long_is_named(client: Client) -> None:
+    with pytest.raises(BrokerUnavailableError, match="authentication or TLS: SASL handshake failed"):
+        an_admin(client).broker_count()
+
+
+def test_what_was_said_before_the_question_is_not_the_reason_of_its_error() -> None:
+    client = Client(TIMED_OUT)
+    client.waiting.append(REFUSED)
+
+    with pytest.raises(BrokerUnavailableError, match="see whether the brokers run"):
+        an_admin(client).broker_count()
