@@ -136,7 +136,7 @@ class SmallJob:
             ),
             clock=SystemClock(),
             commands=self.commands,
-            fencing=KafkaFence(self.connection),
+            fencing=KafkaFence(self.connection, self.config.coordinator_transaction_timeout_ms),
             positions=KafkaPositions(self.connection, self.job),
             processes=HostProcesses("a host that is not this one"),
             placement=self._answers,

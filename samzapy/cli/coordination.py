@@ -213,7 +213,7 @@ class Coordination:
             ),
             clock=SystemClock(),
             commands=self._commands,
-            fencing=KafkaFence(connection),
+            fencing=KafkaFence(connection, config.coordinator_transaction_timeout_ms),
             positions=KafkaPositions(connection, config.job),
             processes=HostProcesses(here.boot_id),
             placement=self._answers,

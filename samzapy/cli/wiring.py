@@ -241,7 +241,7 @@ class _Run:
             topics=KafkaTopics(self.connection, config.job),
             tail=tail,
             slots=slots,
-            fence=KafkaFence(self.connection),
+            fence=KafkaFence(self.connection, config.transaction_timeout_ms),
             progress=progress,
             query=SparkQuery(
                 session,

@@ -80,13 +80,19 @@ class KafkaPositions:
 
 
 class KafkaFence:
-    """Initialises transactional ids, for the coordinator and for a driver that recovers."""
+    """Initialises transactional ids, for the coordinator and for a driver that recovers.
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    Args:
+        timeout_ms: the transaction time-out to ask for. The maker's own, since a cluster that refuses that lets it do
+            nothing else either.
+    """
+
+    def __init__(self, connection: KafkaConnection, timeout_ms: int) -> None:
         self._connection = connection
+        self._timeout_ms = timeout_ms
 
     def fence(self, transactional_ids: Sequence[str]) -> None:
-        fence_transactional_ids(self._connection, transactional_ids)
+        fence_transactional_ids(self._connection, transactional_ids, transaction_timeout_ms=self._timeout_ms)
 
 
 class KafkaProgressLog:

@@ -441,16 +441,23 @@ def parse_counters(statistics: str) -> ConnectionCounters:
 
 
 def fence_transactional_ids(
-    connection: KafkaConnection, transactional_ids: Iterable[str], deadline_s: float = 30.0
+    connection: KafkaConnection,
+    transactional_ids: Iterable[str],
+    deadline_s: float = 30.0,
+    *,
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
 ) -> None:
     """Initialise each id, so that nothing its owner still does can be committed. Twice is harmless.
+
+    Args:
+        transaction_timeout_ms: one that the cluster allows; nothing is open for so long.
 
     Raises:
         BrokerUnavailableError: at least one may not be fenced: do it again.
     """
 
     def fence(transactional_id: str) -> None:
-        producer = TransactionalProducer(connection, transactional_id)
+        producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms)
         try:
             producer.take_over(deadline_s)
         finally:

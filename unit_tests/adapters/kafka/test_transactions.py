@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from samzapy.adapters.kafka import transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.positions import KafkaFence
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.stream.end_txn_plug import ConnectionCounters
 from samzapy.testing.waiting import wait_until
@@ -30,3 +33,23 @@ def test_whoever_is_served_keeps_no_statistics(monkeypatch: pytest.MonkeyPatch) 
     wait_until(is_told, 30.0, "the first statistics")
     producer.close()
     producer.serve()
+
+
+def test_a_fence_asks_for_the_time_out_of_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Producer:
+        def __init__(self, connection: KafkaConnection, transactional_id: str, **settings: Any) -> None:
+            asked.append((transactional_id, settings["transaction_timeout_ms"]))
+
+        def take_over(self, deadline_s: float) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(transactions, "TransactionalProducer", Producer)
+
+    KafkaFence(NOWHERE, 7_000).fence(["a", "b"])
+
+    assert [("a", 7_000), ("b", 7_000)] == sorted(asked)
