@@ -145,7 +145,7 @@ class Coordination:
         self._topics = TopicWatch(
             KafkaAdmin(connection),
             names=self._topics_to_watch,
-            names_found=self._topics_that_came,
+            names_found=self._inputs_to_watch,
             put=self._commands.put,
             interval_ms=config.topic_check_ms,
             monitor_ms=config.partition_monitor_ms,
@@ -233,14 +233,14 @@ class Coordination:
         self._on_end("containers can no longer be looked after")
 
     def _topics_to_watch(self) -> Sequence[str]:
-        """The job's topics, while this process leads."""
-        service = self._service
-        return topics_of(service.status().state) if service is not None and service.leads else ()
+        """The job's own topics, while this process leads."""
+        state = self.state()
+        return () if state is None else sorted(state.own_topics)
 
-    def _topics_that_came(self, topics: Collection[str]) -> Sequence[str]:
-        """Those that a pattern of the inputs matches, and that are not read."""
-        service = self._service
-        return unread_topics(service.status().state, topics) if service is not None and service.leads else ()
+    def _inputs_to_watch(self, topics: Collection[str]) -> Sequence[str]:
+        """The inputs, and those of all `topics` that a pattern of theirs matches, and that are not read."""
+        state = self.state()
+        return () if state is None else (*topics_of(state), *unread_topics(state, topics))
 
     def _inbox_position(self) -> tuple[int, int] | None:
         """The term and how far it has read the placement topic, while this process leads."""

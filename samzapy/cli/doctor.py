@@ -149,7 +149,7 @@ class _Examination:
 
     def _look(self, state: CoordinatorState) -> TopicsLooked:
         names = topics_of(state)
-        found = self._admin.look(names)
+        found = self._admin.look(state.own_topics, names)
         return TopicsLooked(
             found={name: found.get(name) for name in names},
             cluster=self._admin.cluster(),

@@ -9,7 +9,8 @@ import pytest
 from samzapy.adapters.kafka import log, placement
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.coordination import Coordination, Here
-from samzapy.testing.builders import a_config
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission
+from unit_tests.coordinator.world import World
 
 
 class Producer:
@@ -35,11 +36,8 @@ class Candidate:
         pass
 
 
-def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    Producer.made = []
-    for module in (log, placement):
-        monkeypatch.setattr(module, "TransactionalProducer", Producer)
-    coordination = Coordination(
+def a_coordination() -> Coordination:
+    return Coordination(
         a_config(),
         Here(host="a", boot_id="b", pid=1, process_started_ms=1),
         KafkaConnection(bootstrap_servers="127.0.0.1:1"),
@@ -47,6 +45,13 @@ def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatc
         on_end=lambda reason: None,
         leader=lambda: None,
     )
+
+
+def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    Producer.made = []
+    for module in (log, placement):
+        monkeypatch.setattr(module, "TransactionalProducer", Producer)
+    coordination = a_coordination()
     candidate: Any = Candidate()
     coordination._one_round(candidate, 0)
     coordination._log.take_over()
@@ -56,3 +61,22 @@ def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatc
     coordination._one_round(candidate, 0)
 
     assert [2, 2] == [producer.served for producer in Producer.made]
+
+
+def test_who_leads_watches_its_own_topics_with_their_settings_and_inputs_without() -> None:
+    world: Any = World()  # type: ignore[no-untyped-call]
+    service = world.coordinator()
+    coordination = a_coordination()
+    coordination._service = service
+    before = coordination._topics_to_watch(), coordination._inputs_to_watch(["orders"])
+    service.take_office()
+    service.submit(a_submission(partition_counts={"kafka.orders": 2}))
+    world.queue.append(a_heartbeat())
+    service.run_once(0)
+
+    own = coordination._topics_to_watch()
+
+    assert ((), ()) == before
+    assert "__samzapy-checkpoint-flights-1" in own
+    assert "orders" not in own
+    assert "orders" in coordination._inputs_to_watch([])

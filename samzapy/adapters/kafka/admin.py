@@ -134,11 +134,12 @@ class KafkaAdmin:
         refuse(check_topic(spec, found, self.cluster()))
         return found
 
-    def look(self, names: Iterable[str]) -> dict[str, TopicFound]:
-        """Those of `names` that exist, with their settings."""
-        found = self.find(names)
-        settings = self._settings(sorted(found))
-        return {name: replace(topic, settings=settings[name]) for name, topic in found.items()}
+    def look(self, names: Iterable[str], others: Iterable[str] = ()) -> dict[str, TopicFound]:
+        """Those of `names` that exist, with their settings, and of `others`, without: those are not ours to ask for."""
+        asked = set(names)
+        found = self.find({*asked, *others})
+        settings = self._settings(sorted(asked & found.keys()))
+        return {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()}
 
     def cluster(self) -> Cluster:
         """The cluster as `model.topic_checks` needs it."""

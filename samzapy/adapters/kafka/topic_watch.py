@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.coordinator.commands import TopicsLooked
-from samzapy.errors import SamzapyError
+from samzapy.errors import DeadlineError, SamzapyError, TemporaryError
 
 _LOG = logging.getLogger(__name__)
 _ROUND_S = 0.5
@@ -30,8 +30,8 @@ class TopicWatch:
     """Looks as soon as there is something to look at, and every `interval_ms` from then on.
 
     Args:
-        names: the topics; empty while this process does not lead.
-        names_found: of all topics of the cluster, those that are to be looked at too.
+        names: topics of ours, whose settings are looked at; empty while this process does not lead.
+        names_found: gets all topics of the cluster; returns those whose settings are others' business, there or not.
         put: takes the command; may be called from this thread.
         monitor_ms: how often what has come is to be taken in; 0: only at the first look.
     """
@@ -54,6 +54,7 @@ class TopicWatch:
         self._monitor = _Due(monitor_ms)
         # A look that failed is owed to the next one.
         self._owes_monitoring = False
+        self._trouble = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-topics", daemon=True)
 
@@ -67,8 +68,9 @@ class TopicWatch:
     def look(self, names: Sequence[str], *, is_monitoring: bool = True) -> TopicsLooked:
         """The topics as they are now. Raises TemporaryError, ConfigError."""
         topics = self._admin.topic_names()
-        wanted = sorted({*names, *self._names_found(topics)})
-        found = self._admin.look(wanted)
+        others = self._names_found(topics)
+        wanted = sorted({*names, *others})
+        found = self._admin.look(names, others)
         return TopicsLooked(
             found={name: found.get(name) for name in wanted},
             cluster=self._admin.cluster(),
@@ -96,11 +98,14 @@ class TopicWatch:
             looked = self.look(names, is_monitoring=self._owes_monitoring)
             self._put(looked)
             self._owes_monitoring = False
+            self._trouble = ""
             if None in looked.found.values():
                 self._check.hasten(_AGAIN_MS)
         except SamzapyError as error:
-            # The next look comes; a cluster that is away shows elsewhere.
-            _LOG.debug("the topics could not be looked at: %s", error)
+            # The next look comes; a cluster that is away shows elsewhere, and a refusal is told once.
+            is_news = str(error) != self._trouble and not isinstance(error, TemporaryError | DeadlineError)
+            _LOG.log(logging.WARNING if is_news else logging.DEBUG, "topics are not looked at for now: %s", error)
+            self._trouble = str(error)
 
 
 class _Due:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,9 +38,36 @@ class Client:
             raise KafkaException(error)
         return SimpleNamespace(brokers=["b"])
 
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        partition = SimpleNamespace(replicas=["b"])
+        return {
+            name: answered(SimpleNamespace(name=name, topic_id=name, partitions=[partition]))
+            for name in topics.topic_names
+        }
+
+    def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
+        """The owner of a topic whose name begins with `their` has granted nothing but reading."""
+        return {
+            resource: answered(
+                KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+                if resource.name.startswith("their")
+                else {"retention.ms": SimpleNamespace(name="retention.ms", value="5")}
+            )
+            for resource in resources
+        }
+
     def poll(self, timeout: float) -> None:
         while self.waiting:
             self.tell(self.waiting.pop(0))
+
+
+def answered(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    return future
 
 
 def an_admin(client: Client, *, deadline_s: float = 0.0) -> KafkaAdmin:
@@ -76,3 +104,9 @@ def test_what_was_said_before_the_question_is_not_the_reason_of_its_error() -> N
 
     with pytest.raises(BrokerUnavailableError, match="see whether the brokers run"):
         an_admin(client).broker_count()
+
+
+def test_settings_are_asked_for_of_those_topics_alone_whose_they_matter() -> None:
+    looked = an_admin(Client()).look(["ours"], ["ours", "theirs"])
+
+    assert {"ours": {"retention.ms": "5"}, "theirs": {}} == {name: topic.settings for name, topic in looked.items()}

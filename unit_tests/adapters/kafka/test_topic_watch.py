@@ -1,7 +1,10 @@
 """How often a job's topics are looked at."""
 
+import logging
+
 from samzapy.adapters.kafka import topic_watch
 from samzapy.adapters.kafka.topic_watch import TopicWatch
+from samzapy.errors import BrokerUnavailableError, ConfigError
 from samzapy.model.topic_checks import Cluster
 from samzapy.testing.builders import an_input_topic_found
 from samzapy.testing.waiting import wait_until
@@ -10,14 +13,19 @@ from samzapy.testing.waiting import wait_until
 class Topics:
     """A cluster with these topics."""
 
-    def __init__(self, *names):
+    def __init__(self, *names, errors=()):
         self.names = names
+        self.looks = []
+        self._errors = list(errors)
 
     def topic_names(self):
         return frozenset(self.names)
 
-    def look(self, names):
-        return {name: an_input_topic_found(name, 1) for name in names if name in self.names}
+    def look(self, names, others):
+        self.looks.append((tuple(names), tuple(others)))
+        if self._errors:
+            raise self._errors.pop(0)
+        return {name: an_input_topic_found(name, 1) for name in {*names, *others} if name in self.names}
 
     def cluster(self):
         return Cluster(bootstrap_servers="b:9092", broker_count=1)
@@ -39,3 +47,29 @@ def test_while_a_topic_is_missing_the_next_look_comes_sooner(monkeypatch):
         watch.close()
     assert of_one[0].found["b"] is None
     assert len(of_all) == 1
+
+
+def test_inputs_are_looked_for_without_their_settings_also_those_that_are_gone():
+    topics = Topics("own", "input")
+    watch = TopicWatch(
+        topics, names=tuple, put=print, interval_ms=1_000, names_found=lambda found: [*sorted(found), "gone"]
+    )
+
+    looked = watch.look(["own"])
+
+    assert [(("own",), ("input", "own", "gone"))] == topics.looks
+    assert ["gone"] == [name for name, found in looked.found.items() if found is None]
+    assert ["gone", "input", "own"] == sorted(looked.found)
+
+
+def test_a_look_that_is_refused_is_told_once_and_one_without_an_answer_is_not(caplog):
+    refused, away = ConfigError("not allowed"), BrokerUnavailableError("no broker")
+    topics, found = Topics("a", errors=[away, refused, refused]), []
+    watch = TopicWatch(topics, names=lambda: ["a"], put=found.append, interval_ms=500)
+
+    with caplog.at_level(logging.WARNING, topic_watch.__name__):
+        watch.start()
+        wait_until(lambda: found, 30.0, "a look after three that failed")
+
+    watch.close()
+    assert ["topics are not looked at for now: not allowed"] == [record.message for record in caplog.records]
