@@ -150,7 +150,7 @@ class Orders:
         here = {
             execution_id
             for execution_id, found in self.containers.items()
-            if (found.host, found.boot_id) == (own.host, own.boot_id)
+            if found.shares_host_with(own)
             and execution_id != self.execution_id
             and found.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING)
         }

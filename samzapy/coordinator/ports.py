@@ -103,7 +103,7 @@ class Processes(Protocol):
     """Looks at processes of the host that the coordinator runs on."""
 
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
-        """Whether that very process runs; None when `boot_id` is not of this host as it is up now."""
+        """Whether that very process runs; None when `boot_id` is not of this host as it is up now, or of other pids."""
         ...
 
 

@@ -14,7 +14,7 @@ from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.serving import Kind, begun, ended
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.container import ContainerPhase
+from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.placement import StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
@@ -22,20 +22,21 @@ from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
 
 def processors_with_query(state: CoordinatorState) -> frozenset[ProcessorId]:
     """The processors whose containers run tasks by the plan: their own, or those that were moved to them."""
-    return frozenset(_runner(found.processor_id, state) for found in state.plan)
+    planned = {found.processor_id for found in state.plan}
+    runners = {processor_id: _placed_on(processor_id, state) for processor_id in planned}
+    return frozenset(name if runner is None else runner.processor_id for name, runner in runners.items())
 
 
-def _runner(processor_id: ProcessorId, state: CoordinatorState) -> ProcessorId:
+def _placed_on(processor_id: ProcessorId, state: CoordinatorState) -> Container | None:
     placed = state.placed.get(processor_id)
-    container = None if placed is None else state.containers.get(placed.execution_id)
-    return processor_id if container is None else container.processor_id
+    return None if placed is None else state.containers.get(placed.execution_id)
 
 
 def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """Order the processor's query to restart. See `Kind`."""
     processor_id = ProcessorId(request.processor_id)
-    if processor_id not in processors_with_query(state):
-        runner = state.containers[state.placed[processor_id].execution_id]
+    runner = _placed_on(processor_id, state)
+    if runner is not None and processor_id not in processors_with_query(state):
         text = (
             f"the tasks of processor {processor_id} were moved to processor {runner.processor_id} on "
             f"{runner.host}; restart that one's query. Nothing was done"

@@ -49,6 +49,10 @@ class Container:
     reason: str = ""
     comes_back: bool = True
 
+    def shares_host_with(self, other: Container) -> bool:
+        """Whether both are of one boot of one host, where they find the same directories; pids may differ."""
+        return (self.host, self.boot_id.partition(".")[0]) == (other.host, other.boot_id.partition(".")[0])
+
     @property
     def is_gone(self) -> bool:
         """Nothing of it can be committed any more."""

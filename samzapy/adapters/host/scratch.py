@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from samzapy.adapters.boot import boot_id
@@ -42,32 +42,34 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
     for old in scratch_directories():
         if _is_left_behind(old):
             shutil.rmtree(old, ignore_errors=True)
-    in_memory, on_disk = _roots()
-    path = (in_memory if _has_room(_MEMORY) else on_disk) / execution_id
+    roots = _roots()
+    path = (roots[0] if _has_room(_MEMORY) else roots[-1]) / execution_id
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700)
+        # On the directory: what ages files away (systemd-tmpfiles) leaves one alone that is locked, with all in it.
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        own = ProcessIdentity.of(os.getpid())
+        (path / "owner").write_text(f"{boot_id()} {own.pid} {own.started_ms}")
     except OSError as error:
         raise EnvironmentMissingError(
             f"wanted a scratch directory at {path}, found {error.strerror}; "
             "it must be writable for this user, and not be another one's"
         ) from error
     try:
-        with (path / "owner").open("w") as owner:
-            # Before the name is in it: who finds a name finds the lock too.
-            fcntl.flock(owner, fcntl.LOCK_EX)
-            own = ProcessIdentity.of(os.getpid())
-            owner.write(f"{boot_id()} {own.pid} {own.started_ms}")
-            owner.flush()
-            yield path
+        yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
 
 
-def _roots() -> tuple[Path, Path]:
-    """In memory, and on disk for where memory is short."""
-    name = f"samzapy-{os.getuid()}"
-    return _MEMORY / name, Path(tempfile.gettempdir()) / name
+def _roots() -> Sequence[Path]:
+    """In memory, and on disk for where memory is short; the latter only where there is such a place."""
+    places = [_MEMORY]
+    with suppress(FileNotFoundError):
+        places.append(Path(tempfile.gettempdir()))
+    return [place / f"samzapy-{os.getuid()}" for place in places]
 
 
 def _has_room(memory: Path) -> bool:
@@ -77,17 +79,17 @@ def _has_room(memory: Path) -> bool:
     free_bytes = found.f_bavail * found.f_frsize
     if free_bytes < _MEMORY_FREE_MIN_BYTES:
         _LOG.warning(
-            "%s has %d MiB free, less than %d: scratch is in %s, and micro-batches wait for a disk",
+            "%s has %d MiB free, less than %d: scratch is in %s, which may be slower",
             memory,
             free_bytes >> 20,
             _MEMORY_FREE_MIN_BYTES >> 20,
-            tempfile.gettempdir(),
+            _roots()[-1],
         )
     return free_bytes >= _MEMORY_FREE_MIN_BYTES
 
 
 def _is_left_behind(scratch_dir: Path) -> bool:
-    """Whether nobody uses a scratch directory any more: its owner keeps a lock as long as it lives.
+    """Whether nobody uses a scratch directory any more: its owner keeps a lock on it as long as it lives.
 
     A pid would not do: containers of one machine may share the directory, and do not see each other's processes. It
     counts all the same, as executions of earlier releases keep no lock.
@@ -95,18 +97,19 @@ def _is_left_behind(scratch_dir: Path) -> bool:
     One without an owner is being made this moment, or a JVM that outlived its driver made parts of it anew.
     """
     try:
-        with (scratch_dir / "owner").open() as owner:
-            boot, pid, started_ms = owner.read().split()
-            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (OSError, ValueError):
+        lock = os.open(scratch_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return time.time() - scratch_dir.stat().st_mtime > _WITHOUT_OWNER_S
-        except OSError:
-            return False
-    try:
-        found = ProcessIdentity.of(int(pid))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            boot, pid, started = (scratch_dir / "owner").read_text().split()
+            found, started_ms = ProcessIdentity.of(int(pid)), int(started)
+        finally:
+            os.close(lock)
     except ProcessLookupError:
         return True
-    return (boot, int(started_ms)) != (boot_id(), found.started_ms) or not found.is_alive()
+    except (FileNotFoundError, ValueError):
+        with suppress(OSError):
+            return time.time() - scratch_dir.stat().st_mtime > _WITHOUT_OWNER_S
+        return False
+    except OSError:
+        return False  # In use; or who uses it cannot be told.
+    return (boot, started_ms) != (boot_id(), found.started_ms) or not found.is_alive()

@@ -245,6 +245,7 @@ class PlacementTopic:
 
         Raises:
             MissingTopicError: there is no such topic; none is made.
+            DeadlineError: it could not be asked for.
             ConfigError, DataError: the cluster refuses them.
             BrokerUnavailableError: not all of them, as far as is known.
         """

@@ -24,7 +24,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,6 @@ class LmdbEnvironment:
         """Raises LocalStateError when what stands there may be torn: it must not even be opened."""
         if not (self.path / _DATA).exists():
             self._mark(boot_id())
-            self._sync_names()
         elif (found := self._marked()) not in (boot_id(), _CLEAN):
             raise LocalStateError(
                 f"local state: wanted {self.path} as this boot of the host wrote it, or synced, found it written in "
@@ -261,7 +260,10 @@ class LmdbEnvironment:
             return bool(read.stat(db=self._stores[store])["entries"] == 0)
 
     def _marked(self) -> str:
-        return os.pread(self._lock_file, _MARK_BYTES, 0).decode(errors="replace").strip()
+        try:
+            return os.pread(self._lock_file, _MARK_BYTES, 0).decode(errors="replace").strip()
+        except OSError as error:
+            raise LocalStateError(_no_use(self.path, error)) from error
 
     def _mark_unsynced(self) -> None:
         """Note that there are commits of this boot. Comes before each; the lock is kept."""
@@ -270,22 +272,16 @@ class LmdbEnvironment:
             self._mark(boot_id())
 
     def _mark(self, text: str) -> None:
-        """Durably note a boot id, or `_CLEAN`."""
+        """Note a boot id, or `_CLEAN`: durably, unless what stands there is in doubt anyway."""
+        must_last = _CLEAN in (text, self._marked())
         try:
             os.pwrite(self._lock_file, text.ljust(_MARK_BYTES).encode(), 0)
-            os.fsync(self._lock_file)
+            if must_last:
+                os.fsync(self._lock_file)
         except OSError as error:
-            raise LocalStateError(_no_use(self.path, error)) from error
-
-    def _sync_names(self) -> None:
-        """Have on the disk which files there are, for an older one of the same name may say `_CLEAN`."""
-        try:
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
+            # What is read here again must not be taken for what is on the disk.
+            with suppress(OSError):
+                os.ftruncate(self._lock_file, 0)
             raise LocalStateError(_no_use(self.path, error)) from error
 
     def _lock(self) -> None:

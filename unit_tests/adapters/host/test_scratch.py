@@ -56,6 +56,7 @@ def test_only_what_nobody_uses_is_removed(root: Path) -> None:
         left_behind(root, f"the-boot-before {OWN.pid} {OWN.started_ms}"),
         left_behind(root, f"{boot_id()} {OWN.pid} {OWN.started_ms + 1000}"),
         left_behind(root, None),
+        left_behind(root, "no name at all"),
     ]
     kept = [
         left_behind(root, f"{boot_id()} {OWN.pid} {OWN.started_ms}"),
@@ -67,7 +68,7 @@ def test_only_what_nobody_uses_is_removed(root: Path) -> None:
         assert ["owner"] == [path.name for path in own.iterdir()]
         assert own in scratch_directories()
 
-    assert [False] * 4 == [path.exists() for path in gone]
+    assert [False] * 5 == [path.exists() for path in gone]
     assert [True] * 2 == [path.exists() for path in kept]
     assert not own.exists()
     for path in kept:
@@ -106,6 +107,14 @@ def test_what_an_execution_of_another_container_of_the_machine_uses_stays() -> N
     assert not path.exists()
 
 
+def test_what_ages_files_away_makes_nobody_s_scratch_free(root: Path) -> None:
+    with another_execution() as (path, _):
+        (path / "owner").unlink()
+        os.utime(path, (time.time() - 3600,) * 2)
+        with scratch_directory(an_execution()):
+            assert path.exists()
+
+
 def test_what_a_killed_execution_left_goes_at_the_next_start() -> None:
     with another_execution() as (path, child):
         child.kill()
@@ -119,8 +128,8 @@ def test_what_a_killed_execution_left_goes_at_the_next_start() -> None:
 def test_where_memory_is_short_scratch_is_on_disk_and_that_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(scratch, "_MEMORY_FREE_MIN_BYTES", 1 << 60)
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
     gone = left_behind(tmp_path / f"samzapy-{os.getuid()}", dead())
 
     with scratch_directory(an_execution()) as path:
@@ -129,6 +138,17 @@ def test_where_memory_is_short_scratch_is_on_disk_and_that_is_told(
 
     assert not gone.exists()
     assert re.search(rf"/dev/shm has \d+ MiB free, less than .*: scratch is in {tmp_path}", caplog.text)
+
+
+def test_where_there_is_no_place_on_disk_memory_is_taken_however_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_usable() -> str:
+        raise FileNotFoundError("No usable temporary directory")
+
+    monkeypatch.setattr(scratch, "_MEMORY_FREE_MIN_BYTES", 1 << 60)
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", none_usable)
+
+    with scratch_directory(an_execution()) as path:
+        assert path.is_relative_to("/dev/shm")
 
 
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -736,16 +736,37 @@ def test_the_mark_is_on_the_disk_before_the_first_commit_and_clean_only_after_th
     assert ["file", "commit", "commit", "sync", "file"] == steps
 
 
-def test_the_name_of_a_new_mark_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("left", "waits"), [("", 0), ("clean", 1)])
+def test_a_new_mark_waits_for_the_disk_only_where_clean_may_stand_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, waits: int
+) -> None:
+    (tmp_path / "1.lock").write_text(left)
     fsync, synced = os.fsync, []
 
     def noted_fsync(descriptor: int) -> None:
         fsync(descriptor)
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
-    with opened(tmp_path / "1"):
-        assert [str(tmp_path / "1.lock"), str(tmp_path)] == synced
+    with opened(tmp_path / "1") as environment:
+        environment.begin().commit()
+
+    assert waits == len(synced)
+
+
+def test_a_mark_that_the_disk_did_not_take_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read again, it would be taken for one that stands there, and the next commit would not wait for it."""
+    directory = written(tmp_path, cleanly=True)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with opened(tmp_path / "1") as environment, monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(LocalStateError, match="No space left on device"):
+            environment.begin().commit()
+
+    assert directory.existing() is None
 
 
 def test_state_that_is_only_looked_at_stays_clean_and_a_store_made_in_it_is_a_commit(
