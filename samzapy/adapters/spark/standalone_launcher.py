@@ -192,11 +192,13 @@ class StandaloneLauncher:
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
-            return {
-                worker.host: min(worker.slots_free, worker.fits(self._program))
-                for worker in page.workers
-                if worker.slots_free is not None
-            }
+            rooms: dict[str, int] = {}
+            for worker in page.workers:
+                if worker.slots_free is not None:
+                    # A host may have several workers (SPARK_WORKER_INSTANCES).
+                    room = min(worker.slots_free, worker.fits(self._program))
+                    rooms[worker.host] = rooms.get(worker.host, 0) + room
+            return rooms
 
     def _seen(self, launch: Launch, page: Page) -> Launched | None:
         refusal = self._refused.get(launch.execution_id)

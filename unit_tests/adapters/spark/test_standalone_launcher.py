@@ -432,6 +432,12 @@ def test_a_worker_with_too_few_cores_takes_nothing(clock: Clock) -> None:
     assert {"a": 0} == launcher.hosts()
 
 
+def test_two_workers_of_one_host_have_room_together(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+    master.workers["worker-a2"] = {**master.workers["worker-a"], "cores": 2}
+
+    assert {"a": 2 + 1, "b": 2} == launcher.hosts()
+
+
 def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clock) -> None:
     master = MasterInMemory("")
     launcher = a_launcher(master, clock)
