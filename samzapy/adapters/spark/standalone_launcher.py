@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyspark
@@ -354,7 +355,7 @@ def submission_request(program: ContainerProgram, launch: Launch, host: str) -> 
         "clientSparkVersion": pyspark.__version__,
         "mainClass": SUBMIT_CLASS,
         # Spark copies it into the driver's directory and needs none of it; it must be a file on the worker.
-        "appResource": f"file://{program.job_file}",
+        "appResource": PurePosixPath(program.job_file).as_uri(),
         "appArgs": arguments_of(program, launch),
         "environmentVariables": environment_of(program, launch, host),
         "sparkProperties": {

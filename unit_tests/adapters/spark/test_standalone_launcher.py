@@ -200,6 +200,13 @@ def test_a_container_is_spark_submit_in_a_driver_on_the_host_that_it_is_wanted_o
     } == request["sparkProperties"]
 
 
+def test_the_path_of_a_job_file_is_a_uri() -> None:
+    request = submission_request(replace(PROGRAM, job_file="/srv/my jobs/50%#1.py"), e1(), "a")
+
+    assert "file:///srv/my%20jobs/50%25%231.py" == request["appResource"]
+    assert "/srv/my jobs/50%#1.py" in request["appArgs"]
+
+
 def test_nothing_secret_stands_on_a_command_line() -> None:
     with pytest.raises(ConfigError, match=r"(?s)password.*env:NAME") as refused:
         replace(PROGRAM, overrides=("systems.kafka.client.sasl.password=hunter2",))
