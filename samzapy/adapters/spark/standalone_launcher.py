@@ -64,6 +64,7 @@ _DRIVER_ID = re.compile(r"driver-[A-Za-z0-9_.-]{1,200}")
 _COMMAND = "Launch Command: "
 _EXECUTION_IN_COMMAND = re.compile(rf'"{re.escape(EXECUTION_CONF)}=([A-Za-z0-9_.-]{{1,128}})"')
 _LAST_WORD = re.compile(r"^samzapy: (.{1,500})$", re.MULTILINE)
+_EXCEPTION = "Exception from the cluster:"
 _LOG_BYTES = 64 * 1024
 _DOUBT_S = 30.0
 _log = logging.getLogger(__name__)
@@ -426,7 +427,8 @@ def _checked(handle: str) -> str:
 
 
 def _first_line(message: object) -> str:
-    return str(message).strip().partition("\n")[0] if message else ""
+    """What a message says first. That it is an exception stands above each that the master tells."""
+    return str(message or "").strip().removeprefix(_EXCEPTION).strip().partition("\n")[0]
 
 
 def _told(worker: Worker) -> str:

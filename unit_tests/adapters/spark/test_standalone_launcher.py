@@ -104,7 +104,8 @@ class MasterInMemory:
             }
 
         there = {handle: driver for handle, driver in self.drivers.items() if handle not in self.forgotten}
-        over = {handle for handle, driver in there.items() if driver["state"] in ("FINISHED", "KILLED", "FAILED")}
+        ends = ("FINISHED", "KILLED", "FAILED", "ERROR")
+        over = {handle for handle, driver in there.items() if driver["state"] in ends}
         return {
             "status": self.status,
             "workers": [self._shown(worker_id) for worker_id in self.workers],
@@ -337,7 +338,7 @@ def test_a_master_that_does_not_rule_says_nothing(
     for act in (lambda: launcher.look([e1()]), lambda: launcher.launch(a_launch("e2"))):
         with pytest.raises(LaunchError):
             act()
-    with pytest.raises(LaunchError, match="could not be killed: the master says: Exception from the cluster"):
+    with pytest.raises(LaunchError, match="could not be killed: the master says: Current state is not alive"):
         launcher.kill(e1())
 
 
@@ -376,6 +377,17 @@ def test_of_a_driver_that_failed_nobody_knows_the_exit_code_but_its_last_word_is
     assert found is not None
     assert None is found.exit_code
     assert "driver FAILED: the task failed on kafka.in.0 at 7" == found.reason
+
+
+def test_of_a_driver_in_error_the_exception_is_told(master: MasterInMemory, launcher: StandaloneLauncher) -> None:
+    launcher.launch(e1())
+    told = "Exception from the cluster:\njava.nio.file.NoSuchFileException: /srv/flights.py\n\tat java.base/x"
+    master.end("ERROR", message=told)
+
+    found = seen(launcher)
+
+    assert found is not None
+    assert "driver ERROR: java.nio.file.NoSuchFileException: /srv/flights.py" == found.reason
 
 
 def test_what_the_master_will_never_take_has_ended(master: MasterInMemory, clock: Clock) -> None:
