@@ -13,8 +13,9 @@ Spark refuses Python programs in this mode; so the driver's main class is spark-
 is for the coordinator to see.
 
 Adoption. The master has no field for an execution id, so a driver of unknown origin is known by its command line. One
-that waits for a worker, or has only begun, has none yet. A launcher that may have submitted it and cannot know (it is
-new, or an answer got lost) puts a start off for `_DOUBT_S` then. Started twice all the same, one of the two processes
+that waits for a worker, or has only begun, has none yet. One that cannot know whose it is, because it is new, was not
+asked for `_AWAY_S` (another coordinator may have led meanwhile) or lost the answer to a start, is in doubt: it puts
+starts off for `_DOUBT_S` while there is such a driver. Started twice all the same, one of the two processes
 is told to stop by the coordinator, since an execution is one process (`coordinator.liveness.is_expected`).
 """
 
@@ -25,7 +26,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -67,6 +69,8 @@ _LAST_WORD = re.compile(r"^samzapy: (.{1,500})$", re.MULTILINE)
 _EXCEPTION = "Exception from the cluster:"
 _LOG_BYTES = 64 * 1024
 _DOUBT_S = 30.0
+_AWAY_S = 10.0
+"""Who leads asks every half second (`adapters.host.launch_watch`)."""
 _log = logging.getLogger(__name__)
 
 
@@ -134,14 +138,15 @@ class StandaloneLauncher:
         self._program = program
         self._ask = ask
         self._monotonic_s = monotonic_s
-        self._doubt_until_s = monotonic_s() + _DOUBT_S
+        self._at_work_s = monotonic_s()
+        self._doubt_until_s = self._at_work_s + _DOUBT_S
         self._lock = threading.Lock()
         self._handles: dict[ExecutionId, str] = {}
         self._refused: dict[ExecutionId, str] = {}
         self._strangers: set[str] = set()
 
     def launch(self, launch: Launch) -> None:
-        with self._lock:
+        with self._at_work():
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
@@ -156,7 +161,7 @@ class StandaloneLauncher:
             self._submit(launch, self._worker_for(launch, page))
 
     def kill(self, launch: Launch) -> None:
-        with self._lock:
+        with self._at_work():
             handle = launch.handle or self._handles.get(launch.execution_id)
             if handle is None:
                 page = self._page()
@@ -172,7 +177,7 @@ class StandaloneLauncher:
                 raise LaunchError(f"{handle} ({launch.execution_id}) could not be killed: {found.reason}")
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
-        with self._lock:
+        with self._at_work():
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
@@ -190,7 +195,7 @@ class StandaloneLauncher:
         Raises:
             LaunchError: the master does not answer.
         """
-        with self._lock:
+        with self._at_work():
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
@@ -201,6 +206,19 @@ class StandaloneLauncher:
                     room = min(worker.slots_free, worker.fits(self._program))
                     rooms[worker.host] = rooms.get(worker.host, 0) + room
             return rooms
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """One thing at a time. Who was away may have missed what another launcher submitted."""
+        with self._lock:
+            now_s = self._monotonic_s()
+            if now_s - self._at_work_s > _AWAY_S:
+                self._doubt_until_s = now_s + _DOUBT_S
+            try:
+                yield
+            finally:
+                # The end counts: an action that waits long for answers is no absence.
+                self._at_work_s = self._monotonic_s()
 
     def _seen(self, launch: Launch, page: Page) -> Launched | None:
         refusal = self._refused.get(launch.execution_id)

@@ -176,6 +176,13 @@ def seen(launcher: StandaloneLauncher, launch: Launch | None = None) -> Launched
     return launcher.look([launch or e1()]).get(ExecutionId("e1"))
 
 
+def leads(launcher: StandaloneLauncher, clock: Clock, seconds: int) -> None:
+    """It looks all the while, as that of a leader does, and is not new any more then."""
+    for _ in range(seconds):
+        clock.now_s += 1
+        launcher.look([])
+
+
 def test_a_container_is_spark_submit_in_a_driver_on_the_host_that_it_is_wanted_on() -> None:
     request = submission_request(PROGRAM, a_launch("e1", processor_id="7", host="rack-1.b"), "rack-1.b")
 
@@ -279,8 +286,38 @@ def test_whose_a_waiting_driver_is_cannot_be_told_and_so_a_start_waits_for_a_whi
 
     with pytest.raises(LaunchError, match="driver-1 has not begun yet"):
         successor.launch(e1())
-    clock.now_s += 31
+    leads(successor, clock, 31)
     successor.launch(e1())
+
+    assert 2 == len(master.drivers)
+
+
+def test_who_stood_by_is_in_doubt_like_a_new_one(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    stood_by = a_launcher(master, clock)
+    clock.now_s += 86_400
+    launcher.launch(e1())
+
+    with pytest.raises(LaunchError, match="driver-1 has not begun yet"):
+        stood_by.launch(e1())
+    leads(stood_by, clock, 31)
+    stood_by.launch(a_launch("e2", host="b"))
+
+
+def test_who_waits_long_for_an_answer_was_not_away(master: MasterInMemory, clock: Clock) -> None:
+    def slow(method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
+        clock.now_s += 6 if url == PAGE else 0
+        return master.ask(method, url, path, body)
+
+    launcher = StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, slow, clock)
+    leads(launcher, clock, 31)
+    a_launcher(master, clock).launch(e1())
+
+    clock.now_s += 9
+    launcher.look([])
+    clock.now_s += 9
+    launcher.launch(a_launch("e2", host="b"))
 
     assert 2 == len(master.drivers)
 
@@ -288,7 +325,7 @@ def test_whose_a_waiting_driver_is_cannot_be_told_and_so_a_start_waits_for_a_whi
 def test_a_submission_whose_answer_was_lost_is_not_repeated_before_it_can_be_found(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
-    clock.now_s += 60  # The launcher is not new any more.
+    leads(launcher, clock, 31)
     master.loses_answers = True
     with pytest.raises(LaunchError, match="found none"):
         launcher.launch(e1())
