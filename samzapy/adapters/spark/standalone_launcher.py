@@ -15,8 +15,9 @@ is for the coordinator to see.
 Adoption. The master has no field for an execution id, so a driver of unknown origin is known by its command line. One
 that waits for a worker, or has only begun, has none yet. One that cannot know whose it is, because it is new, was not
 asked for `_AWAY_S` (another coordinator may have led meanwhile) or lost the answer to a start, is in doubt: it puts
-starts off for `_DOUBT_S` while there is such a driver. Started twice all the same, one of the two processes
-is told to stop by the coordinator, since an execution is one process (`coordinator.liveness.is_expected`).
+starts off for `_DOUBT_S` while there is such a driver. Started twice all the same, one of the two processes is told to
+stop by the coordinator, since an execution is one process (`coordinator.liveness.is_expected`); the execution has ended
+when none of its drivers is left.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class StandaloneLauncher:
         self._at_work_s = monotonic_s()
         self._doubt_until_s = self._at_work_s + _DOUBT_S
         self._lock = threading.Lock()
-        self._handles: dict[ExecutionId, str] = {}
+        self._handles: dict[ExecutionId, list[str]] = {}
         self._refused: dict[ExecutionId, str] = {}
         self._strangers: set[str] = set()
 
@@ -162,19 +163,18 @@ class StandaloneLauncher:
 
     def kill(self, launch: Launch) -> None:
         with self._at_work():
-            handle = launch.handle or self._handles.get(launch.execution_id)
-            if handle is None:
+            self._know(launch)
+            if launch.execution_id not in self._handles:
                 page = self._page()
                 if page is None:
                     raise self._no_answer("the page of the master", self._master.page_url)
-                handle = self._handle_of(launch, page)
-            if handle is None:
-                return
-            self._rest("POST", f"kill/{_checked(handle)}", b"")
-            # The answer says whether there was anything to kill; how it is now says what counts.
-            found = self._status(handle)
-            if found.state is S.UNKNOWN:
-                raise LaunchError(f"{handle} ({launch.execution_id}) could not be killed: {found.reason}")
+                self._identify_all(page)
+            for handle in self._handles.get(launch.execution_id, ()):
+                self._rest("POST", f"kill/{_checked(handle)}", b"")
+                # The answer says whether there was anything to kill; how it is now says what counts.
+                found = self._status(handle)
+                if found.state is S.UNKNOWN:
+                    raise LaunchError(f"{handle} ({launch.execution_id}) could not be killed: {found.reason}")
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         with self._at_work():
@@ -290,7 +290,7 @@ class StandaloneLauncher:
             raise self._no_answer("the REST port of the master", self._master.rest_url)
         handle = found.get("submissionId")
         if found.get("success") is True and isinstance(handle, str) and _DRIVER_ID.fullmatch(handle):
-            self._handles[launch.execution_id] = handle
+            self._handles.setdefault(launch.execution_id, []).append(handle)
             self._doubt_until_s = before_s
             return
         reason = f"the master refuses {launch.execution_id}: {_first_line(found.get('message')) or found}"
@@ -301,15 +301,32 @@ class StandaloneLauncher:
         raise LaunchError(reason)
 
     def _handle_of(self, launch: Launch, page: Page) -> str | None:
-        """The driver of an execution, also of one that another coordinator had started."""
-        known = launch.handle or self._handles.get(launch.execution_id)
-        if known:
-            return known
-        taken = set(self._handles.values()) | self._strangers
+        """The driver of an execution, also of one that another coordinator had started. Of several it is one that is
+        not over, if there is such a one: it may be the process that the coordinator counts on."""
+        self._know(launch)
+        found = self._known(launch, page)
+        if found is None or _is_over(found, page):
+            self._identify_all(page)
+            found = self._known(launch, page)
+        return found
+
+    def _known(self, launch: Launch, page: Page) -> str | None:
+        own = self._handles.get(launch.execution_id, ())
+        return min(own, key=lambda handle: (_is_over(handle, page), handle != launch.handle), default=None)
+
+    def _know(self, launch: Launch) -> None:
+        """What stands in its record is known."""
+        if launch.handle and launch.handle not in self._handles.get(launch.execution_id, ()):
+            self._handles.setdefault(launch.execution_id, []).append(launch.handle)
+
+    def _identified(self) -> set[str]:
+        return self._strangers.union(*self._handles.values())
+
+    def _identify_all(self, page: Page) -> None:
+        identified = self._identified()
         for driver in page.drivers.values():
-            if driver.handle not in taken and driver.is_submit and driver.worker is not None:
+            if driver.handle not in identified and driver.is_submit and driver.worker is not None:
                 self._identify(driver)
-        return self._handles.get(launch.execution_id)
 
     def _identify(self, driver: Driver) -> None:
         text = self._stderr(driver.handle, driver.worker, offset=0)
@@ -320,14 +337,14 @@ class StandaloneLauncher:
             self._strangers.add(driver.handle)
             return
         _log.info("%s is %s, started by an earlier coordinator", driver.handle, matched[1])
-        self._handles[ExecutionId(matched[1])] = driver.handle
+        self._handles.setdefault(ExecutionId(matched[1]), []).append(driver.handle)
 
     def _unidentified(self, page: Page) -> list[str]:
-        known = set(self._handles.values()) | self._strangers
+        identified = self._identified()
         return [
             driver.handle
             for driver in page.drivers.values()
-            if driver.is_submit and driver.handle not in known and _STATES.get(driver.state) is not S.ENDED
+            if driver.is_submit and driver.handle not in identified and _STATES.get(driver.state) is not S.ENDED
         ]
 
     def _forget(self, launches: Iterable[Launch], page: Page) -> None:
@@ -335,7 +352,9 @@ class StandaloneLauncher:
         asked = {launch.execution_id for launch in launches}
         self._refused = {found: reason for found, reason in self._refused.items() if found in asked}
         self._handles = {
-            found: handle for found, handle in self._handles.items() if found in asked or handle in page.drivers
+            found: handles
+            for found, handles in self._handles.items()
+            if found in asked or not page.drivers.keys().isdisjoint(handles)
         }
         self._strangers &= page.drivers.keys()
 
@@ -447,6 +466,11 @@ def _checked(handle: str) -> str:
 def _first_line(message: object) -> str:
     """What a message says first. That it is an exception stands above each that the master tells."""
     return str(message or "").strip().removeprefix(_EXCEPTION).strip().partition("\n")[0]
+
+
+def _is_over(handle: str, page: Page) -> bool:
+    driver = page.drivers.get(handle)
+    return driver is None or _STATES.get(driver.state) is S.ENDED
 
 
 def _told(worker: Worker) -> str:

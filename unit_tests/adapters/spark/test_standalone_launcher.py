@@ -260,6 +260,55 @@ def test_a_driver_that_another_coordinator_started_is_adopted_by_its_command_lin
     assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(successor)
 
 
+def again(master: MasterInMemory, handle: str, state: str = "RUNNING", worker: str = "worker-b") -> None:
+    """Another driver of the execution of driver-1, submitted by somebody else."""
+    master.drivers[handle] = {**master.drivers["driver-1"], "state": state, "worker": worker}
+
+
+def test_of_two_drivers_of_an_execution_it_is_the_one_that_is_not_over(
+    master: MasterInMemory, launcher: StandaloneLauncher
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    again(master, "driver-2")
+
+    of_first = replace(e1(phase=LaunchPhase.LAUNCHED), handle="driver-1")
+    assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(launcher, of_first)
+    master.end("FINISHED")
+    assert Launched(state=RUNNING, handle="driver-2", host="b") == seen(launcher, of_first)
+    launcher.launch(of_first)
+    assert 2 == len(master.drivers)
+    master.end("FINISHED", "driver-2")
+    found = seen(launcher, of_first)
+    assert found is not None
+    assert ENDED is found.state
+
+
+def test_an_earlier_driver_that_is_over_is_not_taken_for_the_execution(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    again(master, "driver-2", state="FAILED")
+    successor = a_launcher(master, clock)
+
+    for _ in range(2):
+        assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(successor)
+
+
+def test_a_kill_ends_all_that_an_execution_was_started_as(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    again(master, "driver-2")
+    successor = a_launcher(master, clock)
+
+    successor.kill(e1())
+
+    assert {"KILLED"} == {driver["state"] for driver in master.drivers.values()}
+
+
 def test_each_driver_is_asked_for_its_command_line_once(
     master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
 ) -> None:
