@@ -72,6 +72,10 @@ _LOG_BYTES = 64 * 1024
 _DOUBT_S = 30.0
 _AWAY_S = 10.0
 """Who leads asks every half second (`adapters.host.launch_watch`)."""
+_IN_QUESTION_S = 60.0
+"""How long a driver that does not say whose it is can keep an execution from having ended."""
+_AGAIN_S = 5.0
+"""After how long one that did not say is asked again."""
 _log = logging.getLogger(__name__)
 
 
@@ -145,9 +149,12 @@ class StandaloneLauncher:
         self._handles: dict[ExecutionId, list[str]] = {}
         self._refused: dict[ExecutionId, str] = {}
         self._strangers: set[str] = set()
+        self._first_seen_s: dict[str, float] = {}
+        self._ask_again_s: dict[str, float] = {}
 
     def launch(self, launch: Launch) -> None:
         with self._at_work():
+            self._know(launch)
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
@@ -156,8 +163,8 @@ class StandaloneLauncher:
             waiting = self._unidentified(page)
             if waiting and self._monotonic_s() < self._doubt_until_s:
                 raise LaunchError(
-                    f"{waiting[0]} has not begun yet, so whose it is cannot be told: {launch.execution_id} is not "
-                    "started before that is known"
+                    f"{waiting[0].handle} has not begun yet, so whose it is cannot be told: {launch.execution_id} is "
+                    "not started before that is known"
                 )
             self._submit(launch, self._worker_for(launch, page))
 
@@ -181,6 +188,10 @@ class StandaloneLauncher:
             page = self._page()
             if page is None:
                 raise self._no_answer("the page of the master", self._master.page_url)
+            for launch in launches:
+                self._know(launch)
+            for driver in self._unidentified(page):
+                self._first_seen_s.setdefault(driver.handle, self._monotonic_s())
             found: dict[ExecutionId, Launched] = {}
             for launch in launches:
                 seen = self._seen(launch, page)
@@ -225,10 +236,19 @@ class StandaloneLauncher:
         if refusal is not None:
             return Launched(state=S.ENDED, reason=refusal)
         handle = self._handle_of(launch, page)
+        if handle is None and launch.phase is LaunchPhase.WANTED:
+            return None
         if handle is None:
-            if launch.phase is LaunchPhase.WANTED or self._unidentified(page):
-                return None
-            return Launched(state=S.ENDED, reason="the master knows no driver of it")
+            found = Launched(state=S.ENDED, reason="the master knows no driver of it")
+        else:
+            found = self._state_of(handle, page)
+        if found.state is not S.ENDED:
+            return found
+        # Another driver may be of it. Where one has ended, only a second one that runs would be missed.
+        in_question = self._in_question(page)
+        return None if any(handle is None or driver.worker is not None for driver in in_question) else found
+
+    def _state_of(self, handle: str, page: Page) -> Launched:
         driver = page.drivers.get(handle)
         state = None if driver is None else _STATES.get(driver.state, S.UNKNOWN)
         if driver is None or state in (S.ENDED, S.UNKNOWN):
@@ -303,7 +323,6 @@ class StandaloneLauncher:
     def _handle_of(self, launch: Launch, page: Page) -> str | None:
         """The driver of an execution, also of one that another coordinator had started. Of several it is one that is
         not over, if there is such a one: it may be the process that the coordinator counts on."""
-        self._know(launch)
         found = self._known(launch, page)
         if found is None or _is_over(found, page):
             self._identify_all(page)
@@ -324,25 +343,37 @@ class StandaloneLauncher:
 
     def _identify_all(self, page: Page) -> None:
         identified = self._identified()
+        now_s = self._monotonic_s()
+        asked = []
         for driver in page.drivers.values():
-            if driver.handle not in identified and driver.is_submit and driver.worker is not None:
+            is_due = now_s >= self._ask_again_s.get(driver.handle, now_s)
+            if driver.is_submit and driver.worker is not None and driver.handle not in identified and is_due:
                 self._identify(driver)
+                asked.append(driver.handle)
+        # After the last answer: all of them together may take longer than the pause.
+        self._ask_again_s |= dict.fromkeys(asked, self._monotonic_s() + _AGAIN_S)
 
     def _identify(self, driver: Driver) -> None:
         text = self._stderr(driver.handle, driver.worker, offset=0)
         if text is None or _COMMAND not in text:
             return  # The next look may find it: the worker has only begun.
-        matched = _EXECUTION_IN_COMMAND.search(text.partition(_COMMAND)[2].partition("\n")[0])
+        command, end, _ = text.partition(_COMMAND)[2].partition("\n")
+        matched = _EXECUTION_IN_COMMAND.search(command)
         if matched is None:
-            self._strangers.add(driver.handle)
+            if end:
+                self._strangers.add(driver.handle)
             return
         _log.info("%s is %s, started by an earlier coordinator", driver.handle, matched[1])
         self._handles.setdefault(ExecutionId(matched[1]), []).append(driver.handle)
 
-    def _unidentified(self, page: Page) -> list[str]:
+    def _in_question(self, page: Page) -> list[Driver]:
+        after_s = self._monotonic_s() - _IN_QUESTION_S
+        return [driver for driver in self._unidentified(page) if self._first_seen_s[driver.handle] > after_s]
+
+    def _unidentified(self, page: Page) -> list[Driver]:
         identified = self._identified()
         return [
-            driver.handle
+            driver
             for driver in page.drivers.values()
             if driver.is_submit and driver.handle not in identified and _STATES.get(driver.state) is not S.ENDED
         ]
@@ -357,6 +388,9 @@ class StandaloneLauncher:
             if found in asked or not page.drivers.keys().isdisjoint(handles)
         }
         self._strangers &= page.drivers.keys()
+        for times in (self._first_seen_s, self._ask_again_s):
+            for handle in times.keys() - page.drivers.keys():
+                del times[handle]
 
     def _last_word(self, handle: str, worker: Worker | None) -> str:
         """What the driver itself said of its end, if its worker is there to tell."""

@@ -52,6 +52,8 @@ class MasterInMemory:
         self.loses_answers = False
         self.forgotten: set[str] = set()
         self.asked: list[str] = []
+        self.logs: dict[str, str | None] = {}
+        """Of drivers whose log is not whole; None where their worker does not answer."""
 
     def ask(self, method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
         self.asked.append(f"{method} {path}")
@@ -133,7 +135,11 @@ class MasterInMemory:
 
     def _log(self, path: str) -> tuple[int, bytes] | None:
         query = parse_qs(urlsplit(path).query)
-        driver = self.drivers[query["driverId"][0]]
+        handle = query["driverId"][0]
+        if handle in self.logs:
+            cut = self.logs[handle]
+            return None if cut is None else (200, cut.encode())
+        driver = self.drivers[handle]
         command = " ".join(f'"{part}"' for part in ("java", *driver["request"]["appArgs"]))
         text = f"==== Bytes 0-9 of 9 of stderr ====\nLaunch Command: {command}\n=====\n\n"
         if "offset" not in query:
@@ -307,6 +313,92 @@ def test_a_kill_ends_all_that_an_execution_was_started_as(
     successor.kill(e1())
 
     assert {"KILLED"} == {driver["state"] for driver in master.drivers.values()}
+
+
+def test_a_driver_whose_handle_is_on_record_is_known(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    successor = a_launcher(master, clock)
+
+    of_record = replace(e1(phase=LaunchPhase.LAUNCHED), handle="driver-1")
+    successor.launch(of_record)
+    given_up = a_launch("e2", phase=LaunchPhase.STOPPING)
+    found = a_launcher(master, clock).look([given_up, of_record])
+
+    assert [ENDED, STARTING] == [found[ExecutionId(name)].state for name in ("e2", "e1")]
+    assert 1 == len(master.drivers)
+
+
+def test_a_driver_that_does_not_say_whose_it_is_holds_up_an_end_for_a_while(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    again(master, "driver-2")
+    master.logs["driver-2"] = None
+    master.end("FINISHED")
+    given_up = a_launch("e9", phase=LaunchPhase.STOPPING)
+
+    assert {} == launcher.look([e1(), given_up])
+    clock.now_s += 59
+    assert {} == launcher.look([e1(), given_up])
+    clock.now_s += 2
+
+    assert [ENDED, ENDED] == [found.state for found in launcher.look([e1(), given_up]).values()]
+
+
+def test_a_driver_that_waits_holds_up_no_end_that_was_seen(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    master.end("FINISHED")
+    again(master, "driver-2", state="SUBMITTED", worker="None")
+
+    found = seen(launcher)
+
+    assert found is not None
+    assert ENDED is found.state
+
+
+def test_drivers_that_gave_nothing_are_asked_again_after_a_while_only(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    again(master, "driver-2")
+    master.logs = {"driver-1": None, "driver-2": None}
+
+    def slow(method: str, url: str, path: str, body: bytes | None) -> tuple[int, bytes] | None:
+        clock.now_s += 5 if "/log/" in path else 0
+        return master.ask(method, url, path, body)
+
+    def logs_asked() -> int:
+        return len([path for path in master.asked if "/log/" in path])
+
+    successor = StandaloneLauncher(StandaloneMaster(rest_url=REST, page_url=PAGE), PROGRAM, slow, clock)
+    for _ in range(2):
+        successor.look([e1(), a_launch("e8"), a_launch("e9")])
+    assert 2 == logs_asked()
+    clock.now_s += 6
+    successor.look([e1(), a_launch("e8"), a_launch("e9")])
+    assert 4 == logs_asked()
+
+
+def test_half_a_command_line_makes_no_stranger(
+    master: MasterInMemory, launcher: StandaloneLauncher, clock: Clock
+) -> None:
+    launcher.launch(e1())
+    master.run()
+    master.logs["driver-1"] = 'Launch Command: "java" "-cp" "x'
+    successor = a_launcher(master, clock)
+    assert None is seen(successor)
+
+    del master.logs["driver-1"]
+    clock.now_s += 6
+
+    assert Launched(state=RUNNING, handle="driver-1", host="a") == seen(successor)
 
 
 def test_each_driver_is_asked_for_its_command_line_once(
