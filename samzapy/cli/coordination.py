@@ -39,6 +39,8 @@ from samzapy.model.topics import coordinator_topic, placement_topic
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
 _OFFICE_PAUSE_S = 1.0
+_FENCE_S = 5.0
+"""Who cannot be fenced in time is fenced a second later; containers must be answered meanwhile."""
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 
 
@@ -213,7 +215,7 @@ class Coordination:
             ),
             clock=SystemClock(),
             commands=self._commands,
-            fencing=KafkaFence(connection, config.coordinator_transaction_timeout_ms),
+            fencing=KafkaFence(connection, config.coordinator_transaction_timeout_ms, _FENCE_S),
             positions=KafkaPositions(connection, config.job),
             processes=HostProcesses(here.boot_id),
             placement=self._answers,

@@ -726,7 +726,8 @@ class CoordinatorService:
     def _wait_for_topic(self, planned: PlannedTaskPut, ssp: SystemStreamPartition) -> None:
         """A task whose topic is not there waits, and only that one: it comes back, goes, or somebody sees to it."""
         again_ms = self._clock.monotonic_ms() + ABSENT_ROUND_MS
-        self._postponed = {**self._postponed, planned.task_name: _Postponed(f"{ssp}, which is not there", again_ms)}
+        what = f"{ssp}, which is not there, or has no leader"
+        self._postponed = {**self._postponed, planned.task_name: _Postponed(what, again_ms)}
 
     def _wait_for_copies(self, planned: PlannedTaskPut, awaited: Sequence[TaskName]) -> None:
         """Their containers need a moment for it; they are granted before."""

@@ -276,4 +276,7 @@ def _topic_found(described: Any) -> TopicFound:
         partition_count=len(described.partitions),
         replication_factor=min(len(partition.replicas) for partition in described.partitions),
         settings={},
+        leaderless=frozenset(
+            found.id for found in described.partitions if found.leader is None or found.leader.id < 0
+        ),
     )

@@ -19,6 +19,9 @@ from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import decode
 
+_ASK_S = 4.0
+"""What does not answer is asked for again each second, and whoever asks must answer containers meanwhile."""
+
 
 class KafkaPositions:
     """What the coordinator reads before it grants (`coordinator.ports.Positions`). `job` is `<name>-<id>`."""
@@ -36,8 +39,8 @@ class KafkaPositions:
         ssps = self._present(ssps)
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         try:
-            firsts = beginning_offsets(self._connection, places)
-            ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
+            firsts = beginning_offsets(self._connection, places, _ASK_S)
+            ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)
         except MissingTopicError as error:
             if self._present(ssps) == ssps:
                 raise
@@ -47,7 +50,7 @@ class KafkaPositions:
             (store, partition): (changelog_topic(self._job, store), partition) for store, partition in changelogs
         }
         # Also what is not committed yet: markers of transactions that have ended may be under way.
-        watermarks = end_offsets(self._connection, list(topics.values()), IsolationLevel.READ_UNCOMMITTED)
+        watermarks = end_offsets(self._connection, list(topics.values()), IsolationLevel.READ_UNCOMMITTED, _ASK_S)
         return PositionsRead(
             checkpoints=found.checkpoints,
             progress=found.progress,
@@ -56,26 +59,26 @@ class KafkaPositions:
         )
 
     def _present(self, ssps: Sequence[SystemStreamPartition]) -> Sequence[SystemStreamPartition]:
-        """Those of `ssps` that there are: asked for together with one that is missing, none of them is told."""
+        """Those of `ssps` that there are, with a leader: asked for together with another, none of them is told."""
         topics = self._admin.find({ssp.stream for ssp in ssps})
-        counts = {name: topic.partition_count for name, topic in topics.items()}
-        return [ssp for ssp in ssps if ssp.partition < counts.get(ssp.stream, 0)]
+        led = {name: {*range(topic.partition_count)} - topic.leaderless for name, topic in topics.items()}
+        return [ssp for ssp in ssps if ssp.partition in led.get(ssp.stream, ())]
 
     def landmarks(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
     ) -> Mapping[SystemStreamPartition, Landmarks]:
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
-        firsts = beginning_offsets(self._connection, places)
+        firsts = beginning_offsets(self._connection, places, _ASK_S)
         # As where a task starts at the end: what is in open transactions is still to come.
-        ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED)
-        at = {} if timestamp_ms is None else offsets_at(self._connection, places, timestamp_ms)
+        ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)
+        at = {} if timestamp_ms is None else offsets_at(self._connection, places, timestamp_ms, _ASK_S)
         return {
             ssp: Landmarks(firsts[place], ends[place], at.get(place)) for ssp, place in zip(ssps, places, strict=True)
         }
 
     def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
-        ends = end_offsets(self._connection, places, IsolationLevel.READ_UNCOMMITTED)
+        ends = end_offsets(self._connection, places, IsolationLevel.READ_UNCOMMITTED, _ASK_S)
         return {ssp: ends[place] for ssp, place in zip(ssps, places, strict=True)}
 
 
@@ -85,14 +88,18 @@ class KafkaFence:
     Args:
         timeout_ms: the transaction time-out to ask for. The maker's own, since a cluster that refuses that lets it do
             nothing else either.
+        deadline_s: how long to wait for each id.
     """
 
-    def __init__(self, connection: KafkaConnection, timeout_ms: int) -> None:
+    def __init__(self, connection: KafkaConnection, timeout_ms: int, deadline_s: float = 30.0) -> None:
         self._connection = connection
         self._timeout_ms = timeout_ms
+        self._deadline_s = deadline_s
 
     def fence(self, transactional_ids: Sequence[str]) -> None:
-        fence_transactional_ids(self._connection, transactional_ids, transaction_timeout_ms=self._timeout_ms)
+        fence_transactional_ids(
+            self._connection, transactional_ids, self._deadline_s, transaction_timeout_ms=self._timeout_ms
+        )
 
 
 class KafkaProgressLog:

@@ -39,10 +39,10 @@ class Client:
         return SimpleNamespace(brokers=["b"])
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
-        partition = SimpleNamespace(replicas=["b"])
+        nodes = [SimpleNamespace(id=1), None, SimpleNamespace(id=-1)]
+        found = [SimpleNamespace(id=number, replicas=["b"], leader=node) for number, node in enumerate(nodes)]
         return {
-            name: answered(SimpleNamespace(name=name, topic_id=name, partitions=[partition]))
-            for name in topics.topic_names
+            name: answered(SimpleNamespace(name=name, topic_id=name, partitions=found)) for name in topics.topic_names
         }
 
     def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
@@ -110,3 +110,8 @@ def test_settings_are_asked_for_of_those_topics_alone_whose_they_matter() -> Non
     looked = an_admin(Client()).look(["ours"], ["ours", "theirs"])
 
     assert {"ours": {"retention.ms": "5"}, "theirs": {}} == {name: topic.settings for name, topic in looked.items()}
+
+
+def test_partitions_that_nobody_leads_are_told() -> None:
+    """Clients spell that in two ways."""
+    assert {1, 2} == an_admin(Client()).find(["orders"])["orders"].leaderless

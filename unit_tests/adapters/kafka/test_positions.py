@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPosition
         answers = iter([{"orders", "refunds"}, there])
 
         def find(self: KafkaAdmin, names: Any) -> Mapping[str, Any]:
-            return {name: SimpleNamespace(partition_count=1) for name in next(answers)}
+            return {name: SimpleNamespace(partition_count=1, leaderless=frozenset()) for name in next(answers)}
 
         def offsets(*_: Any) -> None:
             raise MissingTopicError("wanted the offsets of refunds, found no such topic")
@@ -46,3 +46,21 @@ def test_an_input_that_goes_between_two_questions_is_asked_about_again(asked: An
 def test_a_topic_that_is_missing_all_the_same_is_named(asked: Any) -> None:
     with pytest.raises(MissingTopicError, match="refunds"):
         asked({"orders", "refunds"}).read([ORDERS, REFUNDS])
+
+
+def test_what_nobody_leads_is_left_out_and_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(self: KafkaAdmin, names: Any) -> Mapping[str, Any]:
+        return {name: SimpleNamespace(partition_count=2, leaderless=frozenset({1})) for name in names}
+
+    def offsets(_: Any, places: Any, *__: Any) -> Mapping[tuple[str, int], int]:
+        return dict.fromkeys(places, 7)
+
+    monkeypatch.setattr(KafkaAdmin, "find", find)
+    monkeypatch.setattr(KafkaTopics, "checkpoint_records", lambda _: iter(()))
+    monkeypatch.setattr(positions, "beginning_offsets", offsets)
+    monkeypatch.setattr(positions, "end_offsets", offsets)
+    asked = [an_ssp("kafka.orders.0"), an_ssp("kafka.orders.1")]
+
+    found = KafkaPositions(KafkaConnection(bootstrap_servers="b:1"), "flights-1").read(asked)
+
+    assert [asked[0]] == list(found.bounds)
