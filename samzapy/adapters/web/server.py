@@ -6,12 +6,14 @@ snapshot it answers 503.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Callable
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from samzapy.adapters.web.routes import Answering, make_app
 from samzapy.coordinator.commands import Heartbeat
@@ -21,6 +23,8 @@ from samzapy.errors import ConfigError, DeadlineError
 
 CONNECTIONS_MAX = 64
 HEADER_BYTES_MAX = 8 * 1024
+HEAD_WAIT_S = 10.0
+PEER_GONE_S = 20
 START_WAIT_S = 10.0
 STOP_WAIT_S = 3.0
 
@@ -88,7 +92,7 @@ class CoordinatorServer:
                 server_header=False,
                 lifespan="off",
                 ws="none",
-                http="h11",
+                http=_Connection,
                 loop="asyncio",
                 limit_concurrency=CONNECTIONS_MAX,
                 h11_max_incomplete_event_size=HEADER_BYTES_MAX,
@@ -120,10 +124,46 @@ class CoordinatorServer:
             bound.close()
 
 
+class _Connection(H11Protocol):
+    """Is closed when the head of a request is not there `HEAD_WAIT_S` after the connection was made, or after a next
+    request began. uvicorn itself only waits so long for that beginning; whoever says nothing, or half a head, would
+    have one of `CONNECTIONS_MAX` for ever."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unwatch_head()
+
+    def _watch_head(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch_head()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_WAIT_S, self.timeout_keep_alive_handler)
+
+    def _unwatch_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
 def _bound(host: str, port: int) -> socket.socket:
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit them: of a peer that vanished the kernel knows, also while an answer is on its way.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PEER_GONE_S // 2)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PEER_GONE_S // 4)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PEER_GONE_S * 1000)
         found.bind((host, port))
     except OSError as error:
         found.close()

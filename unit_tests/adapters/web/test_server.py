@@ -1,11 +1,13 @@
 """The HTTP server and its client against each other, and against servers that are not ours."""
 
 import json
+import os
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -15,7 +17,7 @@ import pytest
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.routes import BODY_BYTES_MAX
-from samzapy.adapters.web.server import CoordinatorServer
+from samzapy.adapters.web.server import CONNECTIONS_MAX, PEER_GONE_S, CoordinatorServer
 from samzapy.errors import ConfigError
 from samzapy.testing.builders import a_heartbeat, a_submission
 from samzapy.testing.waiting import wait_until
@@ -266,6 +268,56 @@ def test_only_names_of_this_host_are_answered(job):
     connection.request("GET", "/status", headers={"Host": "evil.example"})
     assert 400 == connection.getresponse().status
     connection.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /status HT"], ids=["nothing", "half-a-head"])
+def test_who_asks_nothing_takes_nobodys_place_for_long(job, monkeypatch, said):
+    monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.5)
+    target = urlsplit(job.url)
+    with ExitStack() as waiting:
+        for _ in range(CONNECTIONS_MAX):
+            waiting.enter_context(socket.create_connection((target.hostname, target.port))).sendall(said)
+
+        wait_until(lambda: _is_answered(job), 20, "an answer")
+
+
+def _is_answered(job):
+    with suppress(OSError, ValueError):
+        return (503, {"leader": None}) == job.ask("GET", "/status")
+    return False
+
+
+def test_half_a_head_after_an_answer_is_not_waited_for(job, monkeypatch):
+    monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.5)
+    target = urlsplit(job.url)
+    with closing(HTTPConnection(target.hostname, target.port, timeout=8)) as connection:
+        connection.request("GET", "/status")
+        assert b'{"leader":null}' == connection.getresponse().read()
+        connection.sock.sendall(b"GET /status HT")
+
+        assert b"" == connection.sock.recv(65536)
+
+
+def test_who_is_being_answered_is_not_cut_off(job, monkeypatch):
+    monkeypatch.setattr("samzapy.adapters.web.server.HEAD_WAIT_S", 0.2)
+    job.lead()
+
+    # Nobody registers it, so the answer takes longer than a head may.
+    assert (503, {"leader": "http://a:1"}) == job.ask("POST", "/containerHeartbeat", json.dumps(IDLE))
+
+
+def test_the_kernel_asks_whether_a_silent_peer_is_still_there(job):
+    target = urlsplit(job.url)
+    with socket.create_connection((target.hostname, target.port)):
+        wait_until(lambda: _keep_alive_s(target.port), 10, "the connection to be taken")
+        assert [True] == [0 < due_s <= PEER_GONE_S for due_s in _keep_alive_s(target.port)]
+
+
+def _keep_alive_s(port):
+    """When the kernel asks the peers of a server of this machine the next time, in seconds (proc(5), `tr` of 2)."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    found = [line[5].split(":") for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"]
+    return [int(due, 16) / os.sysconf("SC_CLK_TCK") for kind, due in found if kind == "02"]
 
 
 def test_a_path_or_method_that_is_not_there_is_refused(job):
