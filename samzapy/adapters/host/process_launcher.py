@@ -58,6 +58,15 @@ class _Found:
         return next((found for found in self.processes if _session_of(found.pid) == found.pid), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """What this launcher started itself, and where."""
+
+    process: ProcessIdentity
+    host: str
+    processor_id: str
+
+
 class ProcessLauncher:
     """Starts containers with `command_of`, each in a session of its own.
 
@@ -80,7 +89,7 @@ class ProcessLauncher:
         self._directory = directory.resolve()
         self._command_of = command_of
         self._environment = environment
-        self._children: dict[ExecutionId, ProcessIdentity] = {}
+        self._children: dict[ExecutionId, _Child] = {}
         self._exit_codes: dict[ExecutionId, int] = {}
         self._refused: dict[ExecutionId, str] = {}
 
@@ -116,8 +125,8 @@ class ProcessLauncher:
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         """See `Launcher.look`."""
-        self._reap()
         running = self._running()
+        self._reap()
         seen: dict[ExecutionId, Launched] = {}
         for launch in launches:
             found = running.get(launch.execution_id)
@@ -150,10 +159,10 @@ class ProcessLauncher:
             raise LaunchError(f"wanted a free slot on {where} for {launch.execution_id}, found none")
         return free[0]
 
-    def _started(self, launch: Launch, host: str) -> ProcessIdentity:
+    def _started(self, launch: Launch, host: str) -> _Child:
         place = self._directory / host
         place.mkdir(parents=True, exist_ok=True)
-        return start_in_own_session(
+        process = start_in_own_session(
             self._command_of(launch, place / "state"),
             place / f"{launch.execution_id}.log",
             {
@@ -164,6 +173,7 @@ class ProcessLauncher:
                 DIRECTORY: str(self._directory),
             },
         )
+        return _Child(process, host, launch.processor_id)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -183,6 +193,12 @@ class ProcessLauncher:
             if of.get(DIRECTORY) == str(self._directory):
                 alone = _Found(of.get(HOST_VARIABLE, ""), of.get(PROCESSOR, ""))
                 found.setdefault(ExecutionId(of[EXECUTION_VARIABLE]), alone).processes.append(process)
+        # A child is known without its environment, which one that is just becoming another program does not show.
+        for execution_id, child in self._children.items():
+            if execution_id not in self._exit_codes and child.process.is_alive():
+                of_child = found.setdefault(execution_id, _Found(child.host, child.processor_id))
+                if child.process not in of_child.processes:
+                    of_child.processes.append(child.process)
         return found
 
     def _looked(self, found: _Found) -> Launched:
@@ -211,7 +227,7 @@ class ProcessLauncher:
             if execution_id in self._exit_codes:
                 continue
             try:
-                pid, status = os.waitpid(child.pid, os.WNOHANG)
+                pid, status = os.waitpid(child.process.pid, os.WNOHANG)
             except ChildProcessError:
                 continue
             if pid:

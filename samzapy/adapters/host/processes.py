@@ -131,10 +131,36 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
 
 def _environ(pid: int | str) -> bytes:
     """What a process was started with; nothing when it is gone or is somebody else's."""
+    return _shown(pid, "environ")
+
+
+def _shown(pid: int | str, what: str) -> bytes:
     try:
-        return Path("/proc", str(pid), "environ").read_bytes()
+        return Path("/proc", str(pid), what).read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""
+
+
+def _environ_of_program(pid: str) -> bytes:
+    """As `_environ`, also of a process that is just becoming another program (exec)."""
+    found, believed_after = _environ(pid), 3
+    give_up_s = time.monotonic() + _VISIBLE_WITHIN_S
+    while not found and believed_after and _runs_program(pid) and time.monotonic() < give_up_s:
+        # Until the kernel has put the new program's environment in place, it shows no command line either.
+        if _shown(pid, "cmdline"):
+            believed_after -= 1
+        else:
+            time.sleep(_LOOK_AGAIN_S)
+        found = _environ(pid)
+    return found
+
+
+def _runs_program(pid: str) -> bool:
+    """Whether it is a process of this user, and neither a zombie nor a thread of the kernel."""
+    try:
+        return bool(os.readlink(f"/proc/{pid}/exe"))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
 
 
 def processes_with(variable: str, value: str) -> tuple[ProcessIdentity, ...]:
@@ -152,7 +178,7 @@ def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str
         if not name.isdigit():
             continue
         with suppress(FileNotFoundError, ProcessLookupError):
-            entries = _environ(name).split(b"\0")
+            entries = _environ_of_program(name).split(b"\0")
             if not any(entry.startswith(mark) for entry in entries):
                 continue
             texts = (entry.decode(errors="replace").partition("=") for entry in entries if entry)

@@ -147,6 +147,26 @@ def _has_ended(launcher: ProcessLauncher, launch: Launch) -> bool:
     return found is not None and found.state is LaunchedState.ENDED
 
 
+def test_who_started_a_container_finds_it_while_it_shows_no_environment(cluster: Cluster) -> None:
+    cluster.script = "sleep 600 & exec env -i sleep 600"
+    launcher, launch = cluster.launcher(h1=1), wanted("e1")
+    launcher.launch(launch)
+
+    def leaders_of_the_others() -> set[int]:
+        found = cluster.processes(launch)
+        return {os.getsid(process.pid) for process in found} - {process.pid for process in found}
+
+    leader = wait_until(leaders_of_the_others, WAIT_S, "only what it started to show an environment").pop()
+    found = seen(launcher, launch)
+
+    assert found is not None
+    assert (LaunchedState.RUNNING, "h1") == (found.state, found.host)
+    assert found.handle.startswith(f"{leader}@"), "what it started is not taken for what is left of it"
+    assert {"h1": 0} == launcher.hosts()
+    launcher.kill(launch)
+    wait_until(lambda: _has_ended(launcher, launch), WAIT_S, "the container to end")
+
+
 def test_a_kill_ends_all_that_the_container_started(cluster: Cluster) -> None:
     launcher, other, launch = cluster.launcher(), cluster.launcher(), wanted("e1")
     launcher.launch(launch)

@@ -138,3 +138,13 @@ def test_who_was_started_is_found_at_once(tmp_path: Path) -> None:
         process.send(signal.SIGKILL)
         os.waitpid(process.pid, 0)
         assert (process,) == found
+
+
+def test_who_becomes_one_program_after_another_is_found_all_the_time(tmp_path: Path) -> None:
+    again, value = 'exec /bin/sh -c "$0" "$0"', uuid.uuid4().hex
+    process = start_in_own_session(["/bin/sh", "-c", again, again], tmp_path / "log", {"SAMZAPY_BECOMES": value})
+    try:
+        assert [(process,)] * 200 == [processes_with("SAMZAPY_BECOMES", value) for _ in range(200)]
+    finally:
+        process.send(signal.SIGKILL)
+        os.waitpid(process.pid, 0)
