@@ -25,7 +25,7 @@ from typing import Final
 
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, start_in_own_session
 from samzapy.config import HostSlots
-from samzapy.errors import LaunchError, SamzapyError
+from samzapy.errors import EnvironmentMissingError, LaunchError, SamzapyError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import (
     EXECUTION_VARIABLE,
@@ -67,6 +67,16 @@ class _Child:
     processor_id: str
 
 
+@contextmanager
+def _faults_pass() -> Iterator[None]:
+    """What this machine lacks for now (processes, descriptors, room on a disk, spark-submit while pip replaces it) is
+    no failure of a container: it is asked for again, until the coordinator gives the launch up."""
+    try:
+        yield
+    except (OSError, EnvironmentMissingError) as error:
+        raise LaunchError(f"containers cannot be started or looked at now: {error}") from error
+
+
 class ProcessLauncher:
     """Starts containers with `command_of`, each in a session of its own.
 
@@ -93,6 +103,7 @@ class ProcessLauncher:
         self._exit_codes: dict[ExecutionId, int] = {}
         self._refused: dict[ExecutionId, str] = {}
 
+    @_faults_pass()
     def launch(self, launch: Launch) -> None:
         """See `Launcher.launch`."""
         if launch.execution_id in self._children or launch.execution_id in self._refused:
@@ -109,20 +120,25 @@ class ProcessLauncher:
                 return
             try:
                 self._children[launch.execution_id] = self._started(launch, host)
-            except (OSError, SamzapyError) as error:
+            except EnvironmentMissingError:
+                raise
+            except SamzapyError as error:
                 self._refused[launch.execution_id] = f"it cannot be started: {error}"
 
+    @_faults_pass()
     def kill(self, launch: Launch) -> None:
         """See `Launcher.kill`."""
         found = self._running().get(launch.execution_id)
         for process in () if found is None else found.processes:
             process.send(signal.SIGKILL)
 
+    @_faults_pass()
     def hosts(self) -> Mapping[str, int]:
         """See `Launcher.hosts`: the logical ones."""
         load = Counter(found.host for found in self._running().values())
         return {host: max(0, count - load[host]) for host, count in self._slots.items()}
 
+    @_faults_pass()
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         """See `Launcher.look`."""
         running = self._running()
@@ -180,7 +196,11 @@ class ProcessLauncher:
         self._directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                # Not waited for: one that was stopped with the lock must not stop the watch of all others.
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LaunchError(f"wanted the lock of {self._directory}, another coordinator starts there") from None
             yield
         finally:
             os.close(descriptor)

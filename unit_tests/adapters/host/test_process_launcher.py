@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +15,7 @@ import pytest
 from samzapy.adapters.host.process_launcher import ProcessLauncher
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing, processes_with
 from samzapy.config import HostSlots
-from samzapy.errors import LaunchError
+from samzapy.errors import ConfigError, EnvironmentMissingError, LaunchError
 from samzapy.model.launch import (
     EXECUTION_VARIABLE,
     HOST_VARIABLE,
@@ -257,15 +259,65 @@ def test_a_host_that_there_is_not_is_no_reason_to_wait(cluster: Cluster) -> None
     assert "found h9" in found.reason
 
 
-def test_a_program_that_is_not_there_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "command", lambda launch, store_dir: ["/no/such/program"])
+def test_what_the_machine_lacks_for_now_is_asked_for_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(launch: Launch, store_dir: Path) -> Sequence[str]:
+        raise EnvironmentMissingError("wanted spark-submit")
+
+    launch = wanted("e1")
+    for command_of in (missing, lambda launch, store_dir: ["/no/such/program"]):
+        with monkeypatch.context() as lacking:
+            lacking.setattr(cluster, "command", command_of)
+            launcher = cluster.launcher()
+        with pytest.raises(LaunchError, match=r"spark-submit|/no/such/program"):
+            launcher.launch(launch)
+        assert None is seen(launcher, launch)
+    file = cluster.directory / "file"
+    file.touch()
+    with pytest.raises(LaunchError, match="file"):
+        Cluster(file).launcher().launch(launch)
+    cluster.launcher().launch(launch)
+
+    assert 1 == len(cluster.asked)
+
+
+def test_what_can_never_be_started_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(launch: Launch, store_dir: Path) -> Sequence[str]:
+        raise ConfigError("no such option")
+
+    monkeypatch.setattr(cluster, "command", refused)
     launcher, launch = cluster.launcher(), wanted("e1")
 
     launcher.launch(launch)
 
-    found = seen(launcher, launch)
-    assert found is not None
-    assert "it cannot be started" in found.reason
+    assert Launched(state=LaunchedState.ENDED, reason="it cannot be started: no such option") == seen(
+        launcher, launch
+    )
+
+
+def test_without_descriptors_it_is_looked_at_again_later(cluster: Cluster) -> None:
+    launcher, launch = cluster.launcher(), wanted("e1")
+    launcher.launch(launch)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        for act in (lambda: launcher.launch(wanted("e2")), launcher.hosts, lambda: launcher.look([launch])):
+            with pytest.raises(LaunchError, match="Too many open files"):
+                act()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert LaunchedState.RUNNING is launcher.look([launch])[launch.execution_id].state
+
+
+def test_a_lock_that_another_coordinator_holds_is_not_waited_for(cluster: Cluster) -> None:
+    launcher, launch = cluster.launcher(), wanted("e1")
+    with (cluster.directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LaunchError, match="lock"):
+            launcher.launch(launch)
+    launcher.launch(launch)
+
+    assert 1 == len(cluster.asked)
 
 
 def test_containers_of_another_directory_are_none_of_this_cluster(cluster: Cluster, tmp_path: Path) -> None:
