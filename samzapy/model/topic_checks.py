@@ -38,7 +38,6 @@ class TopicFound:
     Attributes:
         topic_id: differs when a topic of the same name was made again.
         settings: its configs, broker defaults included; empty where they were not asked for.
-        leaderless: the partitions that no broker leads now, so that nothing can be asked of them.
     """
 
     name: str
@@ -46,7 +45,6 @@ class TopicFound:
     partition_count: int
     replication_factor: int
     settings: Mapping[str, str]
-    leaderless: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

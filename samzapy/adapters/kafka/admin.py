@@ -80,17 +80,11 @@ class KafkaAdmin:
 
     def find(self, names: Iterable[str]) -> dict[str, TopicFound]:
         """Those of `names` that exist."""
-        wanted = sorted(set(names))
-        if not wanted:
-            return {}
-        doing = f"describing {', '.join(wanted)}"
+        return {name: _topic_found(topic) for name, topic in self._described(names).items()}
 
-        def ask() -> dict[str, TopicFound]:
-            futures = self._admin.client.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S)
-            found = {name: _unless_missing(future) for name, future in futures.items()}
-            return {name: _topic_found(topic) for name, topic in found.items() if topic is not None}
-
-        return self._ask(doing, ask)
+    def led(self, names: Iterable[str]) -> dict[str, frozenset[int]]:
+        """Of those of `names` that exist the partitions that a broker leads now; others cannot be asked anything."""
+        return {name: _led(topic) for name, topic in self._described(names).items()}
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
         """All of `names`.
@@ -219,6 +213,18 @@ class KafkaAdmin:
 
         return self._ask(f"reading the settings of {', '.join(names)}", ask)
 
+    def _described(self, names: Iterable[str]) -> dict[str, Any]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+
+        def ask() -> dict[str, Any]:
+            futures = self._admin.client.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S)
+            found = {name: _unless_missing(future) for name, future in futures.items()}
+            return {name: topic for name, topic in found.items() if topic is not None}
+
+        return self._ask(f"describing {', '.join(wanted)}", ask)
+
     def _ask(self, doing: str, ask: Callable[[], T], *, is_start: bool = False) -> T:
         """Ask until the deadline as long as only time can help. At a start a refusal is final: waiting does not make
         a password right."""
@@ -268,6 +274,11 @@ def _unless_missing(future: Future[Any]) -> Any:
         raise
 
 
+def _led(described: Any) -> frozenset[int]:
+    # Clients spell it in two ways that there is none.
+    return frozenset(found.id for found in described.partitions if found.leader is not None and found.leader.id >= 0)
+
+
 def _topic_found(described: Any) -> TopicFound:
     return TopicFound(
         name=described.name,
@@ -276,7 +287,4 @@ def _topic_found(described: Any) -> TopicFound:
         partition_count=len(described.partitions),
         replication_factor=min(len(partition.replicas) for partition in described.partitions),
         settings={},
-        leaderless=frozenset(
-            found.id for found in described.partitions if found.leader is None or found.leader.id < 0
-        ),
     )

@@ -89,10 +89,9 @@ class KafkaLog:
 
     def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
         """See `CompactedLog.read`."""
+        # Asked for now, and not with the first record: the end is the end as it is when the read is asked for.
         found = read_to_end(self._connection, self.topic, self.partition, offset_from, self._read_deadline_s)
-        for record in found:
-            self._on_record()
-            yield record
+        return self._told(found)
 
     def end_offset(self) -> int:
         """See `CompactedLog.end_offset`."""
@@ -107,6 +106,11 @@ class KafkaLog:
         """Let go of all connections; the transactional id stays as it is."""
         self._drop_producer()
         self._reader.close()
+
+    def _told(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+        for record in records:
+            self._on_record()
+            yield record
 
     def _usable_producer(self) -> TransactionalProducer:
         if self._producer is not None and self._producer.must_be_renewed:

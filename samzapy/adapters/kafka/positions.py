@@ -60,8 +60,7 @@ class KafkaPositions:
 
     def _present(self, ssps: Sequence[SystemStreamPartition]) -> Sequence[SystemStreamPartition]:
         """Those of `ssps` that there are, with a leader: asked for together with another, none of them is told."""
-        topics = self._admin.find({ssp.stream for ssp in ssps})
-        led = {name: {*range(topic.partition_count)} - topic.leaderless for name, topic in topics.items()}
+        led = self._admin.led({ssp.stream for ssp in ssps})
         return [ssp for ssp in ssps if ssp.partition in led.get(ssp.stream, ())]
 
     def landmarks(

@@ -112,6 +112,5 @@ def test_settings_are_asked_for_of_those_topics_alone_whose_they_matter() -> Non
     assert {"ours": {"retention.ms": "5"}, "theirs": {}} == {name: topic.settings for name, topic in looked.items()}
 
 
-def test_partitions_that_nobody_leads_are_told() -> None:
-    """Clients spell that in two ways."""
-    assert {1, 2} == an_admin(Client()).find(["orders"])["orders"].leaderless
+def test_of_three_partitions_those_that_nobody_leads_are_left_out() -> None:
+    assert {"orders": {0}} == an_admin(Client()).led(["orders"])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,13 +23,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], KafkaPosition
     def after(there: set[str]) -> KafkaPositions:
         answers = iter([{"orders", "refunds"}, there])
 
-        def find(self: KafkaAdmin, names: Any) -> Mapping[str, Any]:
-            return {name: SimpleNamespace(partition_count=1, leaderless=frozenset()) for name in next(answers)}
+        def led(self: KafkaAdmin, names: Any) -> Mapping[str, frozenset[int]]:
+            return dict.fromkeys(next(answers), frozenset({0}))
 
         def offsets(*_: Any) -> None:
             raise MissingTopicError("wanted the offsets of refunds, found no such topic")
 
-        monkeypatch.setattr(KafkaAdmin, "find", find)
+        monkeypatch.setattr(KafkaAdmin, "led", led)
         monkeypatch.setattr(KafkaTopics, "checkpoint_records", lambda _: iter(()))
         monkeypatch.setattr(positions, "beginning_offsets", offsets)
         return KafkaPositions(KafkaConnection(bootstrap_servers="b:1"), "flights-1")
@@ -49,13 +48,13 @@ def test_a_topic_that_is_missing_all_the_same_is_named(asked: Any) -> None:
 
 
 def test_what_nobody_leads_is_left_out_and_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(self: KafkaAdmin, names: Any) -> Mapping[str, Any]:
-        return {name: SimpleNamespace(partition_count=2, leaderless=frozenset({1})) for name in names}
+    def led(self: KafkaAdmin, names: Any) -> Mapping[str, frozenset[int]]:
+        return dict.fromkeys(names, frozenset({0}))
 
     def offsets(_: Any, places: Any, *__: Any) -> Mapping[tuple[str, int], int]:
         return dict.fromkeys(places, 7)
 
-    monkeypatch.setattr(KafkaAdmin, "find", find)
+    monkeypatch.setattr(KafkaAdmin, "led", led)
     monkeypatch.setattr(KafkaTopics, "checkpoint_records", lambda _: iter(()))
     monkeypatch.setattr(positions, "beginning_offsets", offsets)
     monkeypatch.setattr(positions, "end_offsets", offsets)
