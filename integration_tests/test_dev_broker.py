@@ -90,6 +90,9 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert 0 == again.returncode
     assert "Kafka runs already" in again.stdout
 
+    told = samzapy("dev", "topic", "lasting", "flights", "--partitions", "3", *where)
+    assert "lasting: is there already\nflights: made with 3 partitions\n" == told.stdout, told.stderr
+
     first = status(directory)
     assert "running" == first["state"]
     pid = first["pid"]
@@ -109,6 +112,7 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert "Kafka stopped" in samzapy("dev", "down", *where).stdout
     assert "not running" == status(directory)["state"]
     assert "No broker runs in" in samzapy("dev", "down", *where).stdout
+    assert "samzapy dev up starts it" in samzapy("dev", "topic", "flights", *where).stderr
 
 
 def test_the_command_does_not_keep_the_pipes_of_its_caller_open(directory: Path) -> None:

@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from samzapy.adapters.maven.fetch import cache_root
-from samzapy.errors import ExitCode
+from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.simulation.checks import BrokenLawError
 from samzapy.testing.simulation.simulate import simulate as a_history
 from samzapy.testing.simulation.world import EVENT_COUNT, Kind
+from samzapy.testing.topics import make_topics, topic_names
 
 PORT_DEFAULT = 19092
 
@@ -91,6 +92,29 @@ def down(directory: Path | None) -> None:
         if process
         else f"No broker runs in {broker.directory}"
     )
+
+
+@dev.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option(
+    "--partitions", "partition_count", type=click.IntRange(min=1), default=4, show_default=True, metavar="N"
+)
+@_directory_option
+def topic(names: Sequence[str], partition_count: int, directory: Path | None) -> None:
+    """Makes topics on the broker, for a job's inputs and outputs. One that is there stays as it is.
+
+    \b
+    Example:
+      samzapy dev topic flights flights-by-aircraft --partitions 4
+    """
+    broker = DevBroker(directory or _default_directory(), detached=True)
+    if broker.process() is None:
+        raise RejectedError(f"wanted a broker in {broker.directory}, found none that runs; samzapy dev up starts it")
+    there = topic_names(broker.bootstrap_servers)
+    wanted = [name for name in dict.fromkeys(names) if name not in there]
+    make_topics(broker.bootstrap_servers, dict.fromkeys(wanted, partition_count))
+    for name in dict.fromkeys(names):
+        click.echo(f"{name}: {f'made with {partition_count} partitions' if name in wanted else 'is there already'}")
 
 
 @dev.command()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from samzapy.adapters.maven.fetch import cache_root, jars_there
+from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_home
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
@@ -86,13 +86,26 @@ def submit_command(
 
 
 def environment_of_spark() -> dict[str, str]:
-    """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive."""
+    """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive.
+
+    Its Spark is the one that pip installed, whatever SPARK_HOME says of another; the settings of that one stay.
+    """
     own = str(Path(sys.executable).parent)
-    path = f"{own}{os.pathsep}{os.environ.get('PATH', '')}"
+    given = dict(os.environ)
+    given.pop("PYSPARK_DRIVER_PYTHON_OPTS", None)
+    settings = Path(given.get("SPARK_HOME", ""), "conf")
+    if "SPARK_HOME" in given and "SPARK_CONF_DIR" not in given and settings.is_dir():
+        given["SPARK_CONF_DIR"] = str(settings)
+    given |= {
+        "PATH": f"{own}{os.pathsep}{given.get('PATH', '')}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Named, because Spark's own search for it breaks at blanks in paths.
+        "SPARK_HOME": str(pyspark_home()),
+    }
     # Where they are yet to be fetched the job does that, and adds them to its session.
     jars = jars_there(SPARK_KAFKA)
-    environment = with_class_path({**os.environ, "PATH": path, "PYSPARK_PYTHON": sys.executable}, jars)
-    return with_archive(environment, archive_path(cache_root(), jars))
+    return with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
 
 
 def run_job_file() -> None:

@@ -299,7 +299,7 @@ class DevBroker:
                 addresses[name] += f",SECURED://{LOOPBACK}:{self._secured_port}"
         settings = {**BROKER_DEFAULTS, **self.overrides, **addresses}
         lines = [f"{key}={value}\n" for key, value in sorted(settings.items())]
-        (self.directory / "server.properties").write_text("".join(lines), encoding="utf-8")
+        (self.directory / "server.properties").write_text(_for_java("".join(lines)), encoding="ascii")
         (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
     def _java(self, class_path: str) -> list[str]:
@@ -498,6 +498,12 @@ def _addresses(directory: Path, port_number: int, controller_port: int, advertis
         "node.id": str(NODE_ID),
         "process.roles": "broker,controller",
     }
+
+
+def _for_java(text: str) -> str:
+    """Java reads a properties file as Latin-1, whatever is written there."""
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in units)
 
 
 def _refuse_overrides_of_ours(overrides: Mapping[str, str]) -> None:

@@ -38,7 +38,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with, start_in_own_session
-from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_jar
+from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_home
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, archive_path, of_worker
@@ -336,7 +336,7 @@ class SparkCluster:
             **settings,
         }
         properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(everything.items())))
-        return [str(_spark_home() / "bin" / "spark-class"), main_class, "--properties-file", str(properties)]
+        return [str(pyspark_home() / "bin" / "spark-class"), main_class, "--properties-file", str(properties)]
 
     def _end(self) -> int:
         record = self._known()
@@ -443,15 +443,11 @@ def _environment(directory: Path, address: str) -> Mapping[str, str]:
         "SPARK_CONF_DIR": str(directory / "conf"),
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
         "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(pyspark_home()),
         "SPARK_LOCAL_IP": address,
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_PUBLIC_DNS": address,
     }
-
-
-def _spark_home() -> Path:
-    return pyspark_jar("slf4j-api").parent.parent
 
 
 def _address(name: str) -> str:

@@ -30,9 +30,15 @@ def make_topics(
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     topics = [NewTopic(name, count, 1, config=dict(settings or {})) for name, count in partition_counts.items()]
-    for made in admin.create_topics(topics).values():
+    for made in admin.create_topics(topics).values() if topics else ():
         made.result(_MADE_WITHIN_S)
     _await(admin, partition_counts)
+
+
+def topic_names(bootstrap_servers: str) -> frozenset[str]:
+    """The topics of a cluster without passwords."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    return frozenset(admin.list_topics(timeout=10).topics)
 
 
 def grow_topic(bootstrap_servers: str, topic: str, partition_count: int) -> None:

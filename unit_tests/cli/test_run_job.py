@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 
 from samzapy.cli import run_job
 from samzapy.cli.cluster import submit
-from samzapy.cli.run_job import read_config
+from samzapy.cli.run_job import environment_of_spark, read_config
 from samzapy.config import Secret
 from samzapy.errors import ConfigError
 
@@ -58,3 +59,28 @@ def test_a_directory_is_no_job(command: click.Command) -> None:
     told = CliRunner().invoke(command, ["."])
 
     assert (2, True) == (told.exit_code, "is a directory" in told.output)
+
+
+def test_the_spark_of_the_environment_is_started_whatever_others_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON_OPTS", "notebook")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+
+    found = environment_of_spark()
+
+    assert (Path(found["SPARK_HOME"]) / "bin" / "spark-class").exists()
+    assert (sys.executable, sys.executable) == (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"])
+    assert "PYSPARK_DRIVER_PYTHON_OPTS" not in found
+    assert str(tmp_path / "conf") == found["SPARK_CONF_DIR"]
+
+
+def test_settings_that_are_named_stay_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+
+    assert "/etc/spark" == environment_of_spark()["SPARK_CONF_DIR"]

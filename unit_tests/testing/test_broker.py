@@ -17,6 +17,7 @@ from samzapy.errors import ConfigError, RejectedError
 from samzapy.testing.broker import (
     LOOPBACK,
     DevBroker,
+    _for_java,
     free_port,
     port_is_free,
     reason_in_log,
@@ -111,6 +112,10 @@ def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> Non
 
         with pytest.raises(ConfigError, match=rf"Port {port_number} on 127\.0\.0\.1 .* another process listens"):
             DevBroker(tmp_path, port_number=port_number).start()
+
+
+def test_what_is_not_ascii_is_spelled_as_java_reads_it() -> None:
+    assert r"log.dirs=/home/j\u00fcrgen/\ud83d\ude00" == _for_java("log.dirs=/home/jürgen/😀")
 
 
 @pytest.mark.parametrize("key", ["listeners", "log.dirs", "node.id", "controller.quorum.voters"])

@@ -83,12 +83,17 @@ def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...
     return tuple(_home_of(jar, jar_dir) for jar in jars)
 
 
-def pyspark_jar(artifact: str) -> Path:
-    """The jar `<artifact>-<version>.jar` out of those that pyspark ships; pyspark is not imported."""
+def pyspark_home() -> Path:
+    """The Spark that pip installed beside samzapy; pyspark is not imported."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise EnvironmentMissingError("pyspark is not installed beside samzapy; install samzapy with pip again.")
-    jar_dir = Path(spec.submodule_search_locations[0]) / "jars"
+    return Path(spec.submodule_search_locations[0])
+
+
+def pyspark_jar(artifact: str) -> Path:
+    """The jar `<artifact>-<version>.jar` out of those that pyspark ships; pyspark is not imported."""
+    jar_dir = pyspark_home() / "jars"
     found = sorted(jar_dir.glob(f"{artifact}-[0-9]*.jar"))
     if not found:
         raise EnvironmentMissingError(

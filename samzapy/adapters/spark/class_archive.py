@@ -69,7 +69,13 @@ def _with_archive(environment: Mapping[str, str], variable: str, path: Path) -> 
     if not path.exists() or "-XX:SharedArchiveFile" in own:
         return dict(environment)
     # An archive of another JVM is none, and not worth a word to whoever starts a job.
-    return {**environment, variable: f"-XX:SharedArchiveFile={path} -Xlog:cds*=off {own}".strip()}
+    option = _one_word(f"-XX:SharedArchiveFile={path}")
+    return {**environment, variable: f"{option} -Xlog:cds*=off {own}".strip()}
+
+
+def _one_word(option: str) -> str:
+    """Spark and the JVM take such variables apart at blanks, and quotes away."""
+    return f'"{option}"' if " " in option else option
 
 
 def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
@@ -93,7 +99,10 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
         try:
             run = subprocess.run(
                 [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), directory, *jars],
-                env={**environment, VARIABLE: f"{environment.get(VARIABLE, '')} -XX:ArchiveClassesAtExit={made}"},
+                env={
+                    **environment,
+                    VARIABLE: f"{environment.get(VARIABLE, '')} {_one_word(f'-XX:ArchiveClassesAtExit={made}')}",
+                },
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_MADE_WITHIN_S,

@@ -30,6 +30,14 @@ def test_spark_gets_the_archive_that_was_made_and_keeps_its_own_options(tmp_path
     assert other == with_archive(other, path)
 
 
+def test_a_path_with_a_blank_stays_one_word(tmp_path: Path) -> None:
+    path = archive_path(tmp_path / "of Jane", ())
+    path.parent.mkdir(parents=True)
+    path.touch()
+
+    assert with_archive({}, path)[VARIABLE].startswith(f'"-XX:SharedArchiveFile={path}" -Xlog')
+
+
 def test_jars_stand_behind_what_somebody_else_put_there_and_once() -> None:
     jars = (Path("/a.jar"), Path("/b.jar"))
     assert {"A": "1"} == with_class_path({"A": "1"}, ())
