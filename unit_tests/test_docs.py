@@ -138,6 +138,12 @@ def test_the_example_of_the_readme_is_short_and_is_a_job(tmp_path: Path) -> None
     assert len([*example.splitlines(), *properties.splitlines()]) < EXAMPLE_LINES_MAX
 
 
+def test_the_settings_of_the_demo_s_job_are_a_job_s() -> None:
+    properties = text_of("examples/flight_delays.properties")
+
+    assert "flight-delays-1" == parse_config(in_force(read_properties(properties, "flight_delays.properties"))).job
+
+
 def test_the_secret_of_the_configuration_page_comes_from_the_environment() -> None:
     (properties,) = code_blocks(text_of("docs/configuration.md"), "properties")
     settings = merge(file=read_properties(properties, "f"), environment={"KAFKA_PASSWORD": "hunter2"}, overrides=())
