@@ -84,11 +84,13 @@ def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...
 
 
 def pyspark_home() -> Path:
-    """The Spark that pip installed beside samzapy; pyspark is not imported."""
+    """The Spark that pip installed beside samzapy, or that this process was submitted with; pyspark is not imported."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise EnvironmentMissingError("pyspark is not installed beside samzapy; install samzapy with pip again.")
-    return Path(spec.submodule_search_locations[0])
+    home = Path(spec.submodule_search_locations[0])
+    # Below spark-submit pyspark comes out of a zip of Spark's, which has no jars; where that Spark is it says here.
+    return home if home.is_dir() or "SPARK_HOME" not in os.environ else Path(os.environ["SPARK_HOME"])
 
 
 def pyspark_jar(artifact: str) -> Path:

@@ -8,10 +8,11 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_jar, verified_jars
+from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_home, pyspark_jar, verified_jars
 from samzapy.adapters.maven.locks import SPARK_KAFKA, LockedJar, read_lock
 from samzapy.errors import EnvironmentMissingError
 from samzapy.testing.waiting import wait_until
@@ -19,6 +20,7 @@ from samzapy.testing.waiting import wait_until
 JAVA_THAT_PLAYS_IVY = """#!{python}
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 from xml.etree import ElementTree
 
 here, arguments = Path({here!r}), sys.argv[1:]
@@ -249,6 +251,22 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
 
 
 def test_pyspark_brings_the_ivy_that_fetches() -> None:
+    assert pyspark_jar("ivy").is_file()
+
+
+def test_below_spark_submit_the_ivy_is_that_of_the_spark_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spark-submit puts a zip with pyspark's modules in front, so that a first run could fetch nothing."""
+    home = pyspark_home()
+    zipped = tmp_path / "pyspark.zip"
+    with ZipFile(zipped, "w") as archive:
+        archive.writestr("pyspark/__init__.py", "")
+    monkeypatch.syspath_prepend(str(zipped))
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+
+    assert pyspark_home() == home
     assert pyspark_jar("ivy").is_file()
 
 
