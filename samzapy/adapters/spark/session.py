@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
@@ -93,8 +95,19 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
     _quieten(session)
     for jar in _not_on_class_path(session, jars):
         # Under spark-submit, spark.jars of the builder comes too late (spark.md, additions).
-        session.sql(f"ADD JAR '{jar}'")
+        session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
     return session, cores
+
+
+def readable_jar(jar: Path, copies: Path) -> Path:
+    """`jar`, or a copy of it in `copies` where Spark adds it but its class loader would find nothing in it.
+
+    Links are resolved and the path stands in a URL as it is: a blank in it hides all classes (Spark 4.2).
+    """
+    if quote(path := str(jar.resolve())) == path:
+        return jar
+    copies.mkdir(exist_ok=True)
+    return Path(shutil.copy(jar, copies))
 
 
 def _not_on_class_path(session: SparkSession, jars: Sequence[Path]) -> list[Path]:
