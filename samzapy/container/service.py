@@ -336,6 +336,9 @@ class ContainerService:
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
+        # Of a query that is over, and partly of grants that are another's now. Before anything can fail: what is
+        # held may change on the way, and this would be written as if it had been read under the new grants.
+        self._idle.clear()
         try:
             self._fence(open_slots)
         except (TemporaryError, DeadlineError) as error:
@@ -345,8 +348,6 @@ class ContainerService:
         for grant in freed:
             close_cleanly(ports.state_of(grant.task_name))
         self._hold(())
-        # Of a query that is over, and partly of grants that are another's now.
-        self._idle.clear()
         _LOG.info("let go of %s", ", ".join(grant.task_name for grant in freed))
 
     def _publish(self) -> None:
@@ -404,6 +405,7 @@ class ContainerService:
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
+        self._idle.clear()  # As where grants are let go.
         self._fence(open_slots)
         self._look_around()
         if self._own != tuple(grants):
@@ -434,7 +436,6 @@ class ContainerService:
         plan = self._work_plan(routes)
         self._routes = routes
         self._figures.begin(read, restored)
-        self._idle.clear()
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
         ports.query.start(plan, read)

@@ -1229,6 +1229,38 @@ def test_progress_of_a_query_that_failed_is_not_written_afterwards() -> None:
     assert [40] == [found.offset_next for found in container.progress.written]
 
 
+def test_progress_under_an_earlier_grant_is_never_written_under_a_new_one() -> None:
+    """A rewind gives the same bucket anew, with an earlier start; told 50 under that epoch, 10 to 49 would be lost."""
+    container = AContainer(grants=(a_task("a"),))
+    container.stream.records.insert(0, ContainerPut(container=a_container("e1", processor_id="0")))
+    bounds = container.topics.input_bounds
+    fence_fails = [BrokerUnavailableError("no broker answered")]
+
+    class Broker:
+        def fence(self, ids: Any) -> None:
+            if fence_fails:
+                raise fence_fails.pop()
+
+    def rewind() -> None:
+        container.slots.open_slots = {1}
+        container.fence.fence = Broker().fence  # type: ignore[method-assign]
+        container.stream.records.extend([*plan_in_force(2, a="0"), GrantPut(grant=a_task("a", epoch=5))])
+        container.topics.input_bounds = fail_and_stop  # type: ignore[method-assign]
+
+    def fail_and_stop(*_: Any, **__: Any) -> Any:
+        if not fence_fails and [5] == [epoch for _, epoch in container.heartbeats.contents[-1].held]:
+            container.stop.asked = True
+            raise BrokerUnavailableError("no broker answered")
+        return bounds(*_, **__)
+
+    # What the first batch told was written at once; the second one's would be written after three seconds.
+    container.run(a_batch(orders_0=40), None, a_batch(orders_0=50), rewind)
+
+    assert [] == fence_fails, "letting go was to fail once"
+    assert container.stop.asked
+    assert [(40, 1)] == [(found.offset_next, found.epoch) for found in container.progress.written]
+
+
 def test_progress_that_could_not_be_written_is_a_saving_lost_and_is_tried_again() -> None:
     container = AContainer(grants=(a_task("a"),))
     container.progress.fails = [ProducerError("broken")]
