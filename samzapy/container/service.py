@@ -162,6 +162,7 @@ class ContainerService:
         self._routes: tuple[Route, ...] = ()
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._starts_without_commit = 0
+        self._query_begun_ms = 0
         self._first_batch_is_due = False
         # Of the query that runs, and of the next one.
         self._bound = self._next_bound = BatchBound.of(config)
@@ -441,7 +442,7 @@ class ContainerService:
         ports.query.start(plan, read)
         self._is_rehearsed = True
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
-        self._committed_at_ms = ports.clock.monotonic_ms()
+        self._committed_at_ms = self._query_begun_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
         _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)
         self._publish()
@@ -783,6 +784,10 @@ class ContainerService:
 
     def _query_failed(self, reason: str) -> None:
         self._figures.recoveries += 1
+        if self._ports.clock.monotonic_ms() - self._query_begun_ms > self._config.hang_timeout_ms:
+            # Longer than any micro-batch may take: it did what was there when it began. Else what befalls a quiet
+            # job once a week would end it in the third.
+            self._starts_without_commit = 0
         attempt, self._starts_without_commit = self._starts_without_commit, self._starts_without_commit + 1
         _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempt + 1, reason)
         self._failure = reason

@@ -535,6 +535,26 @@ def test_a_batch_that_committed_nothing_resets_nothing() -> None:
         container.run(failed, failed, a_batch(a_report(commits=0)), failed)
 
 
+def test_failures_of_a_quiet_job_that_are_hours_apart_do_not_add_up() -> None:
+    container = AContainer()
+    for ssp in ("kafka.orders.0", "kafka.orders.1"):
+        container.topics.inputs[an_ssp(ssp)] = TopicBounds(offset_first=0, offset_end=0)
+    failed = QueryFailed(reason="again")
+
+    def after_an_hour() -> QueryFailed:
+        container.clock.advance(3_600_000)
+        return failed
+
+    container.run(*[after_an_hour] * 5)
+    assert 6 == len(container.query.started)
+
+    container = AContainer()
+    with pytest.raises(SamzapyError, match="wanted a commit within 3 starts"):
+        container.run(after_an_hour, failed, failed)
+    # The one after the hour was the first.
+    assert 3 == len(container.query.started)
+
+
 def test_what_a_failed_batch_committed_before_it_failed_counts_as_a_commit() -> None:
     container = AContainer()
 
