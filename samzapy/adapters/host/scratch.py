@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import pwd
 import shutil
 import tempfile
 import time
@@ -24,6 +25,10 @@ _LOG = logging.getLogger(__name__)
 _MEMORY = Path("/dev/shm")  # noqa: S108  # tmpfs on purpose: nothing in it outlives the host
 # What spills there is as large as a micro-batch; Docker's default of 64 MiB is no room for one.
 _MEMORY_FREE_MIN_BYTES = 512 << 20
+# logind.conf(5), RemoveIPC: root and system users are exempt.
+_SYSTEM_UID_MAX = 999
+_LOGIND = Path("/run/systemd/users")
+_LINGERING = Path("/var/lib/systemd/linger")
 _WITHOUT_OWNER_S = 60.0
 
 
@@ -43,7 +48,8 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
         if _is_left_behind(old):
             shutil.rmtree(old, ignore_errors=True)
     roots = _roots()
-    path = (roots[0] if _has_room(_MEMORY) else roots[-1]) / execution_id
+    in_memory = not _is_removed_at_logout(os.getuid()) and _has_room(_MEMORY)
+    path = (roots[0] if in_memory else roots[-1]) / execution_id
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700)
@@ -70,6 +76,20 @@ def _roots() -> Sequence[Path]:
     with suppress(FileNotFoundError):
         places.append(Path(tempfile.gettempdir()))
     return [place / f"samzapy-{os.getuid()}" for place in places]
+
+
+def _is_removed_at_logout(uid: int) -> bool:
+    """Whether systemd-logind empties `/dev/shm` of a user's files, also those in use, when their last session ends.
+
+    It does so by default for people, who log out while what they started with nohup goes on, and spares those whose
+    services linger (`loginctl enable-linger`).
+    """
+    if uid <= _SYSTEM_UID_MAX or not _LOGIND.is_dir():
+        return False
+    try:
+        return not (_LINGERING / pwd.getpwuid(uid).pw_name).exists()
+    except (KeyError, OSError):
+        return True
 
 
 def _has_room(memory: Path) -> bool:

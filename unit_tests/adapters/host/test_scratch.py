@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -26,6 +27,11 @@ OWN = ProcessIdentity.of(os.getpid())
 
 def an_execution() -> str:
     return f"container-0-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(autouse=True)
+def _without_logind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(scratch, "_LOGIND", tmp_path / "no-logind")
 
 
 @pytest.fixture
@@ -138,6 +144,33 @@ def test_where_memory_is_short_scratch_is_on_disk_and_that_is_told(
 
     assert not gone.exists()
     assert re.search(rf"/dev/shm has \d+ MiB free, less than .*: scratch is in {tmp_path}", caplog.text)
+
+
+def test_scratch_of_a_person_is_not_where_a_logout_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd-logind empties /dev/shm of a user's files with their last session, also of a job that goes on."""
+    logind, lingering, disk = tmp_path / "users", tmp_path / "linger", tmp_path / "disk"
+    for directory in (lingering, disk):
+        directory.mkdir()
+    monkeypatch.setattr(scratch, "_LOGIND", logind)
+    monkeypatch.setattr(scratch, "_LINGERING", lingering)
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(disk))
+    uid_max = scratch._SYSTEM_UID_MAX
+
+    def is_on_disk() -> bool:
+        with scratch_directory(an_execution()) as path:
+            return path.is_relative_to(disk)
+
+    monkeypatch.setattr(scratch, "_SYSTEM_UID_MAX", -1)  # Whoever runs the tests is a person.
+    assert not is_on_disk(), "nobody is logged out where there is no logind"
+    logind.mkdir()
+    assert is_on_disk()
+    (lingering / pwd.getpwuid(os.getuid()).pw_name).touch()
+    assert not is_on_disk(), "who lingers is spared"
+    (lingering / pwd.getpwuid(os.getuid()).pw_name).unlink()
+    monkeypatch.setattr(scratch, "_SYSTEM_UID_MAX", max(uid_max, os.getuid()))
+    assert not is_on_disk(), "system users are spared"
 
 
 def test_where_there_is_no_place_on_disk_memory_is_taken_however_short(monkeypatch: pytest.MonkeyPatch) -> None:
