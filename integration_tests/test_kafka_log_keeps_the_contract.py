@@ -32,6 +32,7 @@ from samzapy.errors import (
     LostRangeError,
     MissingTopicError,
     ProducerError,
+    UndeliveredError,
 )
 from samzapy.stream.log import CompactedLog, Write
 from samzapy.testing.broker import DevBroker
@@ -314,7 +315,48 @@ def test_a_record_that_the_broker_refuses_lets_the_commit_fail_before_anything_i
     assert list(read_to_end(connection, topic)) == []
 
 
-def test_a_producer_knows_the_largest_batch_that_a_topic_takes_and_asks_once(
+@pytest.mark.parametrize("wrong", ["no key", "ahead", "behind"])
+def test_what_a_topic_s_limits_refuse_its_broker_refuses_with_the_whole_transaction(
+    connection: KafkaConnection, topic: str, wrong: str
+) -> None:
+    strict = create_topic(connection, **{"cleanup.policy": "compact", "message.timestamp.before.max.ms": "60000"})
+    producer = TransactionalProducer(connection, f"{topic}/w")
+    producer.take_over()
+    assert producer.partition_count(strict) == 1
+    now_ms = int(time.time() * 1000)
+    key = None if wrong == "no key" else b"a"
+    timestamp_ms = {"no key": now_ms, "ahead": now_ms + 3_700_000, "behind": now_ms - 70_000}[wrong]
+
+    limits = producer.topic_limits(strict)
+
+    assert limits is not None
+    assert limits.refusal(key, timestamp_ms, now_ms)
+    assert not limits.refusal(b"a", now_ms, now_ms)
+    producer.begin()
+    producer.produce(strict, key, b"1", 0, timestamp_ms=timestamp_ms)
+    with pytest.raises(ProducerError, match=r"INVALID_RECORD|INVALID_TIMESTAMP"):
+        producer.commit()
+    producer.close()
+
+
+def test_a_broker_that_takes_no_record_in_time_is_told_from_one_that_refuses_it(own_broker: DevBroker) -> None:
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    topic = create_topic(connection)
+    producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=2000)
+    producer.take_over()
+    producer.begin()
+    own_broker.pause()
+    try:
+        producer.produce(topic, b"a", b"1", 0)
+        with pytest.raises(UndeliveredError):
+            producer.commit()
+    finally:
+        own_broker.resume()
+    assert producer.must_be_renewed
+    producer.close()
+
+
+def test_a_producer_knows_which_records_a_topic_takes_and_asks_once(
     connection: KafkaConnection, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -325,10 +367,10 @@ def test_a_producer_knows_the_largest_batch_that_a_topic_takes_and_asks_once(
 
     # As a worker does: it waits for a topic that is just being made.
     assert [1, 1] == [producer.partition_count(name) for name in (small, topic)]
-    found = [producer.batch_bytes_max(name) for name in (small, topic, "nobody-made-this", small)]
+    found = [producer.topic_limits(name) for name in (small, topic, "nobody-made-this", small)]
     producer.close()
 
-    assert [1000, MESSAGE_BYTES_MAX, None, 1000] == found
+    assert [1000, MESSAGE_BYTES_MAX, None, 1000] == [limits and limits.batch_bytes_max for limits in found]
     assert [small, topic, "nobody-made-this"] == asked
 
 

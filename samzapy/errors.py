@@ -163,3 +163,7 @@ class FencedError(SamzapyError):
 
 class ProducerError(SamzapyError):
     """A transaction ended in a way that leaves its outcome or the producer's state in doubt (law L5)."""
+
+
+class UndeliveredError(ProducerError):
+    """A transaction ended because the brokers did not answer or take its records in time: no record is to blame."""

@@ -98,9 +98,14 @@ class MessageCollector(Protocol):
         Args:
             value, key: encoded by the stream's serdes; a value of `None` is a tombstone.
             partition: chosen by Java's murmur2 of the key bytes if not given, as JVM producers do.
+            timestamp_ms: the record's time, since 1970; now if not given. How far from now it may lie is a setting of
+                the topic (`message.timestamp.after.max.ms`, an hour by default, and `message.timestamp.before.max.ms`).
 
         Raises:
             SerdeError: the serde refuses the key or the value.
+
+        What the topic does not take (too large, without a key where it is compacted, of a time too far from now) fails
+        the message, by name, when it has been handled.
         """
         ...
 

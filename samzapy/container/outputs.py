@@ -17,8 +17,10 @@ class Collector:
     def __init__(self, config: JobConfig) -> None:
         self.held: list[tuple[Any, ...]] = []
         self.bytes_sent = 0
-        # Set by the first output to a stream, and by each one that names a partition.
+        # Set by the first output to a stream, and by each one whose partition, time or key its topic may refuse.
         self.must_be_checked = False
+        # Topics that were asked already, and take no record without a key.
+        self.compacted: set[str] = set()
         self._config = config
         # By topic; of one that was not asked yet the cluster's default.
         self.record_bytes_max: dict[str, int] = {}
@@ -43,7 +45,9 @@ class Collector:
             _check_sent(stream, partition, headers, timestamp_ms)
             if stream in self._keyed_anew:
                 _check_keyed_anew(stream, partition, timestamp_ms)
-            self.must_be_checked = self.must_be_checked or partition is not None
+            self.must_be_checked = self.must_be_checked or partition is not None or timestamp_ms is not None
+        if raw_key is None and topic in self.compacted:
+            self.must_be_checked = True
         pairs = None if headers is None else tuple(headers.items())
         if pairs:
             size = record_bytes(raw_key, raw_value, pairs)

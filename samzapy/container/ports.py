@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, WorkPlan
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.warmth import Warmth
@@ -38,8 +39,8 @@ class Producer(Protocol):
         """How many partitions a topic has; None when there is no such topic. Asks the cluster."""
         ...
 
-    def batch_bytes_max(self, topic: str) -> int | None:
-        """The largest batch a topic takes; None when we may not know. Asks the cluster."""
+    def topic_limits(self, topic: str) -> TopicLimits | None:
+        """Which records a topic takes; None when we may not know. Asks the cluster."""
         ...
 
     def flush(self) -> None:
@@ -363,9 +364,13 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFailed:
-    """The query is dead; the reason is for the operator."""
+    """The query is dead; the reason is for the operator.
+
+    is_outage: what it wanted of the brokers they did not do in time, which no record is to blame for.
+    """
 
     reason: str
+    is_outage: bool = False
 
 
 QueryEvent = BatchDone | QueryFailed

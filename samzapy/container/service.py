@@ -702,8 +702,8 @@ class ContainerService:
             match self._ports.query.next_event(_POLL_MS):
                 case BatchDone() as done:
                     self._batch_done(done)
-                case QueryFailed(reason=reason):
-                    self._query_failed(reason)
+                case QueryFailed() as failed:
+                    self._query_failed(failed)
                     return
                 case None:
                     pass
@@ -782,15 +782,20 @@ class ContainerService:
                 # Also behind its own last message: what follows there is of other buckets, or of nobody.
                 self._idle[ssp_kb] = end
 
-    def _query_failed(self, reason: str) -> None:
+    def _query_failed(self, failed: QueryFailed) -> None:
         self._figures.recoveries += 1
-        if self._ports.clock.monotonic_ms() - self._query_begun_ms > self._config.hang_timeout_ms:
-            # Longer than any micro-batch may take: it did what was there when it began. Else what befalls a quiet
-            # job once a week would end it in the third.
-            self._starts_without_commit = 0
-        attempt, self._starts_without_commit = self._starts_without_commit, self._starts_without_commit + 1
-        _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempt + 1, reason)
-        self._failure = reason
+        self._failure = failed.reason
+        if failed.is_outage:
+            # As at a start: it lasts as long as it lasts, and no record is to blame.
+            attempt = len(_BACK_OFF_MS)
+            _LOG.warning("the query failed and is started anew: %s", failed.reason)
+        else:
+            if self._ports.clock.monotonic_ms() - self._query_begun_ms > self._config.hang_timeout_ms:
+                # Longer than any micro-batch may take: it did what was there when it began. Else what befalls a quiet
+                # job once a week would end it in the third.
+                self._starts_without_commit = 0
+            attempt, self._starts_without_commit = self._starts_without_commit, self._starts_without_commit + 1
+            _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempt + 1, failed.reason)
         self._ports.query.stop()
         self._ports.pause(_BACK_OFF_MS[min(attempt, len(_BACK_OFF_MS) - 1)])
 

@@ -28,6 +28,7 @@ from samzapy.container.outputs import Collector
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.ports import TaskEnvironment as Environment
 from samzapy.container.record_size import record_bytes, too_large
+from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
 from samzapy.errors import (
     ConfigError,
@@ -91,6 +92,7 @@ class TaskRunner:
         self._crash_points = crash_points
         config = plan.config
         self._partition_counts: dict[str, int] = {}
+        self._topic_limits: dict[str, TopicLimits | None] = {}
         self._meter = Meter(limits.now_s)
         self._state = TaskState(
             self._route.task_name,
@@ -277,7 +279,7 @@ class TaskRunner:
     def _check_outputs(self, producer: Producer) -> None:
         """Whether there are the topics, and the partitions, that the message in hand sends to, and they take it."""
         collector, counts = self.collector, self._partition_counts
-        for topic, key, value, partition, headers, _ in collector.held:
+        for topic, key, value, partition, headers, timestamp_ms in collector.held:
             count = counts.get(topic)
             # Asked again before a partition is refused: topics grow.
             if count is None or (partition is not None and partition >= count):
@@ -287,34 +289,44 @@ class TaskRunner:
                         f"wanted the topic {topic} for its outputs, found no such topic; create it, or correct the name"
                     )
                 counts[topic] = count
-                collector.record_bytes_max[topic] = self._record_bytes_max(producer, topic)
+                self._ask_limits(producer, topic)
             size, size_max = record_bytes(key, value, headers or ()), collector.record_bytes_max[topic]
             if size > size_max:
                 raise TaskError(too_large(f"an output to {topic}", size, size_max))
             if partition is not None and partition >= count:
                 raise TaskError(f"an output to {topic}: wanted a partition below {count}, found {partition}")
+            limits = self._topic_limits[topic]
+            refusal = "" if limits is None else limits.refusal(key, timestamp_ms, self._limits.wall_ms())
+            if refusal:
+                raise TaskError(f"an output to {topic}: {refusal}")
         # A stream that only failed messages have sent to so far is still to be asked for.
         collector.must_be_checked = not collector.topics() <= counts.keys()
 
-    def _record_bytes_max(self, producer: Producer, topic: str) -> int:
-        """The largest record that `topic` takes.
+    def _ask_limits(self, producer: Producer, topic: str) -> None:
+        """Ask which records `topic` takes.
 
-        One that is too large for its topic, or stands in a batch that is, ends a transaction, and nobody can tell any
-        more which message it came from.
+        One that it does not take, or that stands in a batch that is too large, ends a transaction, and nobody can
+        tell any more which message it came from.
 
         Raises:
             ConfigError: the topic takes no batch as large as producers send.
         """
-        config = self._plan.config
-        found = producer.batch_bytes_max(topic)
+        config, collector = self._plan.config, self.collector
+        found = producer.topic_limits(topic)
         if found is None:
-            return config.record_bytes_max
-        if found < config.batch_bytes:
+            collector.record_bytes_max[topic] = config.record_bytes_max
+            self._topic_limits[topic] = None
+            return
+        if found.batch_bytes_max < config.batch_bytes:
             raise ConfigError(
                 f"wanted the topic {topic} to take batches of {config.batch_bytes} bytes, found max.message.bytes "
-                f"{found}; raise it, or set systems.{config.default_system}.client.batch.size to at most that"
+                f"{found.batch_bytes_max}; raise it, or set systems.{config.default_system}.client.batch.size to at "
+                "most that"
             )
-        return min(config.record_bytes_max, max(0, found - FRAME_BYTES))
+        collector.record_bytes_max[topic] = min(config.record_bytes_max, max(0, found.batch_bytes_max - FRAME_BYTES))
+        self._topic_limits[topic] = found
+        if found.wants_keys:
+            collector.compacted.add(topic)
 
     def _place(self, rows: Rows, index: int) -> str:
         return (
@@ -333,32 +345,36 @@ class TaskRunner:
         if config.error_policy == "fail":
             raise MessageFailed(f"{failed}\n{trace}".rstrip())
         assert config.dead_letter_output is not None
+        topic = config.dead_letter_output.partition(".")[2]
+        limits = self._dead_letter_limits(producer, topic)
         timestamp_ms, now_ms = rows.timestamps_ms[index], self._limits.wall_ms()
+        # Brokers refuse what lies too far from now, and that would be a batch that never ends well.
+        is_taken = timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
         headers = (
             ("task", self._route.task_name.encode()),
             ("ssp", str(self._inputs[rows.route].ssp_kb.ssp).encode()),
             ("offset", str(offset).encode()),
             ("error", what.encode()),
             ("traceback", (trace or what).encode()),
-            # Brokers refuse what lies an hour ahead, and that would be a batch that never ends well.
-            *((("timestamp", str(timestamp_ms).encode()),) if timestamp_ms > now_ms else ()),
+            *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
             # The message's own come last: whoever looks one of ours up by name takes the first.
             *((rows.headers[index] if rows.headers is not None else None) or ()),
         )
-        topic = config.dead_letter_output.partition(".")[2]
-        size, size_max = record_bytes(key, value, headers), self._dead_letter_bytes_max(producer, topic)
+        size, size_max = record_bytes(key, value, headers), self.collector.record_bytes_max[topic]
         if size > size_max:
             raise MessageFailed(f"{failed}\n{too_large(f'its dead letter to {topic}', size, size_max)}")
-        producer.produce(topic, key, value, None, headers, min(timestamp_ms, now_ms))
+        refusal = "" if limits is None else limits.refusal(key, None, now_ms)
+        if refusal:
+            raise MessageFailed(f"{failed}\nits dead letter to {topic}: {refusal}")
+        producer.produce(topic, key, value, None, headers, timestamp_ms if is_taken else now_ms)
 
-    def _dead_letter_bytes_max(self, producer: Producer, topic: str) -> int:
-        known = self.collector.record_bytes_max
-        if topic not in known:
+    def _dead_letter_limits(self, producer: Producer, topic: str) -> TopicLimits | None:
+        if topic not in self._topic_limits:
             try:
-                known[topic] = self._record_bytes_max(producer, topic)
+                self._ask_limits(producer, topic)
             except ConfigError as error:
                 raise MessageFailed(f"task.dead.letter.output: {error}") from error
-        return known[topic]
+        return self._topic_limits[topic]
 
     def _commit(self, transaction: _Transaction, slot: SlotGuard, tally: _Tally) -> None:
         """Outputs, changelog and checkpoints by Kafka; then the local store; then the slot is clean."""

@@ -23,6 +23,7 @@ from samzapy.container.ports import (
     TailRead,
     TopicBounds,
 )
+from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import WorkPlan
 from samzapy.errors import (
     DeadlineError,
@@ -97,7 +98,7 @@ class MemoryKafka:
     def __init__(self) -> None:
         self.topic_ids: dict[str, str] = {}
         self.absent: set[str] = set()
-        self.batch_bytes_max: dict[str, int | None] = {}
+        self.topic_limits: dict[str, TopicLimits | None] = {}
         self._partitions: dict[tuple[str, int], list[_Entry]] = {}
         self._offset_ends: Counter[tuple[str, int]] = Counter()
         self._epochs: Counter[str] = Counter()
@@ -242,8 +243,8 @@ class MemoryProducer:
     def partition_count(self, topic: str) -> int | None:
         return None if topic in self._kafka.absent else 4
 
-    def batch_bytes_max(self, topic: str) -> int | None:
-        return self._kafka.batch_bytes_max.get(topic, 1_048_588)
+    def topic_limits(self, topic: str) -> TopicLimits | None:
+        return self._kafka.topic_limits.get(topic, TopicLimits(batch_bytes_max=1_048_588))
 
     def flush(self) -> None:
         self.while_flushing()

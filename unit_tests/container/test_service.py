@@ -555,6 +555,15 @@ def test_failures_of_a_quiet_job_that_are_hours_apart_do_not_add_up() -> None:
     assert 3 == len(container.query.started)
 
 
+def test_brokers_that_are_away_are_waited_for_and_end_no_container() -> None:
+    container = AContainer()
+
+    container.run(*[QueryFailed(reason="nobody takes the outputs", is_outage=True)] * 9)
+
+    assert 10 == len(container.query.started)
+    assert [3000] * 9 == [pause for pause in container.pauses_ms if pause > 50]
+
+
 def test_what_a_failed_batch_committed_before_it_failed_counts_as_a_commit() -> None:
     container = AContainer()
 

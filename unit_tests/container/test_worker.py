@@ -9,6 +9,7 @@ import pytest
 
 from samzapy.config import JobConfig
 from samzapy.container.measures import KEYS_EVERY
+from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, ReportKind
 from samzapy.container.worker import TRACEBACK_CHARS_MAX
 from samzapy.errors import FencedError, LocalStateError, LostContainerError, ProducerError
@@ -466,6 +467,27 @@ def test_a_dead_letter_of_a_message_from_the_future_is_of_now_and_says_what_it_w
     assert (999, b"1000") == (letter.timestamp_ms, dict(letter.headers)["timestamp"])
 
 
+def test_a_dead_letter_of_a_message_that_is_too_old_for_its_topic_is_of_now_and_says_what_it_was() -> None:
+    worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
+    worker.wall_ms = 9_000
+    worker.kafka.topic_limits["dead"] = TopicLimits(batch_bytes_max=1_048_588, timestamp_behind_max_ms=7_000)
+
+    worker.run(rows(("a", {"n": 1})))
+
+    (letter,) = worker.kafka.committed("dead")
+    assert (9_000, b"1000") == (letter.timestamp_ms, dict(letter.headers)["timestamp"])
+
+
+def test_a_dead_letter_without_a_key_to_a_compacted_topic_fails_the_task_by_name() -> None:
+    worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
+    worker.kafka.topic_limits["dead"] = TopicLimits(batch_bytes_max=1_048_588, wants_keys=True)
+
+    report = worker.run(rows((None, {"n": 1})))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert "its dead letter to dead: wanted a key, because the topic is compacted" in report.error
+
+
 def test_a_dead_letter_carries_the_error_and_the_end_of_a_long_traceback() -> None:
     worker = AWorker(failing_at(0, ValueError("\ud800" + "x" * 50_000)), config=a_job(**DEAD_LETTERS))
 
@@ -598,7 +620,7 @@ def test_an_output_that_its_topic_does_not_take_fails_the_message_alone_by_name(
     dead_letters = AWorker(process, config=a_job(**DEAD_LETTERS, **SMALL_BATCHES))
     failing = AWorker(process, config=a_job(**SMALL_BATCHES))
     for worker in (dead_letters, failing):
-        worker.kafka.batch_bytes_max["totals"] = 2_000
+        worker.kafka.topic_limits["totals"] = TopicLimits(batch_bytes_max=2_000)
     messages = [("a", 1)] * (sent_before + 1)
 
     assert 1 == dead_letters.run(rows(*messages)).dead_letters
@@ -612,7 +634,7 @@ def test_headers_count_and_what_fits_is_sent() -> None:
     config = a_job(**SMALL_BATCHES)
     fits, does_not = AWorker(sends(HELD), config=config), AWorker(sends(HELD, headers={"h": b""}), config=config)
     for worker in (fits, does_not):
-        worker.kafka.batch_bytes_max["totals"] = 2_000
+        worker.kafka.topic_limits["totals"] = TopicLimits(batch_bytes_max=2_000)
 
     assert 1 == fits.run(rows(("a", 1))).records_out
     assert f"found {HELD + 11}" in does_not.run(rows(("a", 1))).error
@@ -620,7 +642,7 @@ def test_headers_count_and_what_fits_is_sent() -> None:
 
 def test_a_topic_whose_limit_nobody_may_see_takes_what_a_topic_takes_by_default() -> None:
     worker = AWorker(sends(1_000_000))
-    worker.kafka.batch_bytes_max["totals"] = None
+    worker.kafka.topic_limits["totals"] = None
 
     assert 1 == worker.run(rows(("a", 1))).records_out
 
@@ -633,7 +655,7 @@ def test_a_topic_that_takes_no_batch_as_large_as_producers_send_is_named_under_e
             raise ValueError("to the dead letters")
 
     worker = AWorker(process, config=a_job(**DEAD_LETTERS))
-    worker.kafka.batch_bytes_max[topic] = 500_000
+    worker.kafka.topic_limits[topic] = TopicLimits(batch_bytes_max=500_000)
 
     report = worker.run(rows(("a", 1)))
 
@@ -650,12 +672,45 @@ def test_a_dead_letter_that_its_topic_does_not_take_fails_the_task_by_name() -> 
         raise ValueError("bad")
 
     worker = AWorker(process, config=a_job(**DEAD_LETTERS, **SMALL_BATCHES))
-    worker.kafka.batch_bytes_max["dead"] = 2_000
+    worker.kafka.topic_limits["dead"] = TopicLimits(batch_bytes_max=2_000)
 
     report = worker.run(rows(("a", "x" * 1_000)))
 
     assert ReportKind.TASK_FAILED is report.kind
     assert f"its dead letter to dead: wanted at most {HELD} bytes" in report.error
+
+
+@pytest.mark.parametrize("sent_before", [0, 1])
+@pytest.mark.parametrize(
+    ("how", "refused"),
+    [
+        ({"key": None}, "wanted a key, because the topic is compacted"),
+        ({"timestamp_ms": 4_000_000}, "wanted a timestamp_ms at most 5000 ms ahead of the clock, found 4000000"),
+        ({"timestamp_ms": 0}, "wanted a timestamp_ms at most 2000 ms behind the clock, found 0, which is 900000"),
+    ],
+)
+def test_an_output_that_its_topic_s_settings_refuse_fails_the_message_alone_by_name(
+    how: dict[str, Any], refused: str, sent_before: int
+) -> None:
+    """The broker would refuse it too, but only with the whole transaction."""
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        collector.send("totals", 1, **{"key": "k"} | (how if envelope.offset >= sent_before else {}))
+
+    limits = TopicLimits(
+        batch_bytes_max=1_048_588, wants_keys=True, timestamp_behind_max_ms=2_000, timestamp_ahead_max_ms=5_000
+    )
+    messages = [("a", 1)] * (sent_before + 1)
+    dead_letters, failing = AWorker(process, config=a_job(**DEAD_LETTERS)), AWorker(process)
+    for worker in (dead_letters, failing):
+        worker.wall_ms = 900_000
+        worker.kafka.topic_limits["totals"] = limits
+
+    assert 1 == dead_letters.run(rows(*messages)).dead_letters
+    assert (
+        f"offset {sent_before}, key b'a': TaskError: an output to totals: {refused}"
+        in failing.run(rows(*messages)).error
+    )
 
 
 def test_an_output_of_another_cluster_is_refused() -> None:

@@ -27,6 +27,7 @@ from samzapy.errors import (
     SamzapyError,
     TemporaryError,
     TopicPolicyError,
+    UndeliveredError,
 )
 
 _NAMES: Mapping[type[SamzapyError], str] = {
@@ -54,9 +55,11 @@ _NAMES: Mapping[type[SamzapyError], str] = {
     FencedError: """
         _FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH TRANSACTION_COORDINATOR_FENCED FENCED_INSTANCE_ID
         """,
+    # The same, told of a record; its transaction cannot go on.
+    UndeliveredError: "_MSG_TIMED_OUT _TIMED_OUT_QUEUE",
     # The transaction or the producer cannot go on.
     ProducerError: """
-        _FATAL _MSG_TIMED_OUT _TIMED_OUT_QUEUE _PURGE_QUEUE _PURGE_INFLIGHT _GAPLESS_GUARANTEE _INCONSISTENT
+        _FATAL _PURGE_QUEUE _PURGE_INFLIGHT _GAPLESS_GUARANTEE _INCONSISTENT
         OUT_OF_ORDER_SEQUENCE_NUMBER DUPLICATE_SEQUENCE_NUMBER INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING
         UNKNOWN_PRODUCER_ID TRANSACTION_ABORTABLE MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_RECORD
         INVALID_TIMESTAMP
@@ -114,6 +117,7 @@ _WHAT_TO_DO: Mapping[type[SamzapyError], str] = {
     BrokerUnavailableError: "see whether the brokers run and can be reached from here; it is tried again",
     TemporaryError: "it is tried again",
     FencedError: "a newer owner has the transactional id, or the transaction timed out: read and decide again",
+    UndeliveredError: "the outcome is in doubt: see whether the brokers of the topics written to can be reached",
     ProducerError: "the outcome is in doubt: make a new producer, read and decide again",
     MissingTopicError: "create the topic, or correct its name in the configuration",
     LostRangeError: "the offset is not on the topic (any more): see `samzapy doctor`",
@@ -149,7 +153,7 @@ def translate(error: KafkaError | KafkaException, doing: str) -> SamzapyError:
     if kind is None:
         kind = TemporaryError if found.retriable() else SamzapyError
     if (found.fatal() or found.txn_requires_abort()) and not issubclass(kind, FencedError | ConfigError):
-        kind = ProducerError
+        kind = UndeliveredError if issubclass(kind, TemporaryError | UndeliveredError) else ProducerError
     elif found.retriable() and not issubclass(kind, TemporaryError):
         kind = TemporaryError
     hint = _CONFIG_HINTS.get(code, "correct the Kafka settings") if kind is ConfigError else _WHAT_TO_DO[kind]

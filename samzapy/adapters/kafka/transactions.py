@@ -30,7 +30,15 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
 from samzapy.config import BATCH_BYTES
-from samzapy.errors import ConfigError, FencedError, ProducerError, SamzapyError, TemporaryError
+from samzapy.container.topic_limits import TopicLimits
+from samzapy.errors import (
+    ConfigError,
+    FencedError,
+    ProducerError,
+    SamzapyError,
+    TemporaryError,
+    UndeliveredError,
+)
 from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
 
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -101,7 +109,7 @@ class TransactionalProducer:
         self._end_duration_s: float | None = None
         self._events_before = 0
         self._counters_before = self._counters
-        self._batch_bytes_max: dict[str, int | None] = {}
+        self._topic_limits: dict[str, TopicLimits | None] = {}
 
     def take_over(self, deadline_s: float = 30.0) -> None:
         """Become the owner: what the one before left open is aborted, and it is fenced.
@@ -247,35 +255,35 @@ class TransactionalProducer:
                 return None
             time.sleep(_ASK_AGAIN_S)
 
-    def batch_bytes_max(self, topic: str) -> int | None:
-        """The largest batch that `topic` takes, compressed; None when this user may not see a topic's settings.
+    def topic_limits(self, topic: str) -> TopicLimits | None:
+        """Which records `topic` takes; None when this user may not see a topic's settings.
 
         Asked once in the life of this producer: every task of a worker would ask again, on a connection of its own.
 
         Raises:
-            ProducerError: nobody answered.
+            UndeliveredError: nobody answered.
         """
-        if topic in self._batch_bytes_max:
-            return self._batch_bytes_max[topic]
-        found: int | None = None
+        if topic in self._topic_limits:
+            return self._topic_limits[topic]
+        found: TopicLimits | None = None
         try:
             looked = KafkaAdmin(self._connection).look([topic])
             if topic not in looked:
                 return None  # It is just being made.
-            found = int(looked[topic].settings["max.message.bytes"])
+            found = TopicLimits.of(looked[topic].settings)
         except ConfigError as error:
             _log.debug("the settings of %s are not known: %s", topic, error)
         except TemporaryError as error:
             self._is_broken = True
-            raise ProducerError(str(error)) from error
-        self._batch_bytes_max[topic] = found
+            raise UndeliveredError(str(error)) from error
+        self._topic_limits[topic] = found
         return found
 
     def flush(self) -> None:
         """Wait until all records are written (`on_offset` is called by then).
 
         Raises:
-            ProducerError: they were not in time.
+            UndeliveredError: they were not in time.
         """
         try:
             left = self._producer.flush(self._timeout_s)
@@ -283,7 +291,7 @@ class TransactionalProducer:
             raise self._broken(error, "writing records") from error
         if left:
             self._is_broken = True
-            raise ProducerError(
+            raise UndeliveredError(
                 f"wanted all records of {self.transactional_id!r} written within {self._timeout_s:.0f} s, found "
                 f"{left} unwritten: abort, make a new producer, read and decide again{self._reported()}"
             )
@@ -363,7 +371,7 @@ class TransactionalProducer:
         while self._serve(0.1) == 0:
             if time.monotonic() - started > self._timeout_s:
                 self._is_broken = True
-                raise ProducerError(
+                raise UndeliveredError(
                     f"wanted room for a record to {topic}, found the queue of {self.transactional_id!r} full for "
                     f"{self._timeout_s:.0f} s: abort, make a new producer, read and decide again{self._reported()}"
                 )
@@ -375,11 +383,13 @@ class TransactionalProducer:
         found = translate(error, where)
         if isinstance(found, FencedError):
             return found
+        if isinstance(found, UndeliveredError):
+            return UndeliveredError(f"{found}{self._reported()}")
         if isinstance(found, ConfigError | ProducerError):
             return ProducerError(f"{found}{self._reported()}")
         # What would be temporary elsewhere is not tried again here: what is in memory may be out of date.
-        inner = kafka_error(error)
-        return ProducerError(
+        inner, kind = kafka_error(error), UndeliveredError if isinstance(found, TemporaryError) else ProducerError
+        return kind(
             f"{where}: Kafka answered {inner.name()} ({inner.str()}); the outcome is in doubt: make a new "
             f"producer, read and decide again{self._reported()}"
         )

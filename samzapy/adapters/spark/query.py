@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
@@ -44,6 +45,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 _LOG = logging.getLogger(__name__)
 # The last line of a Python traceback: not indented, an exception's name, a colon.
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed)\b.*: ")
+_OUR_ERROR = re.compile(r"samzapy\.errors\.(\w+): ")
 # "Caused by: package.Class: words", or py4j's ": package.Class: words"; a cause without words says nothing.
 _JVM_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+\.)?([\w$]+: .+)$", re.MULTILINE)
 
@@ -151,7 +153,7 @@ class SparkQuery:
         if self._query.isActive or not self._run.events.empty():
             return None
         error = self._query.exception()
-        return QueryFailed(reason="the query ended" if error is None else reason_of(str(error)))
+        return _failed("the query ended" if error is None else reason_of(str(error)))
 
     def batch_runs_ms(self) -> int:
         """For how long the micro-batch has been running that runs now; 0 between two."""
@@ -249,7 +251,7 @@ class _Run:
             except Exception as error:
                 # Told from here, because what the query's own exception says is this one in three wrappers.
                 reason = self._bound.failed(str(error)) or reason_of(str(error))
-                self.events.put(QueryFailed(reason=reason))
+                self.events.put(_failed(reason))
                 # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
                 # worker's traceback inside it has overflowed the JVM's stack.
                 raise BatchFailedError(reason) from None
@@ -354,6 +356,17 @@ def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Ite
         yield from getattr(importlib.import_module(module), name)(plan, batches)
 
     return call
+
+
+def _failed(reason: str) -> QueryFailed:
+    return QueryFailed(reason=reason, is_outage=is_outage(reason))
+
+
+def is_outage(reason: str) -> bool:
+    """Whether a query failed of brokers that were away. Of a worker's error only the text comes here, by Spark."""
+    found = _OUR_ERROR.match(reason)
+    kind = None if found is None else getattr(errors, found[1], None)
+    return isinstance(kind, type) and issubclass(kind, errors.TemporaryError | errors.UndeliveredError)
 
 
 def reason_of(text: str) -> str:

@@ -20,6 +20,7 @@ from samzapy.errors import (
     ProducerError,
     SamzapyError,
     TemporaryError,
+    UndeliveredError,
 )
 
 ALL_NAMES = sorted(
@@ -65,7 +66,8 @@ def test_a_fatal_error_is_never_tried_again() -> None:
     error = KafkaError(KafkaError._TRANSPORT, "x", True)
 
     assert error.fatal()
-    assert type(translate(error, "testing")) is ProducerError
+    assert type(translate(error, "testing")) is UndeliveredError
+    assert type(translate(KafkaError(KafkaError.INVALID_RECORD, "x", True), "testing")) is ProducerError
     assert not is_retriable(error)
 
 

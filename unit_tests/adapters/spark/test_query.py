@@ -10,7 +10,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.lookup import lookup_table
-from samzapy.adapters.spark.query import BatchFailedError, SparkQuery, _collected, _Run, is_direct
+from samzapy.adapters.spark.query import (
+    BatchFailedError,
+    SparkQuery,
+    _collected,
+    _Run,
+    is_direct,
+    is_outage,
+    reason_of,
+)
 from samzapy.container.ports import BatchDone
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.testing.builders import a_work_plan, an_ssp_kb
@@ -76,6 +84,26 @@ def test_what_a_rehearsal_fails_of_is_told_to_spark_in_a_line() -> None:
 
     assert "ValueError: wanted a slot, found none" == str(failed.value)
     assert failed.value.__suppress_context__, "Spark is told the trace of an error with all that it came of"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("samzapy.errors.UndeliveredError: wanted all records written within 30 s, found 3 unwritten", True),
+        ("samzapy.errors.BrokerUnavailableError: no broker answered", True),
+        ("samzapy.errors.ProducerError: producing to totals: Kafka answered INVALID_RECORD", False),
+        ("samzapy.errors.FencedError: the transaction timed out", False),
+        ("samzapy.errors.ExitCode: no error at all", False),
+        ("ValueError: samzapy.errors.BrokerUnavailableError: words of somebody else", False),
+    ],
+)
+def test_brokers_that_are_away_are_told_from_what_else_a_worker_fails_of(error: str, expected: bool) -> None:
+    told = (
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1, '
+        f"in call\n{error}\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"
+    )
+
+    assert expected is is_outage(reason_of(told))
 
 
 def test_routes_stand_task_by_task() -> None:

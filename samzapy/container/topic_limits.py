@@ -1,0 +1,63 @@
+"""Which records a topic takes. What a broker refuses ends a transaction, and nobody can tell any more which message
+sent it; so outputs are held against their topic's settings before they are handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+_ANY = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLimits:
+    """What the settings of a topic say of the records that it takes.
+
+    Attributes:
+        batch_bytes_max: the largest batch, compressed.
+        wants_keys: it is compacted, and takes no record without a key.
+        timestamp_behind_max_ms: how far a record's time may lie behind the broker's clock.
+        timestamp_ahead_max_ms: how far it may lie ahead.
+    """
+
+    batch_bytes_max: int
+    wants_keys: bool = False
+    timestamp_behind_max_ms: int = _ANY
+    timestamp_ahead_max_ms: int = _ANY
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Self:
+        """Out of a topic's settings, Kafka's defaults among them (KIP-937; before Kafka 3.6 one bound is for both)."""
+        either = settings.get("message.timestamp.difference.max.ms", str(_ANY))
+        behind = settings.get("message.timestamp.before.max.ms", either)
+        ahead = settings.get("message.timestamp.after.max.ms", either)
+        is_the_broker_s = settings.get("message.timestamp.type") == "LogAppendTime"
+        return cls(
+            batch_bytes_max=int(settings["max.message.bytes"]),
+            wants_keys="compact" in settings.get("cleanup.policy", ""),
+            timestamp_behind_max_ms=_ANY if is_the_broker_s else int(behind),
+            timestamp_ahead_max_ms=_ANY if is_the_broker_s else int(ahead),
+        )
+
+    def refusal(self, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str:
+        """What is wrong with a record, size apart; empty when the topic takes it. `timestamp_ms` None means now."""
+        if key is None and self.wants_keys:
+            return (
+                "wanted a key, because the topic is compacted, found none; pass key=..., or change its cleanup.policy"
+            )
+        if timestamp_ms is None:
+            return ""
+        if timestamp_ms - now_ms > self.timestamp_ahead_max_ms:
+            return (
+                f"wanted a timestamp_ms at most {self.timestamp_ahead_max_ms} ms ahead of the clock, found "
+                f"{timestamp_ms}, which is {timestamp_ms - now_ms} ms ahead; raise message.timestamp.after.max.ms of "
+                "the topic, or put the time into the value or a header"
+            )
+        if now_ms - timestamp_ms > self.timestamp_behind_max_ms:
+            return (
+                f"wanted a timestamp_ms at most {self.timestamp_behind_max_ms} ms behind the clock, found "
+                f"{timestamp_ms}, which is {now_ms - timestamp_ms} ms behind; raise message.timestamp.before.max.ms of "
+                "the topic, or put the time into the value or a header"
+            )
+        return ""
