@@ -86,6 +86,7 @@ _POLL_MS = 200
 _PAUSE_MS = 50
 # Grants of one plan arrive together, mostly; a query restart for each would be waste.
 _GRANTS_SETTLE_MS = 300
+_APPEARS_WITHIN_MS = 15_000
 _FIGURES_EVERY_MS = 1000
 _FIGURES_WAIT_MS = 1000
 _START_WAIT_MS = 30_000
@@ -163,6 +164,7 @@ class ContainerService:
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._starts_without_commit = 0
         self._query_begun_ms = 0
+        self._missing_since_ms: int | None = None
         self._first_batch_is_due = False
         # Of the query that runs, and of the next one.
         self._bound = self._next_bound = BatchBound.of(config)
@@ -396,6 +398,20 @@ class ContainerService:
             self._put_off = str(error)
             self._ports.pause(_BACK_OFF_MS[1])
             return False
+        except MissingTopicError as error:
+            self._may_appear(error)
+            self._ports.pause(_BACK_OFF_MS[1])
+            return False
+
+    def _may_appear(self, error: MissingTopicError) -> None:
+        """Wait with it for a while: brokers that have just come up, and others of a topic that was just made, say for
+        a moment that there is none. Raises `error` when it lasts."""
+        now_ms = self._ports.clock.monotonic_ms()
+        if self._missing_since_ms is None:
+            self._missing_since_ms = now_ms
+            _LOG.warning("asking again for %d s: %s", _APPEARS_WITHIN_MS // 1000, error)
+        elif now_ms - self._missing_since_ms > _APPEARS_WITHIN_MS:
+            raise error
 
     def _start(self, grants: Sequence[Grant]) -> bool:
         """Whether the query was started; not if the grants changed meanwhile."""
@@ -442,6 +458,7 @@ class ContainerService:
         ports.query.start(plan, read)
         self._is_rehearsed = True
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
+        self._missing_since_ms = None
         self._committed_at_ms = self._query_begun_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
         _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)
@@ -816,8 +833,11 @@ class ContainerService:
         try:
             bounds = self._input_bounds(ssps, _FIGURES_WAIT_MS)
             self._figures.ends = {ssp: self._up_to_the_end(ssp, found) for ssp, found in bounds.items()}
+            self._missing_since_ms = None
         except TemporaryError as error:
             _LOG.debug("figures: %s", error)
+        except MissingTopicError as error:
+            self._may_appear(error)
         self._publish()
 
     def _up_to_the_end(self, ssp: SystemStreamPartition, bounds: TopicBounds) -> TopicBounds:

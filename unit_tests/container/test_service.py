@@ -1768,7 +1768,29 @@ def test_an_input_that_is_named_ends_the_container_when_it_goes() -> None:
     container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
 
     with pytest.raises(MissingTopicError, match=r"kafka\.refunds\.0"):
-        container.run(None, lambda: container.topics.absent.add("kafka.refunds"), *[None] * 10)
+        container.run(None, lambda: container.topics.absent.add("kafka.refunds"), *[None] * 200)
+
+
+@pytest.mark.parametrize("at_the_start", [True, False])
+def test_an_input_that_brokers_do_not_know_for_a_moment_ends_nothing(at_the_start: bool) -> None:
+    """As brokers that have just come up, and are asked before they have heard of all topics."""
+    container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
+    bounds, asked = container.topics.input_bounds, []
+
+    def knows_it_late(
+        ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        asked.append(ssps)
+        if (1 if at_the_start else 3) <= len(asked) < 6:
+            raise MissingTopicError("no such topic")
+        return bounds(ssps, wait_ms)
+
+    container.topics.input_bounds = knows_it_late  # type: ignore[method-assign]
+
+    container.run(*[None] * 60)
+
+    assert len(asked) > 6
+    assert [BOTH] == read_by(container)
 
 
 def test_queries_that_failed_because_an_input_went_do_not_count_as_starts_that_led_to_nothing() -> None:
