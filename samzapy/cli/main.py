@@ -7,6 +7,7 @@ trace is only ever printed for a fault of ours.
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,26 @@ samzapy = LazyGroup(
 )
 
 
+_OF_THE_MACHINE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EIO,
+)
+
+
+def machine_error(error: OSError) -> SamzapyError | None:
+    """What a disk that is full, or files that nobody may touch, are to who typed a command; None for other errors."""
+    if error.errno not in _OF_THE_MACHINE:
+        return None
+    where = "this machine's files" if error.filename is None else error.filename
+    return SamzapyError(f"wanted to use {where}, found: {error.strerror}; mend that, and start again")
+
+
 def run_command(command: click.Command, name: str, args: Sequence[str] | None) -> None:
     """Runs one command and ends the process with its exit code (`errors.ExitCode`)."""
     try:
@@ -76,6 +97,12 @@ def run_command(command: click.Command, name: str, args: Sequence[str] | None) -
     except SamzapyError as error:
         click.echo(f"{name}: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        found = machine_error(error)
+        if found is None:
+            raise
+        click.echo(f"{name}: {found}", err=True)
+        sys.exit(found.exit_code)
 
 
 def main(args: Sequence[str] | None = None) -> None:

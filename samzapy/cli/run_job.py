@@ -22,6 +22,7 @@ from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.cli.driver_stderr import real_stderr
+from samzapy.cli.main import machine_error
 from samzapy.cli.signals import end_with_parent
 from samzapy.config import (
     JobConfig,
@@ -129,6 +130,12 @@ def run_job_file() -> None:
     except SamzapyError as error:
         print(f"samzapy: {error}", file=sys.stderr, flush=True)
         _end(error.exit_code)
+    except OSError as error:
+        found = machine_error(error)
+        if found is None:
+            raise
+        print(f"samzapy: {found}", file=sys.stderr, flush=True)
+        _end(found.exit_code)
     except KeyboardInterrupt:
         # Once the job has begun, Ctrl-C drains it.
         print("samzapy: interrupted before the job had begun", file=sys.stderr, flush=True)

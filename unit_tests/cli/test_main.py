@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
@@ -58,6 +59,20 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ZeroDivisionError):
         main(["break"])
+
+
+def test_a_full_disk_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/x")
+
+    monkeypatch.setattr(samzapy, "get_command", lambda *_: fill)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["fill"])
+
+    assert 1 == ended.value.code
+    assert "samzapy: wanted to use /data/x, found: No space left on device" in capsys.readouterr().err
 
 
 def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

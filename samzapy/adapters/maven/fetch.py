@@ -43,12 +43,25 @@ _SETTINGS = """<ivysettings>
 
 
 def cache_root() -> Path:
-    """Where samzapy keeps what it can make again: SAMZAPY_CACHE_DIR, else the user's cache directory."""
+    """Where samzapy keeps what it can make again: SAMZAPY_CACHE_DIR, else the user's cache directory.
+
+    Raises:
+        EnvironmentMissingError: there is neither.
+    """
     own = os.environ.get("SAMZAPY_CACHE_DIR")
     if own:
         return Path(own).absolute()
     shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared).absolute() if shared else Path.home() / ".cache") / "samzapy"
+    if shared:
+        return Path(shared).absolute() / "samzapy"
+    try:
+        return Path.home() / ".cache" / "samzapy"
+    except RuntimeError as error:
+        # As in a container that runs under a number that /etc/passwd does not know.
+        raise EnvironmentMissingError(
+            f"wanted a directory for what is fetched once, found no home directory of user {os.getuid()}; "
+            "set SAMZAPY_CACHE_DIR"
+        ) from error
 
 
 def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:

@@ -250,6 +250,15 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert Path("/data/samzapy") == cache_root()
 
 
+def test_a_user_without_a_home_directory_is_told_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "SAMZAPY_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 1_000_650_000)
+
+    with pytest.raises(EnvironmentMissingError, match="no home directory of user 1000650000; set SAMZAPY_CACHE_DIR"):
+        cache_root()
+
+
 def test_pyspark_brings_the_ivy_that_fetches() -> None:
     assert pyspark_jar("ivy").is_file()
 
