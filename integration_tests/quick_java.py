@@ -13,6 +13,7 @@ from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIAB
 from samzapy.cli.class_archive import made_archive
 from samzapy.cli.run_job import environment_of_spark
 from samzapy.errors import EnvironmentMissingError
+from samzapy.testing.broker import make_class_archive
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -22,6 +23,7 @@ def environment() -> Mapping[str, str]:
     found = {JVM_VARIABLE: f"{os.environ.get(JVM_VARIABLE, '')} {OPTIONS}"}
     try:
         made_archive(found)
+        make_class_archive()
     except EnvironmentMissingError as error:
         print(error, file=sys.stderr)
     # For those that start spark-submit by themselves.

@@ -25,6 +25,7 @@ SamzapyError                          exit 1
 │   └── LaunchError                   a container cannot be started now: no slot, no answer
 ├── FencedError                       nobody: a newer owner has the transactional id   exit 4
 ├── ProducerError                     the producer is of no use any more: make a new one, read, decide again
+│   └── UndeliveredError              the brokers were away; no record is to blame
 └── StaleQueryError                   nobody: a worker of a query that has ended (`adapters.spark.slots`)
 ```
 

@@ -52,6 +52,9 @@ SETTINGS = {
     # What a batch's shuffle wrote goes with the batch, not with the JVM's next collection: it lies in memory here.
     "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
+    # How long a query that found nothing waits before it asks the broker again. With Spark's 10 ms a job without
+    # traffic takes 45 % of a core, half of that in the broker, and 25 % like this (measured).
+    "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.codegen.wholeStage": "true",
     # A batch sent to Python is bounded by bytes too, so that large records do not add up to gigabytes.
