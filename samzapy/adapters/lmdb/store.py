@@ -138,9 +138,12 @@ class LmdbEnvironment:
                 self._environment, self._meta, self._stores = self._opened(stores)
             finally:
                 self._unlock()
-        except lmdb.Error as error:
+        except (lmdb.Error, FileNotFoundError) as error:
             os.close(self._lock_file)
-            raise LocalStateError(_no_use(path, error)) from error
+            # The other one may have removed it since the directory was found, too.
+            gone = isinstance(error, FileNotFoundError)
+            text = f"local state: wanted {path}, found that it was removed" if gone else _no_use(path, error)
+            raise LocalStateError(text) from error
         except BaseException:
             os.close(self._lock_file)
             raise

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -455,6 +456,23 @@ def test_what_another_container_removes_meanwhile_is_not_made_again(
         assert not (leftover / "data.mdb").exists()
         with pytest.raises(LocalStateError, match="wanted .*/1, found that it was removed"):
             LmdbEnvironment(leftover, STORES, makes_it=False)
+
+
+@pytest.mark.parametrize("step", ["_lock", "_check_mark", "_opened"])
+def test_what_another_container_removes_while_it_is_opened_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    directory = LmdbStateDirectory(tmp_path / "task", STORES)
+    directory.open().close()
+    really = getattr(LmdbEnvironment, step)
+
+    def after_the_removal(environment: LmdbEnvironment, *arguments: object) -> object:
+        shutil.rmtree(environment.path.parent)
+        return really(environment, *arguments)
+
+    monkeypatch.setattr(LmdbEnvironment, step, after_the_removal)
+
+    assert directory.existing() is None
 
 
 def test_a_directory_that_another_container_is_removing_is_made_all_the_same(
