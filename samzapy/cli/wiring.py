@@ -15,8 +15,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,31 +98,43 @@ def run_container(config: JobConfig, job_file: Path) -> None:
         execution_id = ExecutionId(
             os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
         )
-        admin.check_reachable()
-        # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
-        wanted = submission(grows=False)
-        state = read_state(config, connection)
-        running = running_containers(config, state, here)
-        is_launched = execution_id in state.launches
-        if is_launched:
-            wanted = replace(wanted, container_count=config.container_count)
-        else:
-            refuse_second(config, running, here, processor_id)
-        refuse_what_the_stream_does_not_allow(state, wanted, running)
-        jars = jar_paths(SPARK_KAFKA)
-        with scratch_directory(execution_id) as scratch_dir:
-            _Run(
-                config=config,
-                job_file=job_file,
-                here=here,
-                location=location,
-                connection=connection,
-                submission=submission,
-                processor_id=processor_id,
-                execution_id=execution_id,
-                scratch_dir=scratch_dir,
-                is_launched=is_launched,
-            ).run(jars)
+
+        def is_launched() -> bool:
+            """Whether the job's coordinator started this process. Raises what stands against running it."""
+            admin.check_reachable()
+            # Before anything is changed that cannot be changed back: who is refused must leave nothing behind.
+            wanted = submission(grows=False)
+            state = read_state(config, connection)
+            running = running_containers(config, state, here)
+            launched = execution_id in state.launches
+            if launched:
+                wanted = replace(wanted, container_count=config.container_count)
+            else:
+                refuse_second(config, running, here, processor_id)
+            refuse_what_the_stream_does_not_allow(state, wanted, running)
+            return launched
+
+        with ThreadPoolExecutor(1) as beside:
+            answer: Callable[[], bool]
+            if EXECUTION_VARIABLE in os.environ:
+                # A job waits for it, and it will hardly be refused: Spark starts meanwhile.
+                answer = beside.submit(is_launched).result
+            else:
+                answer = partial(bool, is_launched())
+            jars = jar_paths(SPARK_KAFKA)
+            with scratch_directory(execution_id) as scratch_dir:
+                _Run(
+                    config=config,
+                    job_file=job_file,
+                    here=here,
+                    location=location,
+                    connection=connection,
+                    submission=submission,
+                    processor_id=processor_id,
+                    execution_id=execution_id,
+                    scratch_dir=scratch_dir,
+                    is_launched=answer,
+                ).run(jars)
 
 
 @contextmanager
@@ -143,7 +157,7 @@ def _processor_id(config: JobConfig) -> Iterator[ProcessorId]:
 class _Run:
     """One execution: what its parts are made of.
 
-    `is_launched`: the job's coordinator started it, and leads elsewhere.
+    `is_launched`: whether the job's coordinator started it, and leads elsewhere; raises what stands against running it.
     """
 
     config: JobConfig
@@ -155,7 +169,7 @@ class _Run:
     processor_id: ProcessorId
     execution_id: ExecutionId
     scratch_dir: Path
-    is_launched: bool
+    is_launched: Callable[[], bool]
 
     def run(self, jars: Sequence[Path]) -> None:
         # Imported here: what is refused before needs no Spark, and is told in a second.
@@ -166,13 +180,18 @@ class _Run:
         _LOG.info("processor %s of %s starts Spark; that takes some seconds", self.processor_id, self.config.job)
         session, cores = open_session(self.config.job, self.scratch_dir, jars)
         _LOG.info("Spark is up after %.1f s with %d cores", time.monotonic() - begun_s, cores)
+        try:
+            is_launched = self.is_launched()
+        except BaseException:
+            session.stop()
+            raise
         drain = DrainRequest()
         install_handlers(session.sparkContext, drain)
         slots = DriverSlots(self.scratch_dir, cores)
         search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
         heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
         _bound_the_end(drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders)
-        coordination = None if self.is_launched else self._coordination(drain, heartbeats)
+        coordination = None if is_launched else self._coordination(drain, heartbeats)
         try:
             if coordination is not None:
                 coordination.start()

@@ -220,12 +220,14 @@ class PartitionReader:
                 if error is None:
                     offset = message.offset()
                     if offset >= offset_end:
+                        self._rest(consumer)
                         return
                     yield record_of(message, offset)
                     moved = True
                 elif error.code() == KafkaError._PARTITION_EOF:
                     eof = message.offset()
                     if eof >= offset_end:
+                        self._rest(consumer)
                         return
                     moved = moved or eof > eof_seen
                     eof_seen = max(eof, eof_seen)
@@ -238,6 +240,11 @@ class PartitionReader:
             elif now - progress_at > deadline_s:
                 has_lost_brokers = eof_seen < 0 or self._events.count > events_before
                 raise self._given_up(offset_end, eof_seen, deadline_s, has_lost_brokers)
+
+    def _rest(self, consumer: Consumer) -> None:
+        """Fetch nothing until the next reading: else a reader that is kept asks the broker fifty times a second."""
+        if consumer is self._consumer and self._prepared_from is None:
+            consumer.unassign()
 
     def _check(self, error: KafkaError, offset_from: int) -> None:
         """Raise, unless the error is of no importance or the client goes on by itself."""
