@@ -435,7 +435,9 @@ def _class_path() -> str:
 
 
 def _archive_path(class_path: str) -> Path:
-    return cache_root() / f"kafka-{hashlib.blake2b(class_path.encode(), digest_size=4).hexdigest()}.jsa"
+    """Of the very files: a JVM takes no archive whose jars have another time, and says nothing of it."""
+    files = "\n".join(f"{jar} {Path(jar).stat().st_mtime_ns}" for jar in class_path.split(":"))
+    return cache_root() / f"kafka-{hashlib.blake2b(files.encode(), digest_size=4).hexdigest()}.jsa"
 
 
 def wants_containers() -> bool:

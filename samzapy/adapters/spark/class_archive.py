@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -33,11 +34,28 @@ _MADE_WITHIN_S = 300.0
 
 
 def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
-    """Where the archive of this environment's Spark and these jars is, made or not."""
-    parts = "\n".join([sys.prefix, *map(str, jars)])
-    of_environment = hashlib.blake2b(parts.encode(), digest_size=4).hexdigest()
+    """Where the archive of this environment's Spark and these jars is, made or not.
+
+    It is of the very files: a JVM takes none whose jars have another size or time, as after an installation of the
+    same Spark, and says nothing of it.
+    """
     # Not by importing it, which takes a second.
-    return cache_dir / f"spark-{version('pyspark')}-{of_environment}.jsa"
+    spec = find_spec("pyspark")
+    home = spec.submodule_search_locations[0] if spec is not None and spec.submodule_search_locations else ""
+    files = "\n".join(map(_stamp, [*sorted(Path(home, "jars").glob("*.jar")), *jars]))
+    return cache_dir / f"spark-{version('pyspark')}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
+
+
+def _stamp(jar: Path) -> str:
+    try:
+        found = jar.stat()
+    except OSError:
+        return str(jar)
+    return f"{jar} {found.st_size} {found.st_mtime_ns}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def with_class_path(environment: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
@@ -119,3 +137,12 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
         # Whole or not at all, also on another file system.
         shutil.move(made, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
+        remove_older(path)
+
+
+def remove_older(path: Path) -> None:
+    """Remove the archives of `path`'s environment as it was before: no JVM will ever take them again."""
+    of_environment = path.stem.split("-")[-2]
+    for old in path.parent.glob(f"spark-*-{of_environment}-*.jsa"):
+        if old != path:
+            old.unlink()

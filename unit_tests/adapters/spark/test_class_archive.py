@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from samzapy.adapters.spark.class_archive import (
     archive_path,
     make_archive,
     of_worker,
+    remove_older,
     with_archive,
     with_class_path,
 )
@@ -64,6 +66,24 @@ def test_it_is_of_one_environment_and_class_path(tmp_path: Path, monkeypatch: py
 
     assert before != archive_path(tmp_path, ())
     assert ".jsa" == before.suffix
+
+
+def test_it_is_of_the_very_files_and_what_was_before_is_removed(tmp_path: Path) -> None:
+    """As after an installation of the same Spark: the JVM would refuse the archive, and say nothing."""
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    before = archive_path(tmp_path, (jar,))
+    assert before == archive_path(tmp_path, (jar,))
+
+    os.utime(jar, (1, 1))
+    after = archive_path(tmp_path, (jar,))
+    assert before != after
+
+    another = tmp_path / "spark-4.2.0-00000000-00000000.jsa"
+    for path in (before, after, another):
+        path.touch()
+    remove_older(after)
+    assert [False, True, True] == [path.exists() for path in (before, after, another)]
 
 
 def test_what_is_there_is_not_made_again_and_what_cannot_be_made_is_named(
