@@ -396,6 +396,7 @@ class ContainerService:
             if str(error) != self._put_off:
                 _LOG.warning("start put off: %s", error)
             self._put_off = str(error)
+            self._missing_since_ms = None  # Who does not answer says nothing of topics.
             self._ports.pause(_BACK_OFF_MS[1])
             return False
         except MissingTopicError as error:

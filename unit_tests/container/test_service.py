@@ -1793,6 +1793,29 @@ def test_an_input_that_brokers_do_not_know_for_a_moment_ends_nothing(at_the_star
     assert [BOTH] == read_by(container)
 
 
+def test_brokers_that_were_away_in_between_are_given_the_whole_time_again() -> None:
+    container = of_a_pattern(inputs="kafka.orders,kafka.refunds,kafka.~ref.*")
+    bounds, asked = container.topics.input_bounds, []
+
+    def comes_up_slowly(
+        ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        asked.append(ssps)
+        match len(asked):
+            case 1 | 3:
+                raise MissingTopicError("no such topic")
+            case 2:
+                container.clock.advance(60_000)
+                raise BrokerUnavailableError("nobody there")
+        return bounds(ssps, wait_ms)
+
+    container.topics.input_bounds = comes_up_slowly  # type: ignore[method-assign]
+
+    container.run(*[None] * 20)
+
+    assert [BOTH] == read_by(container)
+
+
 def test_queries_that_failed_because_an_input_went_do_not_count_as_starts_that_led_to_nothing() -> None:
     container = of_a_pattern()
     failed = QueryFailed(reason="no such partition")
