@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -339,17 +340,24 @@ def test_what_a_topic_s_limits_refuse_its_broker_refuses_with_the_whole_transact
     producer.close()
 
 
-def test_a_broker_that_takes_no_record_in_time_is_told_from_one_that_refuses_it(own_broker: DevBroker) -> None:
+@pytest.mark.parametrize("asked", ["at once", "when the record has timed out", "for room"])
+def test_a_broker_that_takes_no_record_in_time_is_told_from_one_that_refuses_it(
+    own_broker: DevBroker, asked: str
+) -> None:
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     topic = create_topic(connection)
-    producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=2000)
+    settings = {"queue.buffering.max.messages": 1} if asked == "for room" else {}
+    producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=3000, settings=settings)
     producer.take_over()
     producer.begin()
     own_broker.pause()
     try:
         producer.produce(topic, b"a", b"1", 0)
+        if asked == "when the record has timed out":
+            wait_until(lambda: producer.serve() or not len(producer._producer), 30, "the client to give it up")
+        waiting = partial(producer.produce, topic, b"b", b"2", 0) if asked == "for room" else producer.commit
         with pytest.raises(UndeliveredError):
-            producer.commit()
+            waiting()
     finally:
         own_broker.resume()
     assert producer.must_be_renewed

@@ -87,6 +87,7 @@ _PAUSE_MS = 50
 # Grants of one plan arrive together, mostly; a query restart for each would be waste.
 _GRANTS_SETTLE_MS = 300
 _APPEARS_WITHIN_MS = 15_000
+_MISSED_ANEW_MS = 10_000
 _FIGURES_EVERY_MS = 1000
 _FIGURES_WAIT_MS = 1000
 _START_WAIT_MS = 30_000
@@ -165,6 +166,7 @@ class ContainerService:
         self._starts_without_commit = 0
         self._query_begun_ms = 0
         self._missing_since_ms: int | None = None
+        self._missing_at_ms = 0
         self._first_batch_is_due = False
         # Of the query that runs, and of the next one.
         self._bound = self._next_bound = BatchBound.of(config)
@@ -347,6 +349,9 @@ class ContainerService:
         except (TemporaryError, DeadlineError) as error:
             _LOG.warning("letting go is put off: %s", error)
             return
+        except MissingTopicError as error:
+            self._may_appear(error)
+            return
         freed = self._taken_away()
         for grant in freed:
             close_cleanly(ports.state_of(grant.task_name))
@@ -396,7 +401,6 @@ class ContainerService:
             if str(error) != self._put_off:
                 _LOG.warning("start put off: %s", error)
             self._put_off = str(error)
-            self._missing_since_ms = None  # Who does not answer says nothing of topics.
             self._ports.pause(_BACK_OFF_MS[1])
             return False
         except MissingTopicError as error:
@@ -407,8 +411,10 @@ class ContainerService:
     def _may_appear(self, error: MissingTopicError) -> None:
         """Wait with it for a while: brokers that have just come up, and others of a topic that was just made, say for
         a moment that there is none. Raises `error` when it lasts."""
-        now_ms = self._ports.clock.monotonic_ms()
-        if self._missing_since_ms is None:
+        now_ms, last_ms = self._ports.clock.monotonic_ms(), self._missing_at_ms
+        self._missing_at_ms = now_ms
+        if self._missing_since_ms is None or now_ms - last_ms > _MISSED_ANEW_MS:
+            # What was said long ago, and not since, was a moment of its own.
             self._missing_since_ms = now_ms
             _LOG.warning("asking again for %d s: %s", _APPEARS_WITHIN_MS // 1000, error)
         elif now_ms - self._missing_since_ms > _APPEARS_WITHIN_MS:

@@ -28,16 +28,22 @@ class TopicLimits:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """Out of a topic's settings, Kafka's defaults among them (KIP-937; before Kafka 3.6 one bound is for both)."""
+        """Out of a topic's settings, Kafka's defaults among them.
+
+        KIP-937: before Kafka 3.6 one bound was for both directions, and until 4.0 it counts where theirs is not set.
+        """
         either = settings.get("message.timestamp.difference.max.ms", str(_ANY))
-        behind = settings.get("message.timestamp.before.max.ms", either)
-        ahead = settings.get("message.timestamp.after.max.ms", either)
+
+        def bound(name: str) -> int:
+            own = int(settings.get(name, _ANY))
+            return int(either) if own == _ANY else own
+
         is_the_broker_s = settings.get("message.timestamp.type") == "LogAppendTime"
         return cls(
             batch_bytes_max=int(settings["max.message.bytes"]),
             wants_keys="compact" in settings.get("cleanup.policy", ""),
-            timestamp_behind_max_ms=_ANY if is_the_broker_s else int(behind),
-            timestamp_ahead_max_ms=_ANY if is_the_broker_s else int(ahead),
+            timestamp_behind_max_ms=_ANY if is_the_broker_s else bound("message.timestamp.before.max.ms"),
+            timestamp_ahead_max_ms=_ANY if is_the_broker_s else bound("message.timestamp.after.max.ms"),
         )
 
     def refusal(self, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str:

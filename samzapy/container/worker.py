@@ -295,12 +295,19 @@ class TaskRunner:
                 raise TaskError(too_large(f"an output to {topic}", size, size_max))
             if partition is not None and partition >= count:
                 raise TaskError(f"an output to {topic}: wanted a partition below {count}, found {partition}")
-            limits = self._topic_limits[topic]
-            refusal = "" if limits is None else limits.refusal(key, timestamp_ms, self._limits.wall_ms())
-            if refusal:
-                raise TaskError(f"an output to {topic}: {refusal}")
+            now_ms = self._limits.wall_ms()
+            if self._refusal(topic, key, timestamp_ms, now_ms):
+                # Asked again before it is refused: somebody may have done what the last refusal said.
+                self._ask_limits(producer, topic)
+                refusal = self._refusal(topic, key, timestamp_ms, now_ms)
+                if refusal:
+                    raise TaskError(f"an output to {topic}: {refusal}")
         # A stream that only failed messages have sent to so far is still to be asked for.
         collector.must_be_checked = not collector.topics() <= counts.keys()
+
+    def _refusal(self, topic: str, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str:
+        limits = self._topic_limits[topic]
+        return "" if limits is None else limits.refusal(key, timestamp_ms, now_ms)
 
     def _ask_limits(self, producer: Producer, topic: str) -> None:
         """Ask which records `topic` takes.
@@ -327,6 +334,8 @@ class TaskRunner:
         self._topic_limits[topic] = found
         if found.wants_keys:
             collector.compacted.add(topic)
+        else:
+            collector.compacted.discard(topic)
 
     def _place(self, rows: Rows, index: int) -> str:
         return (

@@ -43,6 +43,19 @@ def test_an_older_broker_s_one_bound_is_for_both() -> None:
     assert (7, 7) == (limits.timestamp_behind_max_ms, limits.timestamp_ahead_max_ms)
 
 
+def test_between_3_6_and_4_0_the_old_bound_counts_where_the_new_ones_are_not_set() -> None:
+    unset = str(2**63 - 1)
+    settings = {
+        "max.message.bytes": "1",
+        "message.timestamp.difference.max.ms": "7",
+        "message.timestamp.before.max.ms": unset,
+        "message.timestamp.after.max.ms": "9",
+    }
+    limits = TopicLimits.of(settings)
+
+    assert (7, 9) == (limits.timestamp_behind_max_ms, limits.timestamp_ahead_max_ms)
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_compacted_topic_takes_no_record_without_a_key(policy: str) -> None:
     assert "wanted a key" in refused({"cleanup.policy": policy}, None, None)

@@ -713,6 +713,20 @@ def test_an_output_that_its_topic_s_settings_refuse_fails_the_message_alone_by_n
     )
 
 
+def test_what_a_topic_takes_by_now_is_not_refused_by_what_it_took_before() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        if envelope.offset == 1:
+            worker.kafka.topic_limits["totals"] = TopicLimits(batch_bytes_max=1_048_588)
+        collector.send("totals", 1)
+
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS))
+    worker.kafka.topic_limits["totals"] = TopicLimits(batch_bytes_max=1_048_588, wants_keys=True)
+
+    report = worker.run(rows(("a", 1), ("a", 2), ("a", 3)))
+
+    assert (1, 2) == (report.dead_letters, len(worker.kafka.committed("totals")))
+
+
 def test_an_output_of_another_cluster_is_refused() -> None:
     config = a_job(systems_other_bootstrap_servers="h:1")
     worker = AWorker(lambda e, collector, x: collector.send("other.totals", 1), config=config)

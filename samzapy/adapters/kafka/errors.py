@@ -55,11 +55,12 @@ _NAMES: Mapping[type[SamzapyError], str] = {
     FencedError: """
         _FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH TRANSACTION_COORDINATOR_FENCED FENCED_INSTANCE_ID
         """,
-    # The same, told of a record; its transaction cannot go on.
-    UndeliveredError: "_MSG_TIMED_OUT _TIMED_OUT_QUEUE",
+    # The same, told of a record; its transaction cannot go on. The last is what a commit is told of such records: one
+    # that a broker refused keeps the broker's word.
+    UndeliveredError: "_MSG_TIMED_OUT _TIMED_OUT_QUEUE _INCONSISTENT",
     # The transaction or the producer cannot go on.
     ProducerError: """
-        _FATAL _PURGE_QUEUE _PURGE_INFLIGHT _GAPLESS_GUARANTEE _INCONSISTENT
+        _FATAL _PURGE_QUEUE _PURGE_INFLIGHT _GAPLESS_GUARANTEE
         OUT_OF_ORDER_SEQUENCE_NUMBER DUPLICATE_SEQUENCE_NUMBER INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING
         UNKNOWN_PRODUCER_ID TRANSACTION_ABORTABLE MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_RECORD
         INVALID_TIMESTAMP

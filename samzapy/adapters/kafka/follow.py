@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.errors import DeadlineError, TemporaryError
+from samzapy.errors import DeadlineError, MissingTopicError, TemporaryError
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut
@@ -16,6 +16,7 @@ from samzapy.stream.records import TermPut
 _LOG = logging.getLogger(__name__)
 _ASK_EVERY_S = 0.2
 _POLL_DEADLINE_S = 2.0
+_APPEARS_WITHIN_S = 15.0
 
 
 class KafkaFollower:
@@ -25,6 +26,8 @@ class KafkaFollower:
         self._reader = PartitionReader(connection, topic)
         self._offset_next = 0
         self._asked_at_s = 0.0
+        # Or nobody answered.
+        self._found_at_s = time.monotonic()
 
     def offset_next(self) -> int:
         return self._offset_next
@@ -41,8 +44,14 @@ class KafkaFollower:
             for record in self._reader.read_to_end(self._offset_next, _POLL_DEADLINE_S):
                 found.append(record)
                 self._offset_next = record.offset + 1
+            self._found_at_s = time.monotonic()
         except (TemporaryError, DeadlineError) as error:
             _LOG.debug("following the coordinator stream: %s", error)
+            self._found_at_s = time.monotonic()
+        except MissingTopicError:
+            # Brokers that have just come up say so for a moment.
+            if time.monotonic() - self._found_at_s > _APPEARS_WITHIN_S:
+                raise
         self._asked_at_s = time.monotonic()
         return found
 
@@ -76,7 +85,7 @@ class KafkaLeaderSearch:
             for record in self._reader.read_to_end(offset_from, _POLL_DEADLINE_S):
                 if record.key == b"term" and isinstance(term := decode(record, topic=self._topic), TermPut):
                     found = term
-        except (TemporaryError, DeadlineError) as error:
+        except (TemporaryError, DeadlineError, MissingTopicError) as error:
             _LOG.debug("looking for the leader: %s", error)
         return found
 

@@ -59,6 +59,7 @@ _APPEARS_WITHIN_S = 3.0
 """A cluster that makes topics when they are first asked for answers that there is none, to begin with."""
 
 _ASK_AGAIN_S = 0.2
+_LIMITS_HOLD_S = 30.0
 _FENCE_THREADS = 4
 _log = logging.getLogger(__name__)
 _COUNTERS = re.compile(r'"(disconnects|req_timeouts|txretries)": ?(\d+)')
@@ -109,7 +110,8 @@ class TransactionalProducer:
         self._end_duration_s: float | None = None
         self._events_before = 0
         self._counters_before = self._counters
-        self._topic_limits: dict[str, TopicLimits | None] = {}
+        # With when they were asked for.
+        self._topic_limits: dict[str, tuple[TopicLimits | None, float]] = {}
 
     def take_over(self, deadline_s: float = 30.0) -> None:
         """Become the owner: what the one before left open is aborted, and it is fenced.
@@ -232,8 +234,7 @@ class TransactionalProducer:
             pass
         except KafkaException as error:
             raise self._broken(error, f"producing to {topic}") from error
-        self._wait_for_room(topic)
-        self.produce(topic, key, value, partition, headers, timestamp_ms, on_offset)
+        self._produce_when_there_is_room(topic, key, value, partition, headers, timestamp_ms, on_offset)
 
     def partition_count(self, topic: str) -> int | None:
         """How many partitions `topic` has; None when there is no such topic, after a wait for one that is being made.
@@ -258,13 +259,14 @@ class TransactionalProducer:
     def topic_limits(self, topic: str) -> TopicLimits | None:
         """Which records `topic` takes; None when this user may not see a topic's settings.
 
-        Asked once in the life of this producer: every task of a worker would ask again, on a connection of its own.
+        Asked twice a minute at most: every task of a worker would ask again, on a connection of its own.
 
         Raises:
             UndeliveredError: nobody answered.
         """
-        if topic in self._topic_limits:
-            return self._topic_limits[topic]
+        known = self._topic_limits.get(topic)
+        if known is not None and time.monotonic() - known[1] < _LIMITS_HOLD_S:
+            return known[0]
         found: TopicLimits | None = None
         try:
             looked = KafkaAdmin(self._connection).look([topic])
@@ -276,7 +278,7 @@ class TransactionalProducer:
         except TemporaryError as error:
             self._is_broken = True
             raise UndeliveredError(str(error)) from error
-        self._topic_limits[topic] = found
+        self._topic_limits[topic] = found, time.monotonic()
         return found
 
     def flush(self) -> None:
@@ -365,16 +367,23 @@ class TransactionalProducer:
             options["on_delivery"] = _offset_reporter(on_offset)
         self._produce(topic, value, key, **options)
 
-    def _wait_for_room(self, topic: str) -> None:
-        """Until a record or two were written, at most the transaction's time-out."""
+    def _produce_when_there_is_room(self, topic: str, *record: Any) -> None:
+        """`produce`, again and again; not one record was written in the transaction's time-out if there is none."""
         started = time.monotonic()
-        while self._serve(0.1) == 0:
-            if time.monotonic() - started > self._timeout_s:
-                self._is_broken = True
-                raise UndeliveredError(
-                    f"wanted room for a record to {topic}, found the queue of {self.transactional_id!r} full for "
-                    f"{self._timeout_s:.0f} s: abort, make a new producer, read and decide again{self._reported()}"
-                )
+        while time.monotonic() - started < self._timeout_s:
+            self._serve(0.1)
+            try:
+                self._produce_with(topic, *record)
+                return
+            except BufferError:
+                pass
+            except KafkaException as error:
+                raise self._broken(error, f"producing to {topic}") from error
+        self._is_broken = True
+        raise UndeliveredError(
+            f"wanted room for a record to {topic}, found the queue of {self.transactional_id!r} full for "
+            f"{self._timeout_s:.0f} s: abort, make a new producer, read and decide again{self._reported()}"
+        )
 
     def _broken(self, error: KafkaException, doing: str) -> SamzapyError:
         self._is_broken = True

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from samzapy.adapters.kafka import follow
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaFollower
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.errors import BrokerUnavailableError
+from samzapy.errors import BrokerUnavailableError, MissingTopicError
 from samzapy.stream.log import LogRecord
 
 RECORDS = [LogRecord(offset=offset, timestamp_ms=0, key=b"k", value=b"v") for offset in range(5)]
@@ -50,3 +51,20 @@ def test_what_a_look_took_before_it_failed_is_handed_out_and_comes_once(broker: 
     broker.fails = False
 
     assert RECORDS[3:] == [*follower.to_the_end()]
+
+
+def test_a_stream_that_is_not_there_for_a_moment_is_one_without_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now_s[0])
+
+    def missing(*_: object) -> Iterator[LogRecord]:
+        raise MissingTopicError("no such topic")
+
+    monkeypatch.setattr(PartitionReader, "read_to_end", missing)
+    follower = KafkaFollower(KafkaConnection(bootstrap_servers="b:1"), "stream")
+
+    for now_s[0] in (101.0, 110.0):
+        assert [] == [*follower.poll()]
+    now_s[0] = 120.0
+    with pytest.raises(MissingTopicError):
+        follower.poll()

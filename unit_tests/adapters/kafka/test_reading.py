@@ -121,6 +121,7 @@ class Late:
         self._held = held
         self._left = [*left]
         self._queue: list[Any] = []
+        self.rests = 0
 
     def assign(self, wanted: Sequence[TopicPartition]) -> None:
         (at,) = wanted
@@ -133,6 +134,9 @@ class Late:
     def consume(self, count: int, _timeout_s: float) -> list[Any]:
         found, self._queue[:count] = self._queue[:count], []
         return found
+
+    def unassign(self) -> None:
+        self.rests += 1
 
     def close(self) -> None:
         """Nothing is held."""
@@ -185,3 +189,16 @@ def test_what_comes_late_of_the_partition_before_is_neither_a_record_nor_the_end
 
         # From the same offset as was prepared: that was of another partition.
         assert [b"new"] == [record.value for record in reader.read_to_end(7)]
+
+
+def test_a_reader_that_is_kept_fetches_nothing_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Late({0: [Message(0, 7, b"a"), Message(0, 42)]}, [])
+    monkeypatch.setattr(reading, "make_consumer", lambda *_: consumer)
+    monkeypatch.setattr(PartitionReader, "end_offset", lambda *_: 42)
+    with PartitionReader(KafkaConnection(bootstrap_servers="b:1"), "sums", 0) as reader:
+        records = reader.read_to_end(7)
+        next(records)
+        assert consumer.rests == 0
+
+        assert list(records) == []
+        assert consumer.rests == 1
