@@ -58,8 +58,9 @@ def test_a_job_whose_coordinator_starts_its_containers_survives_kills_of_both(
         fourth = run.wait_runners(3, without=[third["0"].execution_id])
         assert third["0"].host == fourth["0"].host
         assert (third["1"], third["2"]) == (fourth["1"], fourth["2"])
-        fewer = run.samzapy("job", "scale", "--containers", "2", "--expiry", "300", "--timeout", "300")
+        fewer = run.samzapy("job", "scale", "--containers", "2", "--expiry", "300", "--timeout", "300", "-o", "json")
         assert 0 == fewer.returncode, fewer.stderr
+        assert json.loads(fewer.stdout)["response"]
         run.wait_runners(2)
         assert not run.processes(third["2"].execution_id)
 

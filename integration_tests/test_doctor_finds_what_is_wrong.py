@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 
 import pytest
@@ -164,6 +165,64 @@ def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -
         finding["code"] for finding in found if finding["code"] != "transaction-hanging"
     ]
     hanging.abort_transaction(10)
+
+
+def test_a_transaction_with_times_of_long_ago_hangs_only_if_it_stays_open(connection: KafkaConnection) -> None:
+    with a_patient_job(connection) as job:
+        runs(job)
+        producer = Producer(
+            {"bootstrap.servers": connection.bootstrap_servers, "transactional.id": f"{job.job}-events"}
+        )
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce(job.input, b"x", partition=0, timestamp=1_700_000_000_000)
+        assert producer.flush(10) == 0
+        ends_later = threading.Timer(1.0, lambda: producer.commit_transaction(10))
+        ends_later.start()
+
+        waited = examine(connection, job.job, "--patience", "60", "-o", "json")
+
+        ends_later.join()
+        assert findings(waited) == []
+        # It was open when this looked, and the command came back when it ended.
+        assert "1 transactions are open, since when is not told" in waited.stderr
+        producer.begin_transaction()
+        producer.produce(job.input, b"x", partition=0, timestamp=1_700_000_000_000)
+        assert producer.flush(10) == 0
+        (found,) = findings(examine(connection, job.job, "--patience", "1", "-o", "json"))
+        producer.abort_transaction(10)
+    assert (found["code"], found["subject"]) == ("transaction-hanging", f"topic {job.input}")
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_stream_whose_records_were_deleted_is_no_job_that_never_ran(connection: KafkaConnection, left: int) -> None:
+    with SmallJob(connection) as job:
+        runs(job)
+    stream = coordinator_topic(job.job)
+    end = len(list(job.service._log.read()))
+    place = TopicPartition(stream, 0, -1 if left == 0 else end - left)
+    # A broker deletes no records of a topic that is compacted only: somebody changed it for a while.
+    set_topic(job, stream, "cleanup.policy", "delete")
+    job.client.delete_records([place])[place].result()
+    set_topic(job, stream, "cleanup.policy", "compact")
+
+    result = examine(connection, job.job, "-o", "json")
+
+    # Not that all before is missing: that nothing else is known to be whole is said by one finding.
+    assert [finding["code"] for finding in findings(result) if finding["severity"] == "data"] == ["topic-truncated"]
+    assert result.exit_code == 8
+    options = ["status", "--job", job.job, "--bootstrap-servers", connection.bootstrap_servers]
+    assert "samzapy doctor" in str(CliRunner().invoke(job_command, options).exception)
+
+
+def test_a_job_that_only_has_its_topics_never_ran(connection: KafkaConnection) -> None:
+    job = SmallJob(connection)
+    job.submission()
+
+    found = examine(connection, job.job).exception
+
+    assert isinstance(found, RejectedError)
+    assert "it never ran" in str(found)
 
 
 def test_what_the_leader_finds_makes_the_job_s_status_degraded(connection: KafkaConnection) -> None:

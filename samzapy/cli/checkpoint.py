@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
-from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_address import JobAddress, no_such_job, of_a_job
+from samzapy.cli.table import print_rows
 from samzapy.container.start import Positions, positions_of
+from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic
 from samzapy.stream.codec import decode
 
-_COLUMNS = ("ssp", "checkpoint", "progress", "epoch", "task", "execution")
+_COLUMNS = ("ssp", "checkpoint", "epoch", "task", "execution", "progress", "progressEpoch", "progressExecution")
+_NUMBERS = ("checkpoint", "epoch", "progress", "progressEpoch")
 
 
 @click.group()
@@ -32,19 +33,22 @@ def list_(
 ) -> None:
     """List checkpoint and progress of each key bucket of each input partition.
 
-    Both are the offset of the next record to be processed. Progress is that of idle buckets; the larger counts, if
-    its epoch is that of the grant in force.
+    Both are the offset of the next record to be processed. Progress is that of idle buckets. Each counts if its epoch
+    is that of the grant in force, and of the two the larger. Ends with 3 when there is no such job.
 
     \b
     Example:
       samzapy checkpoint list --job flight-delays-1 --bootstrap-servers localhost:9092
     """
     topic = checkpoint_topic(address.job)
-    first = beginning_offsets(address.connection, [(topic, 0)])[topic, 0]
+    try:
+        first = beginning_offsets(address.connection, [(topic, 0)])[topic, 0]
+    except MissingTopicError as error:
+        raise no_such_job(address.job) from error
     records = read_to_end(address.connection, topic, 0, first)
     rows = _rows(positions_of(decode(record, topic=topic) for record in records))
     if output == "table":
-        _print_table(rows)
+        print_rows(rows, _COLUMNS, numbers=_NUMBERS)
     elif output == "json":
         click.echo(json.dumps(rows, indent=2))
     else:
@@ -56,26 +60,16 @@ def _rows(positions: Positions) -> list[Mapping[str, object]]:
     rows: list[Mapping[str, object]] = []
     for ssp_kb in sorted({*positions.checkpoints, *positions.progress}):
         done, read = positions.checkpoints.get(ssp_kb), positions.progress.get(ssp_kb)
-        newest = done or read
-        assert newest is not None, "one of them put the bucket into the list"
         rows.append(
             {
                 "ssp": str(ssp_kb),
                 "checkpoint": None if done is None else done.offset_next,
-                "progress": None if read is None else read.offset_next,
-                "epoch": newest.epoch,
+                "epoch": None if done is None else done.epoch,
                 "task": None if done is None else done.task_name,
-                "execution": newest.execution_id,
+                "execution": None if done is None else done.execution_id,
+                "progress": None if read is None else read.offset_next,
+                "progressEpoch": None if read is None else read.epoch,
+                "progressExecution": None if read is None else read.execution_id,
             }
         )
     return rows
-
-
-def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column.upper(), no_wrap=True, justify="right" if column in _COLUMNS[1:4] else "left")
-    for row in rows:
-        table.add_row(*("-" if row[column] is None else str(row[column]) for column in _COLUMNS))
-    # Wide enough that nothing is ever cut: a terminal folds lines, a pipe wants them whole.
-    Console(width=1000).print(table)

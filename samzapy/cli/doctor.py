@@ -1,15 +1,17 @@
 """`samzapy doctor`: what is wrong with a job, each thing with its code and what to do about it. Read-only.
 
 Gathers what the cluster, the topics, the leader and this host say; what follows from that is decided by the pure
-functions of `model.topic_checks`, `stream.examination` and `coordinator.diagnosis`. It waits for nobody: what stands
-behind an open transaction is not read, and that is one of the findings.
+functions of `model.topic_checks`, `stream.examination` and `coordinator.diagnosis`. What stands behind an open
+transaction is not read, and that is one of the findings. Waited for is only one thing: that transactions end whose age
+no clock of the broker's tells.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import click
 from rich.console import Console
@@ -19,20 +21,23 @@ from rich.text import Text
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin
 from samzapy.adapters.kafka.election import election_group
-from samzapy.adapters.kafka.open_transactions import open_transactions
+from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
 from samzapy.cli.coordination import Here, HostProcesses
-from samzapy.cli.job_address import READ_WAIT_S, JobAddress, no_such_job, of_a_job
+from samzapy.cli.job_address import READ_WAIT_S, JobAddress, never_ran, no_such_job, of_a_job
 from samzapy.cli.job_status import leader_status
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.diagnosis import (
     LeaderSaid,
+    OpenTransaction,
     clock_findings,
     container_findings,
+    is_of_unknown_age,
     leader_findings,
+    offline_findings,
     owner_findings,
     transaction_findings,
     truncation_findings,
@@ -41,11 +46,17 @@ from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState
 from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topic_findings, topics_of
-from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode, RejectedError
+from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId
-from samzapy.model.topic_checks import TopicFound, missing
-from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.model.topic_checks import TopicFound, check_topic, missing
+from samzapy.model.topics import (
+    changelog_topic,
+    checkpoint_topic,
+    coordinator_spec,
+    coordinator_topic,
+    placement_topic,
+)
 from samzapy.stream.codec import decode
 from samzapy.stream.examination import (
     examine_changelog,
@@ -71,7 +82,8 @@ _ABORT_AFTER_MS = 15_000
     "patience_s",
     type=click.IntRange(min=0),
     metavar="SECONDS",
-    help="A transaction that is open for longer is a finding; by default the job's transaction time-outs and a margin.",
+    help="A transaction that is open for longer is a finding; by default the job's transaction time-outs and a margin. "
+    "Of one whose age is not told it looks for so long whether it ends.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
@@ -115,6 +127,7 @@ class _Examination:
         self._patience_ms = patience_ms
         self._with_changelogs = with_changelogs
         self._now_ms = time.time_ns() // 1_000_000
+        self._led: Mapping[str, Collection[int]] = {}
 
     def findings(self) -> tuple[Finding, ...]:
         """Raises RejectedError: no such job; BrokerUnavailableError: nobody answered."""
@@ -125,76 +138,106 @@ class _Examination:
             if checkpoints in there:
                 return (missing(topic),)
             raise no_such_job(self._job)
-        records = self._read(topic)
+        if 0 not in self._admin.led([topic]).get(topic, ()):
+            return offline_findings({topic: [0]})
+        records = list(self._stable(topic))
         of_stream = examine_coordinator_stream(
             records, topic=topic, whole_from=self._whole_from(records, there[topic]), judge=Laws().judge
         )
-        state = replay(_readable(records, topic), topic=topic).state
-        if state.job is None and not of_stream:
-            raise RejectedError(f"wanted the job {self._job}, found an empty {topic}: it never ran")
-        looked = self._look(state)
-        return (
-            *topic_findings(state, looked),
+        state, of_config = _with_known_config(replay(_readable(records, topic), topic=topic).state, topic)
+        looked = self._look(state, topic)
+        found = (
+            *self._of_topics(state, looked, there[topic]),
             *of_stream,
+            *of_config,
             *self._of_records(state, looked),
             *self._of_partitions(state, looked),
             *self._of_processes(state, records),
         )
+        if state.job is None and not found:
+            raise never_ran(self._job)
+        return found
+
+    def _of_topics(self, state: CoordinatorState, looked: TopicsLooked, stream: TopicFound) -> Iterable[Finding]:
+        if state.job is None:
+            # Nothing says which topics are ours, but for the one that says nothing.
+            yield from check_topic(coordinator_spec(self._job), stream, looked.cluster)
+        yield from topic_findings(state, looked)
 
     def _whole_from(self, records: Sequence[LogRecord], topic: TopicFound) -> int:
-        """The offset from which on compaction has taken nothing."""
+        """The offset from which on nothing was taken."""
+        if self._offset_first(topic.name) > 0:
+            return OFFSET_UNKNOWN
         newest_ms = max((record.timestamp_ms for record in records), default=0)
         horizon = horizon_ms(max(self._now_ms, newest_ms), compaction_lag_ms(topic))
         return next((record.offset for record in records if record.timestamp_ms > horizon), OFFSET_UNKNOWN)
 
-    def _look(self, state: CoordinatorState) -> TopicsLooked:
-        names = topics_of(state)
+    def _offset_first(self, topic: str) -> int:
+        return beginning_offsets(self._offsets, [(topic, 0)], READ_WAIT_S)[topic, 0]
+
+    def _look(self, state: CoordinatorState, stream: str) -> TopicsLooked:
+        names = sorted({*topics_of(state), stream})
         found = self._admin.look(state.own_topics, names)
+        self._led = self._admin.led(names)
         return TopicsLooked(
             found={name: found.get(name) for name in names},
             cluster=self._admin.cluster(),
             topics=self._admin.topic_names(),
         )
 
-    def _read(self, topic: str, partition: int = 0) -> list[LogRecord]:
+    def _stable(self, topic: str, partition: int = 0) -> Iterator[LogRecord]:
         with PartitionReader(self._connection, topic, partition) as reader:
-            return list(reader.read_stable(READ_WAIT_S))
+            yield from reader.read_stable(READ_WAIT_S)
+
+    def _is_led(self, topic: str, partition: int = 0) -> bool:
+        """Whether there is such a partition and anybody can be asked about it."""
+        return partition in self._led.get(topic, ())
 
     def _of_records(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
         checkpoints = checkpoint_topic(self._job)
-        if looked.found.get(checkpoints) is not None:
-            yield from examine_checkpoints(self._read(checkpoints), topic=checkpoints)
+        if self._is_led(checkpoints):
+            yield from examine_checkpoints(self._stable(checkpoints), topic=checkpoints)
         placement = placement_topic(self._job)
-        if looked.found.get(placement) is not None:
-            yield from examine_placement(self._read(placement), topic=placement)
+        if self._is_led(placement):
+            yield from examine_placement(self._stable(placement), topic=placement)
         if not self._with_changelogs:
             return
         for spec in specs_of(state):
-            found = looked.found.get(spec.name)
-            if found is None or not spec.name.startswith(changelog_topic(self._job, "")):
+            if not spec.name.startswith(changelog_topic(self._job, "")):
                 continue
-            for partition in range(found.partition_count):
-                with PartitionReader(self._connection, spec.name, partition) as reader:
-                    yield from examine_changelog(
-                        reader.read_stable(READ_WAIT_S), topic=spec.name, partition=partition
-                    )
+            for partition in sorted(self._led.get(spec.name, ())):
+                yield from examine_changelog(self._stable(spec.name, partition), topic=spec.name, partition=partition)
 
     def _of_partitions(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
-        places = [
-            (name, partition)
-            for name, topic in sorted(looked.found.items())
-            if topic is not None
-            for partition in range(topic.partition_count)
-        ]
-        own = compacted_topics(state)
+        places, offline = [], {}
+        for name, topic in sorted(looked.found.items()):
+            numbers = range(0 if topic is None else topic.partition_count)
+            places += [(name, partition) for partition in numbers if self._is_led(name, partition)]
+            offline[name] = [partition for partition in numbers if not self._is_led(name, partition)]
+        yield from offline_findings(offline)
+        own = {*compacted_topics(state), coordinator_topic(self._job)}
         firsts = beginning_offsets(self._offsets, [place for place in places if place[0] in own], READ_WAIT_S)
         yield from truncation_findings(firsts)
+        patience_ms = _patience_ms(state) if self._patience_ms is None else self._patience_ms
         yield from transaction_findings(
-            open_transactions(self._connection, places, READ_WAIT_S),
+            self._open_for(patience_ms, places),
             now_ms=self._now_ms,
-            patience_ms=_patience_ms(state) if self._patience_ms is None else self._patience_ms,
+            patience_ms=patience_ms,
             bootstrap_servers=self._connection.bootstrap_servers,
         )
+
+    def _open_for(self, patience_ms: int, places: Sequence[tuple[str, int]]) -> Sequence[OpenTransaction]:
+        """The open transactions; of those whose age nothing tells those that stay open while this looks."""
+        opened = open_transactions(self._offsets, places, READ_WAIT_S)
+        unsure = [found for found in opened if is_of_unknown_age(found, now_ms=self._now_ms, patience_ms=patience_ms)]
+        if unsure:
+            click.echo(
+                f"samzapy: {len(unsure)} transactions are open, since when is not told: looking for up to "
+                f"{patience_ms / 1000:g} s whether they end (--patience)",
+                err=True,
+            )
+        ended = set(unsure) - set(still_open(self._offsets, unsure, patience_ms / 1000, READ_WAIT_S))
+        return [found for found in opened if found not in ended]
 
     def _of_processes(self, state: CoordinatorState, records: Sequence[LogRecord]) -> Iterable[Finding]:
         said = _said(leader_status(self._job, None if state.term is None else state.term.url))
@@ -230,6 +273,26 @@ def _term_appended_ms(records: Iterable[LogRecord]) -> int | None:
         if record.key == _TERM_KEY:
             newest = record.timestamp_ms
     return newest
+
+
+def _with_known_config(state: CoordinatorState, topic: str) -> tuple[CoordinatorState, tuple[Finding, ...]]:
+    """The state, or, where this release cannot read the recorded configuration, one with which nothing is planned."""
+    try:
+        parse_recorded(state.config)
+    except ConfigError as error:
+        if state.generation is not None:
+            return replace(state, generation=None), (_config_unreadable(topic, error),)
+    return state, ()
+
+
+def _config_unreadable(topic: str, error: ConfigError) -> Finding:
+    return Finding(
+        code="stream-config",
+        subject=f"topic {topic}",
+        found=f"the recorded configuration of the job: {error}",
+        remedy="Examine the job with the release that runs it, and see what else is found of this topic; which topics "
+        "the configuration asks for is not known",
+    )
 
 
 def _config(state: CoordinatorState) -> JobConfig | None:

@@ -71,6 +71,14 @@ def no_such_job(job: str) -> RejectedError:
     )
 
 
+def never_ran(job: str) -> RejectedError:
+    """The error of a command about a job whose coordinator stream tells of no run."""
+    return RejectedError(
+        f"wanted a run of the job {job}, found none on {coordinator_topic(job)}: it never ran, or what stood there was "
+        "deleted; `samzapy doctor` tells which"
+    )
+
+
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that name a job, and hand it the `address` they stand for."""
 

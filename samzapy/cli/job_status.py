@@ -8,13 +8,12 @@ import click
 
 from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.cli.job_address import JobAddress
+from samzapy.cli.job_address import JobAddress, never_ran
 from samzapy.cli.requests import recorded_state
 from samzapy.coordinator.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import is_stopped, status_of_log
-from samzapy.errors import DataError, DeadlineError, RejectedError, TemporaryError
-from samzapy.model.topics import coordinator_topic
+from samzapy.errors import DataError, DeadlineError, TemporaryError
 
 _LEADER_WAIT_MS = 2000
 
@@ -41,8 +40,7 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
     """
     state = recorded_state(address)
     if state.job is None:
-        topic = coordinator_topic(address.job)
-        raise RejectedError(f"wanted the job {address.job}, found an empty {topic}: it never ran")
+        raise never_ran(address.job)
     told = leader_status(address.job, None if state.term is None else state.term.url)
     if told is None:
         trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]

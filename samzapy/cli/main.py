@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import click
 
+from samzapy.cli.terminal import printable_lines
 from samzapy.errors import SamzapyError
 
 
@@ -95,13 +96,13 @@ def run_command(command: click.Command, name: str, args: Sequence[str] | None) -
     try:
         command.main(args=args, prog_name=name)  # Ends the process itself: 0, or 2 for wrong usage.
     except SamzapyError as error:
-        click.echo(f"{name}: {error}", err=True)
+        click.echo(f"{name}: {printable_lines(str(error))}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
         found = machine_error(error)
         if found is None:
             raise
-        click.echo(f"{name}: {found}", err=True)
+        click.echo(f"{name}: {printable_lines(str(found))}", err=True)
         sys.exit(found.exit_code)
 
 

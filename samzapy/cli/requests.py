@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from samzapy.cli.job_address import JobAddress, coordinator_records
+from samzapy.cli.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.terminal import printable
 from samzapy.config import parse_recorded
@@ -203,10 +203,10 @@ def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
     """The run that is on.
 
     Raises:
-        RejectedError: the job never ran.
+        RejectedError: there is none.
     """
     if state.run is None:
-        raise RejectedError(f"wanted a run of the job {address.job}, found that it never ran")
+        raise never_ran(address.job)
     return state.run.run_id
 
 

@@ -79,7 +79,7 @@ def scale(
     if containers is not None:
         if factor is not None or only_plan or expected_generation is not None:
             raise ConfigError("wanted --containers alone, found other changes beside it; ask for one after the other")
-        _resize(address, state, containers, asking)
+        _resize(address, state, containers, asking, output)
         return
     if factor is None:
         raise ConfigError("wanted --factor or --containers, found neither")
@@ -110,13 +110,16 @@ def scale(
         click.echo(_pauses_text(pauses))
 
 
-def _resize(address: JobAddress, state: CoordinatorState, containers: int, asking: Asking) -> None:
+def _resize(address: JobAddress, state: CoordinatorState, containers: int, asking: Asking, output: str) -> None:
     with placement_store(address) as store:
         uuid = store.write_resize_request(
             asking.deployment_id or run_id_of(address, state), containers, request_expiry=asking.expiry
         )
         found = asking.answer(store, uuid, state)
-    show_answer(found)
+    if found is not None and output == "json":
+        click.echo(json.dumps({"response": found.response_message}, indent=2))
+    else:
+        show_answer(found)
 
 
 def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:

@@ -20,6 +20,7 @@ from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.cli.columns import Columns
 from samzapy.cli.job_address import READ_WAIT_S
 from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
+from samzapy.cli.terminal import printable
 from samzapy.coordinator.diagnosis import truncation_findings
 from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.laws import Laws
@@ -238,7 +239,9 @@ def export(source: StreamSource, file: Path) -> None:
         raise ConfigError(f"wanted to write {file}, found {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)
-    click.echo(f"{count} records of {source.topic} up to offset {end}, whole from offset {source.extent.whole_from}")
+    click.echo(
+        f"{count} records of {printable(source.topic)} up to offset {end}, whole from offset {source.extent.whole_from}"
+    )
 
 
 def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iterator[Iterable[LogRecord]]:
@@ -315,7 +318,7 @@ def _place(reading: Reading, source: StreamSource) -> Mapping[str, object]:
 
 def _print_state(found: CoordinatorState, place: Mapping[str, object], topic: str) -> None:
     click.echo(
-        f"{topic}  after offset {place['offset']}  {place['time']}  "
+        f"{printable(topic)}  after offset {place['offset']}  {place['time']}  "
         f"term {found.term.term if found.term else '-'}  "
         f"generation {found.generation.generation if found.generation else '-'}  epoch {found.epoch}"
     )

@@ -61,7 +61,7 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     give_up_at_s = time.monotonic() + timeout
     if not is_over(state):
         if not _is_told(state):
-            _ask_to_stop(address, run_id, state)
+            _ask_to_stop(address, run_id, state, min(timeout, _ANSWER_S))
         while wait and not _has_ended(state := recorded_state(address), run_id):
             if time.monotonic() >= give_up_at_s:
                 raise DeadlineError(
@@ -152,7 +152,7 @@ def _row(address: JobAddress) -> Mapping[str, object]:
 
 def _state_text(state: CoordinatorState) -> str:
     if state.run is None:
-        return "never ran"
+        return "no run"
     if state.run.ended:
         return "stopped"
     return "stopping" if state.run.finished else "runs"
@@ -167,8 +167,8 @@ def _has_ended(state: CoordinatorState, run_id: str) -> bool:
     return is_over(state) or (state.run is not None and state.run.run_id != run_id)
 
 
-def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState) -> None:
-    asking = Asking(deployment_id=None, expiry=None, wait=True, timeout_s=_ANSWER_S)
+def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState, timeout_s: float) -> None:
+    asking = Asking(deployment_id=None, expiry=None, wait=True, timeout_s=timeout_s)
     with placement_store(address) as store:
         uuid = store.write_container_placement_request_message(run_id, "", action=Action.STOP)
         asking.answer(store, uuid, state)

@@ -6,7 +6,7 @@ just started. So each has a time after which it is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from samzapy.coordinator.grants import owners
@@ -31,8 +31,9 @@ class OpenTransaction:
     Attributes:
         offset_first: of its first record there; nobody who reads committed records sees anything from there on.
         offset_end: the partition's end, open transactions included.
-        since_ms: when that record was appended (wall clock of the broker, or of the producer, as the topic says);
-            None where the record could not be read.
+        since_ms: the time of that record; None where it could not be read.
+        is_append_time: whether the broker set that time when it appended the record. Else its producer did, and it may
+            be the time of an event of long ago, or of one to come.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class OpenTransaction:
     offset_first: int
     offset_end: int
     since_ms: int | None
+    is_append_time: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +57,32 @@ class LeaderSaid:
     heartbeat_ages_ms: Mapping[ExecutionId, int | None]
 
 
+def is_of_unknown_age(transaction: OpenTransaction, *, now_ms: int, patience_ms: int) -> bool:
+    """Whether only looking at it for `patience_ms` tells that it hangs: a producer's time is no witness of age."""
+    if transaction.since_ms is None:
+        return True
+    return not transaction.is_append_time and not 0 <= now_ms - transaction.since_ms <= patience_ms
+
+
 def transaction_findings(
     opened: Iterable[OpenTransaction], *, now_ms: int, patience_ms: int, bootstrap_servers: str
 ) -> tuple[Finding, ...]:
-    """Transactions that are open for longer than `patience_ms` (H14)."""
+    """Transactions that are open for longer than `patience_ms` (H14).
+
+    Args:
+        opened: of those of unknown age only what was open for that long while somebody looked.
+    """
     found = []
     for transaction in opened:
-        age_ms = None if transaction.since_ms is None else now_ms - transaction.since_ms
-        if age_ms is not None and age_ms <= patience_ms:
-            continue
+        if is_of_unknown_age(transaction, now_ms=now_ms, patience_ms=patience_ms):
+            since = f"the {patience_ms / 1000:g} s of this look at least"
+        else:
+            assert transaction.since_ms is not None, "else its age is unknown"
+            age_ms = now_ms - transaction.since_ms
+            if age_ms <= patience_ms:
+                continue
+            since = f"{age_ms // 1000} s"
         where = f"{transaction.topic}-{transaction.partition}"
-        since = "an unknown time" if age_ms is None else f"{age_ms // 1000} s"
         tool = f"kafka-transactions.sh --bootstrap-server {bootstrap_servers}"
         found.append(
             Finding(
@@ -96,6 +113,21 @@ def truncation_findings(firsts: Mapping[tuple[str, int], int]) -> tuple[Finding,
         )
         for (topic, partition), first in sorted(firsts.items())
         if first > 0
+    )
+
+
+def offline_findings(offline: Mapping[str, Collection[int]]) -> tuple[Finding, ...]:
+    """Partitions that no broker leads, by topic: nobody can read or write them, or ask for their offsets."""
+    return tuple(
+        Finding(
+            code="partition-offline",
+            subject=f"topic {topic}",
+            found=f"wanted a leader for each partition of {topic}, found none for "
+            f"{some([str(partition) for partition in sorted(partitions)], _NAMES_MAX)}: they were not looked at",
+            remedy="Start the brokers with them; `kafka-topics.sh --describe --unavailable-partitions` lists them",
+        )
+        for topic, partitions in sorted(offline.items())
+        if partitions
     )
 
 

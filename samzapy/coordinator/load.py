@@ -13,9 +13,12 @@ from enum import StrEnum
 from typing import Final
 
 from samzapy.model.figures import KeySketch
+from samzapy.model.launch import LaunchRole
 from samzapy.model.ssp import FACTOR_MAX, SspKeyBucket
 
 Json = Mapping[str, object]
+
+_RUN_NOTHING: Final = (LaunchRole.STANDBY, LaunchRole.RESERVE)
 
 KEEPS_UP_S: Final = 5.0
 """A lag that is worked off in so many seconds is what a micro-batch leaves, and no lag that grows."""
@@ -40,6 +43,7 @@ class TaskLoad:
     """One task.
 
     Attributes:
+        owner: the execution that runs it, which may be another processor's for a while; empty where nobody does.
         batch_share: for how much of its container's micro-batches it was busy.
         key, key_share: its most frequent key, and at least which share of its records has it; None when none stands
             out.
@@ -50,6 +54,7 @@ class TaskLoad:
     records_per_s: float | None
     lag: int | None
     batch_share: float | None
+    owner: str = ""
     key: str | None = None
     key_share: float | None = None
     buckets: tuple[BucketLoad, ...] = ()
@@ -57,8 +62,13 @@ class TaskLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorLoad:
-    """One processor. `cores_busy`: how many of its `cores` its tasks kept busy, while batches ran."""
+    """One container, which runs the tasks of a processor.
 
+    Attributes:
+        cores_busy: how many of its `cores` its tasks kept busy, while batches ran.
+    """
+
+    execution_id: str
     processor_id: str
     cores: int
     tasks: int
@@ -134,12 +144,15 @@ def load_of(before: Json, now: Json) -> JobLoad:
         tasks=tuple(tasks),
         processors=tuple(
             ProcessorLoad(
+                execution_id=_text(row, "executionId"),
                 processor_id=_text(row, "processorId"),
                 cores=int(_number(row, "slotCount") or 0),
                 tasks=owned.count(_text(row, "executionId")),
                 cores_busy=busy.get(_text(row, "executionId")),
             )
             for row in containers
+            # Standbys and reserves say of which processor they are, and run none of its tasks yet.
+            if _text(row, "role") not in _RUN_NOTHING or _text(row, "executionId") in owned
         ),
     )
 
@@ -193,7 +206,7 @@ def hint_of(load: JobLoad) -> Hint:
     if not known:
         return Hint(Advice.UNKNOWN, f"{len(behind)} tasks are behind; how busy they are is not told.")
     slowest = max(known, key=lambda task: (task.batch_share or 0.0, task.lag or 0, task.task))
-    processor = next((found for found in load.processors if found.processor_id == slowest.processor_id), None)
+    processor = next((found for found in load.processors if found.execution_id == slowest.owner), None)
     return _hint_of_the_slowest(slowest, slowest.batch_share or 0.0, processor, load)
 
 
@@ -289,6 +302,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
     return TaskLoad(
         task=_text(now, "task"),
         processor_id=_text(now, "processorId"),
+        owner=_text(now, "owner"),
         records_per_s=sum(rates) if rates and len(rates) == len(buckets) else None,
         lag=_whole(now, "lag"),
         batch_share=share,

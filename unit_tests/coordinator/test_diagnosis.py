@@ -9,7 +9,9 @@ from samzapy.coordinator.diagnosis import (
     OpenTransaction,
     clock_findings,
     container_findings,
+    is_of_unknown_age,
     leader_findings,
+    offline_findings,
     owner_findings,
     transaction_findings,
     truncation_findings,
@@ -53,8 +55,10 @@ def ghosts(state, told, *, alive=None, now_ms=NEVER):
     return container_findings(state, told, is_alive=lambda _: alive, now_ms=now_ms, lost_ms=LOST_MS)
 
 
-def an_open_transaction(since_ms):
-    return OpenTransaction(topic="t", partition=3, offset_first=5, offset_end=9, since_ms=since_ms)
+def an_open_transaction(since_ms, *, is_append_time=True):
+    return OpenTransaction(
+        topic="t", partition=3, offset_first=5, offset_end=9, since_ms=since_ms, is_append_time=is_append_time
+    )
 
 
 @pytest.mark.parametrize(("age_ms", "expected"), [(0, []), (1000, []), (1001, ["transaction-hanging"])])
@@ -66,12 +70,31 @@ def test_a_transaction_hangs_when_it_is_open_for_longer_than_one_may_be(age_ms, 
     assert expected == codes(found)
 
 
+@pytest.mark.parametrize(
+    ("since_ms", "is_append_time", "expected"),
+    [
+        (None, False, True),
+        # Of an event of long ago, or of one to come: it says nothing.
+        (48_999, False, True),
+        (50_001, False, True),
+        # A record of just now is taken for one: what commits soon is waited for in vain.
+        (49_000, False, False),
+        (48_999, True, False),
+    ],
+)
+def test_a_producer_s_time_tells_no_age(since_ms, is_append_time, expected):
+    opened = an_open_transaction(since_ms, is_append_time=is_append_time)
+
+    assert expected is is_of_unknown_age(opened, now_ms=50_000, patience_ms=1000)
+
+
 def test_a_hanging_transaction_is_named_with_its_place_and_the_tool_that_names_its_producer():
     (found,) = transaction_findings(
-        [an_open_transaction(None)], now_ms=50_000, patience_ms=1000, bootstrap_servers="b:1"
+        [an_open_transaction(None, is_append_time=False)], now_ms=50_000, patience_ms=1000, bootstrap_servers="b:1"
     )
 
     assert "t-3" in found.found
+    assert "one open for the 1 s of this look at least" in found.found
     assert "offset 5 and the end, 9" in found.found
     assert "--bootstrap-server b:1 describe-producers --topic t --partition 3" in found.remedy
 
@@ -80,6 +103,13 @@ def test_a_compacted_topic_that_does_not_begin_at_0_was_cut():
     (found,) = truncation_findings({("a", 0): 0, ("b", 1): 7})
 
     assert ("topic-truncated", "topic b") == (found.code, found.subject)
+
+
+def test_partitions_without_a_leader_are_told_by_topic():
+    (found,) = offline_findings({"a": [], "b": [2, 0]})
+
+    assert ("partition-offline", "topic b") == (found.code, found.subject)
+    assert "found none for 0, 2" in found.found
 
 
 def test_a_leader_that_answers_and_has_no_trouble_is_well(service):

@@ -18,6 +18,7 @@ def a_task_load(name: str = "a", **fields: Any) -> TaskLoad:
         "records_per_s": 100.0,
         "lag": 1_000_000,
         "batch_share": 0.95,
+        "owner": "e1",
     }
     return TaskLoad(**(defaults | fields))
 
@@ -29,7 +30,9 @@ def a_load(*tasks: TaskLoad, cores: int = 4, cores_busy: float | None = None, fa
         factor=factor,
         lag=0,
         tasks=tasks,
-        processors=(ProcessorLoad(processor_id="0", cores=cores, tasks=len(tasks), cores_busy=busy),),
+        processors=(
+            ProcessorLoad(execution_id="e1", processor_id="0", cores=cores, tasks=len(tasks), cores_busy=busy),
+        ),
     )
 
 
@@ -166,6 +169,23 @@ def test_rates_and_shares_are_differences_over_the_time_of_the_container() -> No
     assert (2, 0.75, 1) == (processor.cores, processor.cores_busy, processor.tasks)
     assert "stores.totals.scope=task" == load.factor_fixed_by
     assert (2, 200.0, 60) == (load.factor, load.records_per_s, load.lag)
+
+
+@pytest.mark.parametrize("role", ["STANDBY", "RESERVE"])
+def test_the_cores_are_those_of_the_container_that_runs_the_tasks(role: str) -> None:
+    before, now = a_status(1000), a_status(3000, records=400, busy_ns=2 * 10**9, batch_ns=2 * 10**9)
+    for status in (before, now):
+        status["containers"].insert(0, {"executionId": "s1", "processorId": "0", "slotCount": 64, "role": role})
+        status["tasks"][0]["lag"] = 10**6
+        status["tasks"][0]["figures"]["keys"] = {}
+        del status["factorFixedBy"]
+
+    load = load_of(before, now)
+
+    assert ["e1"] == [found.execution_id for found in load.processors]
+    assert "1.0 of the 2 cores of processor 0 are idle" in hint_of(load).text
+    now["tasks"][0]["owner"] = before["tasks"][0]["owner"] = "s1"
+    assert ["s1", "e1"] == [found.execution_id for found in load_of(before, now).processors]
 
 
 def test_a_new_execution_s_figures_are_not_compared_with_the_old_one_s() -> None:

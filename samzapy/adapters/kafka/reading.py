@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -285,23 +286,41 @@ def read_to_end(
     return PartitionReader(connection, topic, partition).read_to_end_once(offset_from, deadline_s)
 
 
-def first_uncommitted(
-    connection: KafkaConnection, topic: str, partition: int, offset: int, deadline_s: float = DEADLINE_S
-) -> LogRecord | None:
-    """The record at `offset`, whether it is committed or not; None when there is none any more, or not in time."""
+class Stamp(NamedTuple):
+    """The time of a record, and whether the broker set it when it appended the record; else its producer did."""
+
+    timestamp_ms: int
+    is_append_time: bool
+
+
+def stamps_at(
+    connection: KafkaConnection, offsets: Mapping[tuple[str, int], int], deadline_s: float = DEADLINE_S
+) -> dict[tuple[str, int], Stamp]:
+    """The times of the records at those offsets of `(topic, partition)`, whether they are committed or not.
+
+    Left out are those that are not there any more, and those that nobody told within `deadline_s`, which is for all.
+    """
+    found: dict[tuple[str, int], Stamp] = {}
+    if not offsets:
+        return found
     consumer = make_consumer(connection, {**READING, "isolation.level": "read_uncommitted"}, ErrorEvents())
     try:
-        consumer.assign([TopicPartition(topic, partition, offset)])
+        consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(offsets.items())])
+        waiting = set(offsets)
         give_up_at = time.monotonic() + deadline_s
-        while time.monotonic() < give_up_at:
+        while waiting and time.monotonic() < give_up_at:
             for message in _available(consumer):
+                place = (message.topic(), message.partition())
+                if place not in waiting:
+                    continue
                 error = message.error()
-                if error is None:
-                    found = record_of(message, message.offset())
-                    return found if found.offset == offset else None
-                if error.code() == KafkaError._PARTITION_EOF:
-                    return None
-        return None
+                if error is None and message.offset() == offsets[place]:
+                    kind, timestamp_ms = message.timestamp()
+                    found[place] = Stamp(timestamp_ms, kind == TIMESTAMP_LOG_APPEND_TIME)
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(place)
+                    consumer.pause([TopicPartition(*place)])
+        return found
     finally:
         consumer.close()
 
