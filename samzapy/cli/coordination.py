@@ -39,8 +39,8 @@ from samzapy.model.topics import coordinator_topic, placement_topic
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
 _OFFICE_PAUSE_S = 1.0
-_FENCE_S = 5.0
-"""Who cannot be fenced in time is fenced a second later; containers must be answered meanwhile."""
+_FENCE_S = 3.0
+"""Who cannot be fenced in time is fenced a second later; containers must be answered meanwhile (`FENCE_ROUND_MS`)."""
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 
 

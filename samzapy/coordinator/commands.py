@@ -321,6 +321,7 @@ class ReviewLaunches:
         has_affinity: whether a processor comes back to the host where it was.
         hosts: all that there are, where the cluster manager knows them; else those are found out as containers come.
             With each how many containers it still has room for; None where nobody has said so lately.
+        listening_since_ms: wall clock, since when this coordinator hears who calls.
     """
 
     now_ms: int
@@ -332,6 +333,7 @@ class ReviewLaunches:
     fails_job: bool = True
     has_affinity: bool = True
     hosts: Mapping[str, int | None] = field(default_factory=dict)
+    listening_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

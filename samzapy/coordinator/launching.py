@@ -47,6 +47,8 @@ from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, L
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
 _PAUSE_MAX_MS = 30_000
+_HOST_AWAY_MS = 10_000
+"""So long a container is wanted on a host that the cluster does not have: its state is there."""
 P = LaunchPhase
 _Kind = tuple[ProcessorId, LaunchRole, int]
 """Whose an execution is, what it was started for, and as which of several."""
@@ -211,13 +213,16 @@ def is_over(state: CoordinatorState) -> bool:
     return state.run is not None and state.run.ended and not to_look_at(state)
 
 
-def launches_forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
-    """Tombstones of all launches that have ended, for a run that begins: failures of an earlier one do not count."""
-    return tuple(
-        tombstone(LaunchPut(launch=launch))
-        for launch in _sorted(state)
-        if launch.phase is P.ENDED and not may_live(launch, state)
-    )
+def launches_forgotten(state: CoordinatorState) -> tuple[Removed | LaunchPut, ...]:
+    """For a run that begins: failures of an earlier one do not count. Tombstones of all launches that have ended, and
+    those that may still live without their failures."""
+    found: list[Removed | LaunchPut] = []
+    for launch in _sorted(state):
+        if launch.phase is P.ENDED and not may_live(launch, state):
+            found.append(tombstone(LaunchPut(launch=launch)))
+        elif launch.failures:
+            found.append(LaunchPut(launch=replace(launch, failures=0, window_began_ms=0)))
+    return tuple(found)
 
 
 # --- what ends ---
@@ -235,13 +240,15 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
     surplus = _surplus(state)
     for launch in _up(state) if is_on(state) else ():
         container = state.containers.get(launch.execution_id)
-        if container is None and command.now_ms >= launch.expires_at_ms:
-            waited_ms = launch.expires_at_ms - launch.wanted_at_ms
+        if container is None and command.now_ms >= _expires_at_ms(launch, command):
+            waited_ms = command.now_ms - launch.wanted_at_ms
             yield _given_up(
                 launch,
                 command,
                 f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)",
             )
+        elif container is None and _has_lost_its_host(launch, command):
+            yield _given_up(launch, command, f"the cluster has no host {launch.host} any more")
         elif container is not None and container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED):
             yield _given_up(launch, command, container.reason)
         elif container is not None and container.phase is ContainerPhase.STOPPED:
@@ -251,6 +258,25 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
             yield ordered_to_stop(launch, command, surplus[launch.execution_id])
         elif container is not None and launch.phase is P.WANTED:
             yield LaunchPut(launch=replace(launch, phase=P.LAUNCHED, host_found=container.host))
+
+
+def _expires_at_ms(launch: Launch, command: ReviewLaunches) -> int:
+    """By when an execution must have been heard of. One that was started while nobody led, or nobody was heard, waits
+    for whoever does: it has the whole time to find them."""
+    heard_by_ms = command.listening_since_ms + command.request_timeout_ms
+    return launch.expires_at_ms if launch.phase is P.WANTED else max(launch.expires_at_ms, heard_by_ms)
+
+
+def _has_lost_its_host(launch: Launch, command: ReviewLaunches) -> bool:
+    """Whether the host where it is to be started has been away for longer than one takes that is started again.
+    Others wait for whoever asked for them."""
+    return (
+        launch.phase is P.WANTED
+        and launch.role is LaunchRole.ACTIVE
+        and bool(launch.host and command.hosts)
+        and launch.host not in command.hosts
+        and command.now_ms - launch.wanted_at_ms >= _HOST_AWAY_MS
+    )
 
 
 def _surplus(state: CoordinatorState) -> Mapping[ExecutionId, str]:
@@ -352,15 +378,18 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coordi
     hosts, newest = locality_of(state).processors if command.has_affinity else {}, _newest(state)
     # What was not started yet is to have a place, too.
     coming = Counter(found.host for found in _up(state) if found.phase is P.WANTED)
+    occupied = {_kind(found) for found in state.launches.values() if _occupies(found, command.now_ms)}
     for processor_id in wanted_processors(state) or ():
         placed = state.placed.get(processor_id)
         if placed is not None and is_alive(state, placed.execution_id):
             continue
-        last = newest.get((processor_id, LaunchRole.ACTIVE, 0))
-        if last is not None and (_occupies(last, command.now_ms) or is_put_off(last, command)):
+        kind = (processor_id, LaunchRole.ACTIVE, 0)
+        last = newest.get(kind)
+        if kind in occupied or (last is not None and is_put_off(last, command)):
             continue
         host = hosts.get(processor_id, "")
-        if last is not None and last.execution_id not in state.containers:
+        # Without a failure somebody told it to stop before it was up: no reason to leave its state.
+        if last is not None and last.failures and last.execution_id not in state.containers:
             if command.now_ms - last.wanted_at_ms < _pause_ms(last.failures):
                 continue
             host = _elsewhere(last, host, coming, command)
@@ -442,14 +471,13 @@ def _up(state: CoordinatorState) -> tuple[Launch, ...]:
 @remembered
 def _newest(state: CoordinatorState) -> Mapping[_Kind, Launch]:
     """Of each kind the newest. One that is to be there is newer than those that go or are gone: a wall clock that was
-    set back made the others later."""
+    set back made the others later. Of those two neither counts for more: one that nobody can end goes for hours."""
     return {_kind(launch): launch for launch in sorted(state.launches.values(), key=by_age)}
 
 
-def by_age(launch: Launch) -> tuple[int, int, str]:
+def by_age(launch: Launch) -> tuple[bool, int, str]:
     """The order in which executions of a kind followed one another."""
-    gone = {P.ENDED: 0, P.STOPPING: 1}
-    return gone.get(launch.phase, 2), *_age(launch)
+    return launch.phase in UP, *_age(launch)
 
 
 def _kind(launch: Launch) -> _Kind:

@@ -133,7 +133,7 @@ def _begins_run(command: ReviewMembers, state: CoordinatorState) -> bool:
     return state.run.ended and bool(living_processors(state))
 
 
-def _run_begun(command: ReviewMembers, state: CoordinatorState, *, is_fresh: bool) -> tuple[RunPut | Removed, ...]:
+def _run_begun(command: ReviewMembers, state: CoordinatorState, *, is_fresh: bool) -> tuple[CoordinatorRecord, ...]:
     inherited = 0 if state.run is None else state.run.counts_after
     run = RunPut(
         run_id=command.run_id_next,

@@ -49,11 +49,12 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
 
 def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """Whoever asks for another one wants it in spite of the failures of those before."""
-    if last is None or last.phase is not LaunchPhase.ENDED:
+    if last is None or last.phase in UP:
         return
-    # Not forgotten before it is fenced: what its execution may do is told by it.
+    # Not forgotten before it has ended and is fenced: what its execution may do is told by it.
     forgiven = LaunchPut(launch=replace(last, failures=0, window_began_ms=0))
-    yield forgiven if may_live(last, state) else tombstone(forgiven)
+    is_over = last.phase is LaunchPhase.ENDED and not may_live(last, state)
+    yield tombstone(forgiven) if is_over else forgiven
 
 
 def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:

@@ -187,9 +187,10 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
             text = f"processor {request.processor_id} runs no query: the plan gives it no task"
             over = ended(request, S.FAILED, text, command.now_ms)
         if over is not None:
-            found.append(over)
+            # What it has begun is undone first: torn behind its end nobody would come back to that.
             if over.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
                 found.extend(_kind(request).abandoned(request, state))
+            found.append(over)
         elif request.status_code is S.IN_PROGRESS:
             busy.add(_turn_of(request, state))
             found.extend(_kind(request).go_on(request, command, state))

@@ -77,7 +77,7 @@ from samzapy.errors import (
     TemporaryError,
 )
 from samzapy.model.finding import Finding, unreadable_request
-from samzapy.model.job import TaskName
+from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.startpoint import StartpointIndex
 from samzapy.model.text import some
@@ -93,6 +93,10 @@ _LOG = logging.getLogger(__name__)
 LOOK_ROUND_MS = 1000
 """Longest time between two looks at the log's tail and at this host's processes (a quarter of a lease where that
 is shorter, so that answers do not stop), and the time before a failed action is repeated."""
+
+FENCE_ROUND_MS = 1000
+"""So long after the first one no other execution is begun to be fenced in a round. One that cannot be takes seconds,
+and containers that are not answered for that long give up their tasks."""
 
 ABSENT_ROUND_MS = 5000
 """Time before it is asked again whether a partition is there that a task waits for."""
@@ -222,6 +226,8 @@ class CoordinatorService:
         self._answer_trouble = ""
         # Tasks whose topics are not there, and when to look for them again.
         self._postponed: Mapping[TaskName, _Postponed] = {}
+        # How often in a row those could not be fenced that are still to be.
+        self._fence_failures: dict[ExecutionId, int] = {}
         self._findings: tuple[Finding, ...] = ()
         self._unreadable: tuple[tuple[int, Finding], ...] = ()
         self._groupers = NO_GROUPERS
@@ -268,6 +274,7 @@ class CoordinatorService:
         self._review_inputs_next_ms = 0
         self._hosts = {}
         self._postponed = {}
+        self._fence_failures = {}
         self._snapshot = self._publish()
 
     def submit(self, command: SubmitJob) -> None:
@@ -368,8 +375,10 @@ class CoordinatorService:
         if state.container_count is None and not state.launches:
             return None
         self._launch_rounds += 1
+        now_ms = self._clock.wall_ms()
+        listened_ms = 0 if self._is_deaf() else self._clock.monotonic_ms() - self._seen.listening_since_ms
         return ReviewLaunches(
-            now_ms=self._clock.wall_ms(),
+            now_ms=now_ms,
             seed=_seed(self._identity.coordinator_id, self._launch_rounds),
             request_timeout_ms=config.container_request_timeout_ms,
             stop_timeout_ms=config.drain_ms + STOP_GRACE_MS,
@@ -378,6 +387,7 @@ class CoordinatorService:
             fails_job=config.fails_job_after_retries,
             has_affinity=config.has_host_affinity,
             hosts=self._hosts_now(),
+            listening_since_ms=now_ms - listened_ms,
         )
 
     def _hosts_now(self) -> Mapping[str, int | None]:
@@ -632,14 +642,23 @@ class CoordinatorService:
 
     def _fenced(self, wanted: Sequence[FenceExecution]) -> Sequence[Command]:
         found = []
-        for action in wanted:
+        begun_ms = self._clock.monotonic_ms()
+        # Who could not be fenced last time comes last: the others' tasks do not wait for it.
+        in_turn = sorted(wanted, key=lambda action: self._fence_failures.get(action.execution_id, 0))
+        for number, action in enumerate(in_turn):
+            # All others are to be answered meanwhile; the rest is for the next round.
+            if self._clock.monotonic_ms() - begun_ms >= FENCE_ROUND_MS:
+                self._trouble = self._trouble or f"fencing takes long: {len(wanted) - number} executions wait for it"
+                break
             try:
                 self._fencing.fence(action.transactional_ids)
             except (TemporaryError, DeadlineError, ProducerError, FencedError, ConfigError) as error:
                 # Only its own tasks wait for it. Fenced is the id of that execution, not the coordinator stream's:
                 # the term goes on.
+                self._fence_failures[action.execution_id] = self._fence_failures.get(action.execution_id, 0) + 1
                 self._put_off(error)
                 continue
+            self._fence_failures.pop(action.execution_id, None)
             found.append(ExecutionFenced(action.execution_id, action.attempt))
         return found
 

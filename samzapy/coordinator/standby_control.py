@@ -14,12 +14,12 @@ from dataclasses import replace
 from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.launching import to_look_at
 from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.serving import Kind, begun, said
+from samzapy.coordinator.serving import Kind, begun, ended, said
 from samzapy.coordinator.standby import has_state, is_warm, named, place_of, standby_count, standbys_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
-from samzapy.model.placement import ContainerPlacementRequestMessage, Phase, is_standby_wanted
+from samzapy.model.placement import ContainerPlacementRequestMessage, Phase, StatusCode, is_standby_wanted
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut, StandbyPut
 
@@ -39,7 +39,11 @@ def refused_control(message: ContainerPlacementRequestMessage, state: Coordinato
         return f"processorId: wanted a processor, found {message.processor_id}, which is a standby"
     if not has_state(state):
         return "the job has no state that a standby could have at hand"
-    is_more, count = is_standby_wanted(message.arguments), standby_count(processor_id, state)
+    return _refused_number(processor_id, state, is_more=is_standby_wanted(message.arguments))
+
+
+def _refused_number(processor_id: ProcessorId, state: CoordinatorState, *, is_more: bool) -> str:
+    count = standby_count(processor_id, state)
     if not is_more and not count:
         return f"wanted to stop a standby of processor {processor_id}, found that it has none"
     if is_more and count >= STANDBYS_MAX:
@@ -51,6 +55,9 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     """Record the other number. See `Kind`."""
     processor_id = ProcessorId(request.processor_id)
     is_more, count = _is_more(request), standby_count(processor_id, state)
+    # The number may be another one than when it was accepted.
+    if reason := _refused_number(processor_id, state, is_more=is_more):
+        return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
     text = f"processor {processor_id} is to have {_after(count, is_more=is_more)} standbys, after {count}"
     found = begun(request, text, command.now_ms, phase=Phase.RESERVING if is_more else Phase.STOPPING)
     return (found, *go_on(found, command, state))
@@ -108,7 +115,8 @@ def abandoned(request: RequestPut, state: CoordinatorState) -> Iterable[Coordina
     """The number as it was, where a standby was not started in time. See `Kind`."""
     recorded = _recorded(request, state)
     if recorded is not None and _is_more(request):
-        yield replace(recorded, count=_after(recorded.count, is_more=False))
+        # Without the request's name it is not taken off once more, should its end not be recorded with this.
+        yield replace(recorded, count=_after(recorded.count, is_more=False), uuid="")
 
 
 def _is_more(request: RequestPut) -> bool:
@@ -116,7 +124,7 @@ def _is_more(request: RequestPut) -> bool:
 
 
 def _after(count: int, *, is_more: bool) -> int:
-    return min(count + 1, STANDBYS_MAX) if is_more else max(0, count - 1)
+    return count + 1 if is_more else count - 1
 
 
 def _recorded(request: RequestPut, state: CoordinatorState) -> StandbyPut | None:

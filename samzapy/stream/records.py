@@ -378,7 +378,7 @@ class ContainerCountPut:
 class StandbyPut:
     """`standby/<processor id>`: how many standbys the processor is to have, whatever the configuration says.
 
-    `uuid` is that of the request.
+    `uuid` is that of the request; empty once that has failed and the number is as before.
     """
 
     processor_id: ProcessorId

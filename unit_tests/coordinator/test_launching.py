@@ -9,6 +9,7 @@ from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching import (
     failed_job,
     is_over,
+    launches_forgotten,
     launches_looked,
     review_launches,
     stopped_too_late,
@@ -37,7 +38,7 @@ from samzapy.stream.records import (
 )
 from samzapy.testing.builders import a_container, a_grant, a_heartbeat, a_launch, a_submission
 from unit_tests.container.worlds import plan_in_force
-from unit_tests.coordinator.launched import HOSTS, LaunchedJob, a_move
+from unit_tests.coordinator.launched import HOSTS, ROUND_MS, LaunchedJob, a_move
 
 S = StatusCode
 MINUTE_MS = 60_000
@@ -364,11 +365,89 @@ def test_a_container_that_is_not_heard_of_in_time_is_killed_and_another_one_is_s
     assert silent in job.started
 
     job.is_broken = False
-    job.goes_on(2 * MINUTE_MS)
+    # By rounds: a coordinator that stands still hears nobody.
+    job.settles(2 * MINUTE_MS // ROUND_MS)
     job.settles()
 
     assert [silent] == job.killed
     assert {"0": 4} == job.at_work()
+
+
+@pytest.mark.parametrize(("phase", "is_given_up"), [(LaunchPhase.LAUNCHED, False), (LaunchPhase.WANTED, True)])
+def test_one_that_came_up_while_nobody_led_has_the_time_to_find_who_does(phase, is_given_up):
+    state = a_state(LaunchPut(launch=a_launch("e1", phase=phase, expires_at_ms=120_000)))
+
+    def given_up(now_ms):
+        records, _ = review_launches(replace(REVIEW, now_ms=now_ms, listening_since_ms=200_000), state)
+        return [found.execution_id for found in launches_of(records) if found.phase is LaunchPhase.STOPPING]
+
+    # What was not even started when a new leader comes is wanted somewhere else.
+    assert (["e1"] if is_given_up else []) == given_up(319_999)
+    assert ["e1"] == given_up(320_000)
+
+
+def test_containers_that_come_up_while_nobody_leads_are_kept_by_whoever_leads_then():
+    job = LaunchedJob(count=1)
+    job.is_broken = True
+    job.ends(job.execution("0"), 1)
+    job.settles(4)
+    silent = job.execution("0")
+    assert silent in job.started
+    # Nobody leads for longer than a start may take; the container waits.
+    job.world.clock.advance(3 * MINUTE_MS)
+
+    job.fails_over()
+    job.service.run_once(0)
+    job.processes[silent].is_silent = False
+    job.settles()
+
+    assert [] == job.killed
+    assert silent == job.execution("0")
+    assert {"0": 4} == job.at_work()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "now_ms", "wanted"),
+    [
+        ({"host-b": 1}, 9_999, []),
+        ({"host-b": 1}, 10_000, ["", "host-b"]),
+        ({"host-a": 0, "host-b": 1}, 60_000, []),
+        # Nobody says which hosts there are.
+        ({}, 60_000, []),
+    ],
+)
+def test_a_host_that_stays_away_is_not_waited_for(hosts, now_ms, wanted):
+    place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
+    waits = a_launch("e1", phase=LaunchPhase.WANTED, host="host-a", wanted_at_ms=0)
+
+    records, _ = review_launches(replace(REVIEW, now_ms=now_ms, hosts=hosts), a_state(place, LaunchPut(launch=waits)))
+
+    assert wanted == ["" if found.phase is not P.WANTED else found.host for found in launches_of(records)]
+
+
+def test_one_that_was_told_to_stop_before_it_was_up_comes_back_where_its_state_is():
+    place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
+    told = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.ENDED, host="host-a"))
+
+    records, _ = review_launches(replace(REVIEW, hosts={"host-a": 1, "host-b": 9}), a_state(place, told))
+
+    assert ["host-a"] == [found.host for found in launches_of(records)]
+
+
+def test_failures_after_one_that_nobody_can_end_are_counted_all_the_same():
+    stuck = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, failures=1, expires_at_ms=0))
+    failed = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.ENDED, failures=2, wanted_at_ms=10))
+
+    (launch,) = launches_of(review_launches(replace(REVIEW, now_ms=30_000), a_state(stuck, failed))[0])
+
+    assert 2 == launch.failures
+
+
+def test_one_that_drains_is_waited_for_though_another_one_is_newer():
+    drains = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=60_000))
+    ended = LaunchPut(launch=a_launch("e2", phase=LaunchPhase.ENDED, wanted_at_ms=10))
+
+    assert [] == launches_of(review_launches(replace(REVIEW, now_ms=30_000), a_state(drains, ended))[0])
 
 
 def test_a_container_of_which_nobody_hears_any_more_is_killed_and_its_processor_gets_another_one():
@@ -837,6 +916,22 @@ def test_failures_of_an_earlier_run_do_not_count():
 
     assert {"0": 4} == job.at_work()
     assert 0 == job.state.launches[job.execution("0")].failures
+
+
+@pytest.mark.parametrize(
+    ("phase", "lives"), [(LaunchPhase.STOPPING, False), (LaunchPhase.STOPPING, True), (LaunchPhase.ENDED, True)]
+)
+def test_nor_do_those_of_one_that_may_still_run_somewhere(phase, lives):
+    stuck = LaunchPut(launch=a_launch("e1", phase=phase, failures=9, window_began_ms=500, expires_at_ms=0))
+    lost = (ContainerPut(container=a_container("e1", phase=ContainerPhase.LOST)),) if lives else ()
+    state = a_state(stuck, *lost)
+
+    begun = evolve(state, committed(launches_forgotten(state), 10))
+
+    assert (0, 0) == (begun.launches["e1"].failures, begun.launches["e1"].window_began_ms)
+    records, _ = review_launches(REVIEW, begun)
+    assert [] == [record for record in records if isinstance(record, RunPut)]
+    assert ["container-0-s"] == [found.execution_id for found in launches_of(records) if found.phase is P.WANTED]
 
 
 def test_a_container_that_comes_when_its_job_is_stopped_is_not_taken_in():

@@ -340,6 +340,32 @@ def test_who_cannot_be_fenced_keeps_nobody_else_waiting():
     assert {owner for owner, _ in owners(service).values()} == {"e1", "e3"}
 
 
+def test_many_that_cannot_be_fenced_are_tried_in_turn_and_all_others_are_answered_meanwhile():
+    world = World()
+    service = started(world)
+    names = [f"e{number}" for number in range(1, 6)]
+    hears(world, service, *(a_heartbeat(name, pid=100 + number) for number, name in enumerate(names)))
+    tried = []
+
+    def fence(transactional_ids):
+        tried.append(transactional_ids[0].split("/")[2])
+        world.clock.advance(3_000)
+        if tried[-1] != "e5":
+            raise BrokerUnavailableError("no broker answered")
+
+    world.fence = fence
+    world.alive = dict.fromkeys(range(100, 105), False)
+    for _ in range(5):
+        world.clock.advance(1_000)
+        began_ms = world.clock.monotonic_ms()
+        service.run_once(0)
+        # Less than an answer may be old.
+        assert world.clock.monotonic_ms() - began_ms <= 3_000
+
+    assert names == tried
+    assert ContainerPhase.FENCED is service.status().state.containers["e5"].phase
+
+
 @pytest.mark.parametrize("error", [BrokerUnavailableError("no broker answered"), ConfigError("not authorized")])
 def test_positions_that_cannot_be_read_are_read_later(error):
     world = World(reading_error=error)

@@ -1,19 +1,22 @@
 """Standbys: when one is ready, which takes over, and what the laws allow. The stories are in `unit_tests/scenarios`."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import Figures, ReviewLaunches
+from samzapy.coordinator.commands import Figures, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sighting, Sightings
+from samzapy.coordinator.requests import review_requests
 from samzapy.coordinator.standby import LAG_MAX, best_standby, clash, is_warm, named, promotions, standby_count
+from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, STANDBYS_MAX
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole
-from samzapy.model.placement import StatusCode
+from samzapy.model.placement import Action, StatusCode
 from samzapy.model.warmth import Warmth
 from samzapy.stream.records import (
     ConfigPut,
@@ -204,3 +207,40 @@ def test_a_request_that_is_under_way_says_how_far_it_is_and_keeps_what_was_chose
     assert not judged(request, begun, chosen, replace(chosen, phase="STARTING", answered=True))
     for changes in ({"execution_id": "e1"}, {"paused_at_ms": 6}, {"destination_host": "host-c"}, {"offset": 3}):
         assert "to say how far it is" in judged(request, begun, chosen, replace(chosen, **changes)), changes
+
+
+def a_control(command, status_code=StatusCode.ACCEPTED):
+    return replace(
+        a_move(status_code),
+        action=Action.CONTROL_STANDBY.value,
+        destination_host="",
+        arguments=json.dumps({"command": command}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "count", "reason"), [("start", STANDBYS_MAX, "at most"), ("stop", 0, "has none")]
+)
+def test_a_number_that_has_changed_since_the_request_was_accepted_may_refuse_it(command, count, reason):
+    state = a_state(StandbyPut(processor_id=P, count=count, uuid="of another one"))
+
+    (found,) = CONTROLLING_STANDBYS.begin(a_control(command), ReviewRequests(now_ms=1, expiry_ms=1), state)
+
+    assert StatusCode.FAILED is found.status_code
+    assert reason in found.response_message
+
+
+def test_a_standby_that_is_given_up_is_taken_off_once_whatever_is_torn():
+    begun = a_control("start", StatusCode.IN_PROGRESS)
+    command = ReviewRequests(now_ms=10**9, expiry_ms=60_000)
+    before = a_state(begun, StandbyPut(processor_id=P, count=3, uuid=begun.uuid))
+
+    whole = review_requests(command, before, Sightings())
+    counts = []
+    for kept in range(len(whole) + 1):
+        # The rest is lost with a coordinator; the next one decides again.
+        torn = evolve(before, committed(whole[:kept], 100))
+        after = evolve(torn, committed(review_requests(command, torn, Sightings()), 200))
+        counts.append((after.requests[begun.uuid].status_code, after.standbys[P].count))
+
+    assert [(StatusCode.FAILED, 2)] * (len(whole) + 1) == counts

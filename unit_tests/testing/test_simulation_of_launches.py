@@ -27,7 +27,7 @@ from unit_tests.testing.test_simulation import COUNT
 EVENT_COUNT = 600
 HISTORIES_PER_LAUNCHED = 10
 PARTS = 2
-FULL = 8
+FULL = 24
 """Histories that are looked at together."""
 
 

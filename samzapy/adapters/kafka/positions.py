@@ -87,7 +87,7 @@ class KafkaFence:
     Args:
         timeout_ms: the transaction time-out to ask for. The maker's own, since a cluster that refuses that lets it do
             nothing else either.
-        deadline_s: how long to wait for each id.
+        deadline_s: how long to wait for the ids of an execution, all together.
     """
 
     def __init__(self, connection: KafkaConnection, timeout_ms: int, deadline_s: float = 30.0) -> None:

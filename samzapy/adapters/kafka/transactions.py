@@ -469,16 +469,18 @@ def fence_transactional_ids(
     """Initialise each id, so that nothing its owner still does can be committed. Twice is harmless.
 
     Args:
+        deadline_s: how long to wait for all of them together.
         transaction_timeout_ms: one that the cluster allows; nothing is open for so long.
 
     Raises:
         BrokerUnavailableError: at least one may not be fenced: do it again.
     """
+    give_up_at_s = time.monotonic() + deadline_s
 
     def fence(transactional_id: str) -> None:
         producer = TransactionalProducer(connection, transactional_id, transaction_timeout_ms=transaction_timeout_ms)
         try:
-            producer.take_over(deadline_s)
+            producer.take_over(max(0.0, give_up_at_s - time.monotonic()))
         finally:
             producer.close()
 
