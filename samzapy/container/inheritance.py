@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import LocalPosition, StateDirectory, StateEnvironment, TopicBounds
-from samzapy.container.restore import doubt, local_position, plan_restore
+from samzapy.container.restore import doubt, known_position, local_position, plan_restore
 from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName
@@ -150,7 +150,10 @@ def clear_out(grants: Sequence[Grant], host: Host) -> None:
     granted = _by_base(grant.task_name for grant in grants)
     here = _by_base(host.tasks_here)
     for name in sorted(newest):
-        position = local_position(host.state_of(name))
+        try:
+            position = known_position(host.state_of(name))
+        except DeadlineError:
+            continue  # Somebody is at work in it.
         if position is not None and position.epoch > newest[name]:
             continue  # Its grant is newer than ours: we are late, and it is at work.
         own = TaskNameParts.parse(name)
@@ -228,7 +231,10 @@ def _ahead(position: LocalPosition, grant: Grant) -> str | None:
 
 def _hand_over(source: Relative, takers: Sequence[_Heir], host: Host) -> bool:
     """Copy each taker's part of a relative; False when that could not be done."""
-    environment = host.state_of(source.task_name).existing()
+    try:
+        environment = host.state_of(source.task_name).existing()
+    except DeadlineError:
+        environment = None
     if environment is None:
         return False
     try:
@@ -278,6 +284,7 @@ def _set_position(heir: _Heir, host: Host) -> None:
     assert heir.environment is not None
     positions = [relative.position for relative in heir.sources.values()]
     bounds = host.own_bounds(heir.grant)
+    begins = {start.store: start.offset for start in heir.grant.changelog_starts}
     transaction = heir.environment.begin()
     transaction.set_position(
         LocalPosition(
@@ -287,7 +294,7 @@ def _set_position(heir: _Heir, host: Host) -> None:
             changelog_next={
                 store.name: min(position.changelog_next[store.name] for position in positions)
                 if store.scope == "key"
-                else bounds[store.name].offset_first
+                else max(bounds[store.name].offset_first, begins.get(store.name, 0))
                 for store in host.config.stores
             },
             caught_up_at_ms=min(position.caught_up_at_ms for position in positions),

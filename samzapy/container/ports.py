@@ -331,7 +331,11 @@ class StateDirectory(Protocol):
         ...
 
     def existing(self) -> StateEnvironment | None:
-        """The environment in use, if there is one, and it is of use (`open`)."""
+        """The environment in use, if there is one, and it is of use (`open`).
+
+        Raises:
+            DeadlineError: somebody else keeps its lock.
+        """
         ...
 
     def remove(self) -> None:

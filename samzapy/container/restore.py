@@ -17,6 +17,11 @@ A rewind moves positions in inputs and leaves state as it is: local state may th
 The grant says up to which epoch that is so, and there the two are not compared. The changelog goes on, so what local
 state lacks is found in it as ever.
 
+A container that was given up and does not know it yet may still be at a restore, and so may whoever keeps state warm on
+the host. So what is kept is marked first, as being made ready by this execution, and each transaction looks whether the
+mark still stands: what they have in hand is older than what came in under another's. A rebuild goes into an environment
+of its own.
+
 What an earlier run of a bounded job left counts for nothing: the grant says up to which epoch, and from where on the
 changelogs count. So local state of such an epoch is a doubt, and a rebuild begins there. Tombstones for the keys in
 front of that are written by the rebuild too, so that compaction can take them: nobody else may, and nobody can have
@@ -27,18 +32,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import (
     LocalPosition,
+    LocalTransaction,
     StateDirectory,
     StateEnvironment,
     TopicBounds,
     Topics,
 )
-from samzapy.errors import CorruptRecordError, DeadlineError, LocalStateError, LostRangeError
+from samzapy.errors import CorruptRecordError, DeadlineError, LocalStateError, LostRangeError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -95,6 +101,8 @@ def plan_restore(
         now_ms=now_ms,
         retention_ms=retention_ms,
     )
+    if position is not None and position.epoch > grant.epoch:
+        reason = "a newer grant than this one has it"
     if grant.counts_after and position is not None and position.epoch <= grant.counts_after:
         reason = "an earlier run of the job left it"
     if reason is not None or position is None:
@@ -218,6 +226,7 @@ def bring_level(
         CorruptRecordError: the changelog holds a record that is none of ours; named by offset.
         LostRangeError: it ends before what counts begins.
         LocalStateError: the disk is full.
+        TemporaryError: another process on this host wrote to the environment meanwhile; begin anew.
     """
     begins = {start.store: start.offset for start in grant.changelog_starts}
     _check_begins(begins, bounds, grant, config)
@@ -240,9 +249,14 @@ def bring_level(
         # tombstones may be gone.
         environment.close()
         environment = directory.fresh()
+    mark = None if plan.rebuild_reason is not None or position is None else _mark(position, grant)
     scopes = {store.name: store.scope for store in config.stores}
     firsts = {store: max(found.offset_first, begins.get(store, 0)) for store, found in bounds.items()}
     try:
+        if position is not None and mark != position and mark is not None:
+            transaction = _begun(environment, position)
+            transaction.set_position(mark)
+            transaction.commit()
         copied = {
             store
             for store in sorted(bounds)
@@ -262,14 +276,14 @@ def bring_level(
                 reads(before + min(offset, end), to_read)
 
             changelog_next[store] = _apply(
-                environment, topics, store, scopes[store], grant, offset_from, offset_end, config, read_to
+                environment, mark, topics, store, scopes[store], grant, offset_from, offset_end, config, read_to
             )
             read_before += max(0, offset_end - offset_from)
         if plan.rebuild_reason is not None:
             for store in sorted(begins.keys() & bounds.keys()):
                 is_own = is_own_entry(grant, scopes[store])
                 _clean(environment, topics, store, grant, is_own, bounds[store].offset_first, begins[store], write)
-        transaction = environment.begin()
+        transaction = _begun(environment, mark)
         transaction.set_position(
             level_position(
                 execution_id=grant.execution_id,
@@ -287,8 +301,37 @@ def bring_level(
     return environment
 
 
+def _mark(position: LocalPosition, grant: Grant) -> LocalPosition:
+    """The position of an environment that is being made ready for `grant`: whose it was does not find itself in it.
+
+    It is never that of the grant itself unless it was so before: only that is level (`_is_level`).
+    """
+    if (position.execution_id, position.epoch) == (grant.execution_id, grant.epoch):
+        return position
+    return replace(position, execution_id=grant.execution_id, epoch=min(position.epoch, grant.epoch - 1))
+
+
+def _begun(environment: StateEnvironment, mark: LocalPosition | None) -> LocalTransaction:
+    """A transaction in an environment that nobody else has written to since it said `mark` of itself.
+
+    Raises:
+        TemporaryError: somebody has.
+    """
+    transaction = environment.begin()
+    try:
+        found = transaction.position()
+        if found != mark:
+            owner = "nobody" if found is None else f"{found.execution_id or 'whoever keeps it warm'}"
+            raise TemporaryError(f"local state {environment.directory}: wanted it as it was, found it made {owner}'s")
+    except BaseException:
+        transaction.abort()
+        raise
+    return transaction
+
+
 def _apply(
     environment: StateEnvironment,
+    mark: LocalPosition | None,
     topics: Topics,
     store: str,
     scope: str,
@@ -316,7 +359,7 @@ def _apply(
         # Of several records with one key the last stands, as on the topic.
         entries = {key: record.value for record in chunk if is_own(key := checked_key(record, place))}
         if entries:
-            transaction = environment.begin()
+            transaction = _begun(environment, mark)
             try:
                 transaction.write(store, entries)
             except BaseException:
@@ -447,13 +490,23 @@ def checked_key(record: LogRecord, place: str) -> bytes:
 
 def local_position(directory: StateDirectory) -> LocalPosition | None:
     """What a task's local state says of itself; None when there is none, or somebody else keeps its lock."""
+    try:
+        return known_position(directory)
+    except DeadlineError:
+        return None
+
+
+def known_position(directory: StateDirectory) -> LocalPosition | None:
+    """What a task's local state says of itself; None when there is none.
+
+    Raises:
+        DeadlineError: somebody keeps its lock, and so works in it.
+    """
     environment = directory.existing()
     if environment is None:
         return None
     try:
         return position_in(environment)
-    except DeadlineError:
-        return None
     finally:
         environment.close()
 

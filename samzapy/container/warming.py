@@ -28,7 +28,14 @@ from samzapy.config import JobConfig
 from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.orders import WarmTasks
 from samzapy.container.ports import Clock, LocalPosition, StateDirectory, StateEnvironment, Tail, TailRead, Topics
-from samzapy.container.restore import checked_key, close_cleanly, is_own_entry, plan_restore, position_in
+from samzapy.container.restore import (
+    checked_key,
+    close_cleanly,
+    is_own_entry,
+    known_position,
+    plan_restore,
+    position_in,
+)
 from samzapy.errors import DataError, DeadlineError, LocalStateError, SamzapyError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
@@ -62,13 +69,14 @@ class WarmPorts:
 class _Kept:
     """A task whose state is kept.
 
-    `written`: the position in its environment. `offsets_next`: by store, up to where it has the changelog; that may be
-    further. `targets`: where the changelogs ended when it began. `caught_up_at_ms`: wall clock.
+    `written`: the position in its environment; None while there is none. `offsets_next`: by store, up to where it has
+    the changelog; that may be further. `targets`: where the changelogs ended when it began. `caught_up_at_ms`: wall
+    clock.
     """
 
     grant: Grant
     environment: StateEnvironment
-    written: LocalPosition
+    written: LocalPosition | None
     offsets_next: dict[str, int]
     begins: Mapping[str, int]
     targets: Mapping[str, int]
@@ -195,7 +203,7 @@ class Warming:
             topic_ids=self._topic_ids,
             now_ms=ports.clock.wall_ms(),
         )
-        marked = {grant.task_name for grant in grants if self._is_marked(grant.task_name, wanted.living)}
+        marked = {grant.task_name for grant in grants if self._is_marked(grant, wanted.living)}
         grants = [grant for grant in grants if grant.task_name not in marked]
         starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
         inherit(grants, starts, host)
@@ -215,23 +223,23 @@ class Warming:
             told.at_hand,
         )
 
-    def _is_marked(self, task_name: TaskName, living: Collection[ExecutionId]) -> bool:
-        """Whether a living execution works in the task's directory."""
-        environment = self._ports.state_of(task_name).existing()
-        if environment is None:
-            return False
+    def _is_marked(self, grant: Grant, living: Collection[ExecutionId]) -> bool:
+        """Whether a living execution works in the task's directory. One of an older grant has let go of it."""
         try:
-            position = position_in(environment)
-        finally:
-            environment.close()
-        return position is not None and position.execution_id in living
+            position = known_position(self._ports.state_of(grant.task_name))
+        except DeadlineError:
+            return True
+        return position is not None and position.execution_id in living and position.epoch >= grant.epoch
 
     def _opened(self, grant: Grant, host: Host) -> _Kept:
         """A task's environment with what can be kept in it, and the position that says so."""
         directory = self._ports.state_of(grant.task_name)
-        environment = directory.open()
+        # Not `open`, which leaves behind what is locked: somebody may be at work in it.
+        environment = directory.existing() or directory.fresh()
         try:
             position = position_in(environment)
+            if position is not None and position.epoch > grant.epoch:
+                raise _Disturbed(f"{grant.task_name} has been granted anew")
             plan = plan_restore(
                 position,
                 # Level under a grant is only who has it, and that is somebody else.
@@ -249,10 +257,11 @@ class Warming:
                     _LOG.warning("task %s: warm state is rebuilt: %s", grant.task_name, plan.rebuild_reason)
                 stale, environment, caught_up_at_ms = environment, directory.fresh(), host.now_ms
                 stale.close()
+                position = None
             kept = _Kept(
                 grant=grant,
                 environment=environment,
-                written=self._position_of(grant, plan.changelog_from, caught_up_at_ms),
+                written=position,
                 offsets_next=dict(plan.changelog_from),
                 begins=plan.changelog_from,
                 targets={store: found.offset_end for store, found in host.own_bounds(grant).items()},
@@ -260,9 +269,7 @@ class Warming:
                 written_at_ms=self._ports.clock.monotonic_ms(),
                 is_own={store: is_own_entry(grant, self._scopes[store]) for store in self._stores},
             )
-            transaction = environment.begin()
-            transaction.set_position(kept.written)
-            transaction.commit()
+            self._write(kept, {}, kept.written_at_ms)
         except BaseException:
             environment.close()
             raise

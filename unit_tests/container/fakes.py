@@ -496,7 +496,9 @@ class MemoryStateDirectory:
         return environment
 
     def existing(self) -> MemoryEnvironment | None:
-        return None if self.number == 0 or self.is_locked or self.is_in_doubt else self._opened()
+        if self.is_locked:
+            raise DeadlineError("another process keeps the lock of the local state")
+        return None if self.number == 0 or self.is_in_doubt else self._opened()
 
     def remove(self) -> None:
         self.number, self.contents, self.is_in_doubt = 0, _Contents(), False

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from samzapy.container import inheritance, restore
 from samzapy.container.inheritance import Host, Relative, choose, clear_out, inherit, relatives
 from samzapy.container.restore import bring_level, close_cleanly
-from samzapy.model.grant import BucketStart, Floor, Grant
+from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -444,6 +444,46 @@ def test_whatever_is_in_doubt_is_left_and_the_changelog_is_read(spoil: object) -
         assert all(
             key != changelog_key(b"zz", b"") for key in world.disks[0][task_of(bucket, 2)].opened[-1].values("sums")
         )
+
+
+def test_an_heir_reads_what_tasks_keep_from_where_the_run_s_changelog_counts() -> None:
+    world = a_world()
+    config = a_job(stores_rules_msg_serde="json", stores_rules_scope="task")
+    topics = MemoryTopics(world.kafka, config)
+    rules = changelog_topic(config.job, "rules")
+    world.kafka.write(rules, 0, [(changelog_key(b"x", b""), b"1")] * 5)
+    (grant,) = [found for found in world.grants.at(2) if found.key_bucket == (0, 2)]
+    grant = replace(grant, changelog_starts=(ChangelogStart(store="rules", offset=3),))
+    host = replace(
+        world.host(0),
+        config=config,
+        bounds=topics.changelog_bounds([("sums", 0), ("rules", 0)]),
+        topic_ids=topics.changelog_topic_ids(["sums", "rules"]),
+    )
+    world.disks[0][task_of(0, 1)].damage_position(
+        changelog_next={"sums": world.kafka.offset_end(CHANGELOG), "rules": 5}, changelog_topic_ids=host.topic_ids
+    )
+
+    inherit([grant], {start.ssp_kb: start.offset_next for start in grant.starts}, host)
+
+    position = world.disks[0][grant.task_name].contents.position
+    assert position is not None
+    assert {"sums": world.kafka.offset_end(CHANGELOG), "rules": 3} == position.changelog_next
+
+
+def test_what_somebody_works_in_is_not_removed_however_late_we_are() -> None:
+    world = a_world()
+    world.scale(2)
+    parent = MemoryStateDirectory(task_of(0, 1))
+    parent.fresh()
+    world.disks[0][parent.name] = parent
+    parent.is_locked = True
+
+    clear_out([grant for _, grant in world.granted], world.host(0))
+    assert 1 == parent.number
+    parent.is_locked = False
+    clear_out([grant for _, grant in world.granted], world.host(0))
+    assert 0 == parent.number
 
 
 def test_state_of_an_earlier_run_is_nobody_s_inheritance() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from samzapy.config.keys import FACTORS
 from samzapy.container import restore
-from samzapy.container.ports import TopicBounds
+from samzapy.container.ports import LocalPosition, TopicBounds
 from samzapy.container.restore import RestorePlan, bring_level, close_cleanly, local_position, plan_restore
-from samzapy.errors import CorruptRecordError, LostRangeError
+from samzapy.errors import CorruptRecordError, LostRangeError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
@@ -256,6 +256,94 @@ def test_catching_up_reads_only_what_is_new() -> None:
     assert {"c": b"9"} == world.entries
     assert [("sums", 0, 0), ("sums", 0, 4)] == world.topics.changelog_reads
     assert environment.position is not None and 8 == environment.position.epoch
+
+
+class Overtaken:
+    """`reads` of a container that was given up: at its first word another one on the host is granted the task."""
+
+    def __init__(self, world: Restoring, **other: Any) -> None:
+        self.world, self.other = world, other
+        self.entries: dict[str, bytes] = {}
+        self.is_done = False
+
+    def append(self, told: tuple[int, int]) -> None:
+        if self.is_done or told == (0, told[1]):
+            return
+        self.is_done = True
+        self.world.write(("c", b"new"), ("d", None))
+        self.world.restore(**self.other).close()
+        self.entries = self.world.entries
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_restore_that_was_overtaken_writes_nothing_more_into_what_is_another_s(
+    monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.setattr(restore, "_RECORDS_PER_COMMIT", 1)
+    world = Restoring()
+    if is_kept:
+        world.restore(epoch=3).close()
+    world.write(("a", b"8"), ("c", b"old"), ("d", b"old"))
+    overtaken = Overtaken(world, epoch=8)
+    world.told = overtaken  # type: ignore[assignment]
+
+    if is_kept:
+        with pytest.raises(TemporaryError, match="found it made e7's"):
+            world.restore(epoch=7)
+    else:
+        # In an environment of its own, which counts for nothing any more.
+        world.restore(epoch=7).close()
+
+    assert {"a": b"8", "c": b"new"} == overtaken.entries == _entries_of(world.directory)
+    position = world.directory.contents.position
+    assert position is not None and 8 == position.epoch
+
+
+def _entries_of(directory: MemoryStateDirectory) -> dict[str, bytes]:
+    return {key[1:].decode(): value for (_, key), value in directory.contents.entries.items()}
+
+
+def test_what_is_made_ready_is_nobody_else_s_and_not_taken_for_ready() -> None:
+    world = Restoring()
+    world.restore(epoch=3).close()
+    world.write(("c", b"9"))
+    marks: list[LocalPosition | None] = []
+    world.told = _At(lambda: marks.append(world.directory.contents.position))  # type: ignore[assignment]
+
+    world.restore(epoch=7).close()
+
+    assert marks[0] is not None
+    assert ("e7", 3, {"sums": 4}) == (marks[0].execution_id, marks[0].epoch, marks[0].changelog_next)
+
+
+def test_what_was_kept_warm_under_the_very_grant_is_not_taken_for_level_while_it_is_made_ready() -> None:
+    """A start that dies in between would find it level, as nothing is committed yet, and read nothing."""
+    world = Restoring()
+    world.restore(epoch=7).close()
+    world.directory.damage_position(execution_id="")
+    marks: list[LocalPosition | None] = []
+    world.told = _At(lambda: marks.append(world.directory.contents.position))  # type: ignore[assignment]
+
+    world.restore(epoch=7).close()
+
+    assert marks[0] is not None and ("e7", 6) == (marks[0].execution_id, marks[0].epoch)
+
+
+class _At:
+    def __init__(self, what: Callable[[], None]) -> None:
+        self.what = what
+
+    def append(self, told: tuple[int, int]) -> None:
+        self.what()
+
+
+def test_state_of_a_newer_grant_is_left_behind() -> None:
+    world = Restoring()
+    world.restore(epoch=9).close()
+
+    world.restore(epoch=8).close()
+
+    assert [("sums", 0, 0)] * 2 == world.topics.changelog_reads
 
 
 def test_a_rebuild_keeps_nothing_of_what_was_there() -> None:

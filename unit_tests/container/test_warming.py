@@ -380,6 +380,37 @@ def test_a_directory_that_a_living_execution_works_in_is_left_to_it() -> None:
     assert "r1" == position.execution_id
 
 
+def test_a_living_execution_of_an_older_grant_has_let_go_of_the_directory() -> None:
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = a_position(execution_id="q1", epoch=1)
+
+    assert Warmth(tasks=1, level=1, restored=3, total=3) == host.looks(a_task(epoch=2), living=["q1"])
+
+    assert {"a": b"3", "b": b"2"} == host.entries()
+
+
+def test_a_directory_that_is_locked_is_one_that_somebody_works_in() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.warming.close()
+    number = host.disk(BASE).number
+    host.disk(BASE).is_locked = True
+
+    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(a_task(epoch=2))
+
+    assert number == host.disk(BASE).number
+
+
+def test_a_directory_of_a_newer_grant_is_not_made_anew() -> None:
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = a_position(execution_id="r1", epoch=3)
+    number = host.disk(BASE).number
+
+    assert 0 == host.looks(a_task(epoch=2)).level
+
+    assert number == host.disk(BASE).number
+
+
 def test_whoever_else_writes_to_the_directory_is_let_be_for_a_while() -> None:
     host = AWarmHost()
     host.looks()

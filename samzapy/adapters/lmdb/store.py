@@ -501,14 +501,18 @@ class LmdbStateDirectory:
         return self.fresh()
 
     def existing(self) -> LmdbEnvironment | None:
-        """The environment in use; None when there is none, or it is damaged, in doubt or locked by somebody else."""
+        """The environment in use; None when there is none, or it is damaged or in doubt.
+
+        Raises:
+            DeadlineError: somebody else keeps its lock.
+        """
         path = current_environment(self._directory)
         if path is None:
             return None
         try:
             wait_s = min(self._lock_wait_s, _RELATIVE_LOCK_WAIT_S)
             return LmdbEnvironment(path, self._stores, wait_s, makes_it=False)
-        except (DeadlineError, LocalStateError) as error:
+        except LocalStateError as error:
             _LOG.warning("local state %s is of no use: %s", path, error)
             return None
 
@@ -533,9 +537,29 @@ class LmdbStateDirectory:
     def fresh(self) -> LmdbEnvironment:
         """A new, empty environment; older ones are removed. Raises LocalStateError: the disk is full."""
         before = current_environment(self._directory)
-        number = 1 if before is None else int(before.name) + 1
+        number = self._number_taken(1 if before is None else int(before.name) + 1)
         environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
         for path in self._directory.iterdir():
-            if path.name.partition(".")[0] != str(number):
+            # One with a higher number is that of another process, which came later.
+            if (text := path.name.partition(".")[0]).isdigit() and int(text) < number:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         return environment
+
+    def _number_taken(self, number: int) -> int:
+        """The first number from `number` on that nobody has, now taken: by a directory, which only one can make."""
+        tries_left = _MAKE_TRIES_MAX
+        while tries_left:
+            path = self._directory / str(number)
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                path.mkdir()
+                return number
+            except (FileExistsError, FileNotFoundError):
+                # It is another one's, or the whole directory is being removed just now.
+                if path.exists():
+                    number += 1
+                else:
+                    tries_left -= 1
+            except OSError:
+                break
+        return number  # Opening it tells what is wrong.

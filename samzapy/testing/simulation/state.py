@@ -157,7 +157,10 @@ class Directory:
         self._effect = effect
 
     def open(self) -> Environment:
-        return self.existing() or self.fresh()
+        try:
+            return self.existing() or self.fresh()
+        except DeadlineError:
+            return self.fresh()
 
     def fresh(self) -> Environment:
         self._effect()
@@ -166,7 +169,9 @@ class Directory:
 
     def existing(self) -> Environment | None:
         state = self._states.get(self._task_name)
-        return None if state is None or state.holder is not None else Environment(state, self._effect)
+        if state is not None and state.holder is not None:
+            raise DeadlineError("another process keeps the lock of the local state")
+        return None if state is None else Environment(state, self._effect)
 
     def remove(self) -> None:
         self._effect()

@@ -425,6 +425,27 @@ def test_a_fresh_environment_takes_the_next_number_and_removes_the_older_ones(tm
     assert tmp_path / "11" == current_environment(tmp_path)
 
 
+def test_of_two_that_rebuild_at_once_each_has_an_environment_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = LmdbStateDirectory(tmp_path, STORES), LmdbStateDirectory(tmp_path, STORES)
+    one.fresh().close()
+    before = current_environment(tmp_path)
+    # Both saw the same one before either of them had made the next.
+    monkeypatch.setattr(lmdb_store, "current_environment", lambda directory: before)
+
+    first, second = one.fresh(), other.fresh()
+
+    assert ["2", "3"] == [first.path.name, second.path.name]
+    # Who comes later removes what was there, and nobody what came after it.
+    late = LmdbStateDirectory(tmp_path, STORES)
+    monkeypatch.setattr(late, "_number_taken", lambda number: 2)
+    late.fresh().close()
+    assert second.path.exists()
+    first.close()
+    second.close()
+
+
 def test_looking_for_an_environment_makes_none_and_takes_none_that_is_damaged_or_locked(tmp_path: Path) -> None:
     directory = LmdbStateDirectory(tmp_path / "task", STORES, lock_wait_s=0.05)
     assert directory.existing() is None
@@ -433,8 +454,11 @@ def test_looking_for_an_environment_makes_none_and_takes_none_that_is_damaged_or
     found = directory.existing()
     assert found is not None and "1" == found.path.name
     found.close()
-    with another_process("transaction = environment.begin()", tmp_path / "task" / "1"):
-        assert directory.existing() is None
+    with (
+        another_process("transaction = environment.begin()", tmp_path / "task" / "1"),
+        pytest.raises(DeadlineError, match="kept it"),
+    ):
+        directory.existing()
 
     (tmp_path / "task" / "1" / "data.mdb").write_bytes(b"not what it was" * 1000)
 
