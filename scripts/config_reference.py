@@ -31,6 +31,9 @@ A key that is not in the tables below is refused, and the message names the near
 Keys that begin with `spark.` are spark-submit's: pass them with `--conf`.
 A few of those are refused too, because order or exactly-once rests on them; the message says which and why.
 Times are in milliseconds, sizes in bytes, and `required` means that there is no default.
+Where samzapy keeps what it fetched, the broker's jars and archives of classes, is no setting of a job:
+`SAMZAPY_CACHE_DIR`, else `samzapy` below `XDG_CACHE_HOME` or `~/.cache`. They come from Maven Central,
+or from where the Ivy settings file says that `SAMZAPY_IVY_SETTINGS` names.
 
 ## Where a value comes from
 
@@ -101,10 +104,16 @@ def _group(key: ConfigKey) -> str:
 
 def _row(key: ConfigKey) -> str:
     default = "required" if key.default is REQUIRED else "" if key.default in (None, "") else f"`{key.default}`"
-    values = ", ".join(f"`{choice}`" for choice in key.choices) or KINDS[key.kind]
+    values = ", ".join(f"`{choice}`" for choice in key.choices) or KINDS[key.kind] + _bounds(key)
     meaning = f"{key.meaning} May differ between the processes of a job." if key.of_process else key.meaning
     cells = (f"`{key.name}`", default, values, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _bounds(key: ConfigKey) -> str:
+    default = ConfigKey(name="", meaning="")
+    least = f", at least {key.least}" if key.least != default.least else ""
+    return least + (f", at most {key.most}" if key.most != default.most else "")
 
 
 def _refused() -> str:

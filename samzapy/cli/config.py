@@ -90,6 +90,7 @@ def check(config_file: Path, overrides: Sequence[str]) -> None:
       samzapy config check --config flights.properties
     """
     found = read_config(config_file, config_file, overrides, os.environ)
+    found.bootstrap_servers(found.default_system)
     load_groupers(found, config_file.parent)
     click.echo(f"{config_file}: job {found.job}, {len(found.properties)} keys are set, nothing is wrong with them")
 

@@ -150,7 +150,7 @@ class _Examination:
             *self._of_topics(state, looked, there[topic]),
             *of_stream,
             *of_config,
-            *self._of_records(state, looked),
+            *self._of_records(state),
             *self._of_partitions(state, looked),
             *self._of_processes(state, records),
         )
@@ -193,7 +193,7 @@ class _Examination:
         """Whether there is such a partition and anybody can be asked about it."""
         return partition in self._led.get(topic, ())
 
-    def _of_records(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
+    def _of_records(self, state: CoordinatorState) -> Iterable[Finding]:
         checkpoints = checkpoint_topic(self._job)
         if self._is_led(checkpoints):
             yield from examine_checkpoints(self._stable(checkpoints), topic=checkpoints)

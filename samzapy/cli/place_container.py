@@ -13,8 +13,8 @@ from samzapy.cli.job_address import address_of
 from samzapy.cli.main import run_command
 from samzapy.cli.requests import destination_host_option, placement_store, request_expiry_option
 
-BOOTSTRAP_SERVERS = "SAMZAPY_SET_SYSTEMS_KAFKA_BOOTSTRAP_SERVERS"
-"""The variable that stands for the key of the cluster's address in a job's configuration."""
+BOOTSTRAP_SERVERS = "SAMZAPY_BOOTSTRAP_SERVERS"
+"""The variable that names the cluster. SEP-22's command has no option for that."""
 
 
 @click.command(name="place-container")

@@ -56,7 +56,8 @@ def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spar
       samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
     """
     # Told before ten seconds of JVM go by, and without a stack trace.
-    read_config(job_file, config_file, overrides, os.environ)
+    config = read_config(job_file, config_file, overrides, os.environ)
+    config.bootstrap_servers(config.default_system)
     load_task_factory(job_file.resolve())
     find_java()
     command = submit_command(job_file, config_file, overrides, spark_options)

@@ -45,7 +45,7 @@ def standalone_launcher(
             "wanted cluster.standalone.rest.url and cluster.standalone.page.url, where Spark's master takes drivers "
             f"and where its page is, found {rest_url or 'nothing'} and {page_url or 'nothing'}"
         )
-    if "--master" in spark_options:
+    if any(option.partition("=")[0] == "--master" for option in spark_options):
         raise ConfigError(
             "--master: wanted the cores of a container as cluster-manager.container.cpu.cores, found a master; "
             "containers on a cluster are told theirs by the launcher"

@@ -212,12 +212,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="locationid.provider.factory",
         kind="factory",
         meaning="The job's own word for where a processor is (host and fault domain), `module:Class` of a module "
-        "beside the job file; default: the host's name.",
+        "beside the job file, made with the job's properties, whose `location_id()` returns a `samzapy.LocationId`; "
+        "default: the host's name.",
     ),
     ConfigKey(
         name="local.store.dir",
         of_process=True,
-        meaning="Directory of local state; kept over restarts, shared by the processors of a host.",
+        meaning="Directory of local state; kept over restarts, shared by the processors of a host. Required of a job "
+        "with stores.",
     ),
     ConfigKey(
         name="processor.id",
@@ -301,7 +303,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="ms",
         least=1,
         meaning="Longest time between heartbeats of a container. What others wait for is told at once or within a "
-        "second, and a heartbeat that was not answered is followed by the next one within a second.",
+        "second, and a heartbeat that was not answered is followed by the next one within a second. At most half of "
+        "job.container.lease.ms.",
     ),
     ConfigKey(
         name="job.container.lease.ms",
@@ -489,7 +492,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="systems.<system>.bootstrap.servers",
-        meaning="Addresses of the Kafka cluster, `host:port,host:port`.",
+        meaning="Addresses of the Kafka cluster, `host:port,host:port`. Required of the default system.",
     ),
     ConfigKey(
         name="systems.<system>.samza.offset.default",

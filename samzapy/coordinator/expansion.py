@@ -51,9 +51,6 @@ from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.plan.input_patterns import may_depart, unread_matches
 from samzapy.stream.records import ConfigPut, CoordinatorRecord, Expansion, InputPut, OwnTopicPut
 
-Pending = tuple[SystemStream, int]
-"""An expansion: the stream, and the partition count that it leads to."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsWanted:

@@ -134,7 +134,7 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
             # It stands there again, so it is to be removed again before its uuid may be forgotten.
             standing[memory.uuid] = replace(memory, phase=MemoryPhase.COLLECTING, offset=requested.offset)
     read = in_order(_read(requested, command.now_ms, state) for requested in new.values())
-    decided = tuple(_decided(read, command.now_ms, state))
+    decided = tuple(_decided(read, state))
     return (
         *_run_stopped(decided, state),
         *decided,
@@ -398,7 +398,7 @@ _REFUSED: Final = {
 """Why a request for a processor that is known is none for the job as it is; empty where it is one."""
 
 
-def _decided(read: Sequence[RequestPut], now_ms: int, state: CoordinatorState) -> Iterable[RequestPut]:
+def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[RequestPut]:
     """What can be answered at once is; of the others only so many wait."""
     together = {found.uuid: found for found in read}
     waiting = Counter(

@@ -194,7 +194,7 @@ def _await_reserve(
             yield ended(request, StatusCode.FAILED, text, command.now_ms)
             return
         role = LaunchRole.RESERVE if number is None else LaunchRole.STANDBY
-        chosen = host or _host_for(processor_id, old, tries, command.launching, state, seen)
+        chosen = host or _host_for(processor_id, tries, command.launching, state, seen)
         yield launch_wanted(
             command.launching, state, processor_id, role, host=chosen, standby=number or 0, uuid=request.uuid
         )
@@ -402,7 +402,6 @@ def _host_wanted(name: str, destination: str, state: CoordinatorState) -> str:
 
 def _host_for(
     processor_id: ProcessorId,
-    old: Sequence[ExecutionId],
     tries: Sequence[Launch],
     command: ReviewLaunches,
     state: CoordinatorState,

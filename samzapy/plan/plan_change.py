@@ -31,7 +31,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from samzapy.errors import RejectedError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStreamPartition
@@ -214,19 +213,6 @@ def new_partitions(before: JobModel | None, after: JobModel) -> tuple[SystemStre
 
 def _own_ssps(plan: JobModel) -> frozenset[SystemStreamPartition]:
     return frozenset(ssp_kb.ssp for task in plan.tasks for ssp_kb in task.ssp_kbs)
-
-
-def check_not_outdated(generation_from: int, generation_in_force: int) -> None:
-    """Raise unless a plan that was made from `generation_from` may still be put in force.
-
-    Raises:
-        RejectedError: another plan came into force since; what was shown is no longer what would happen.
-    """
-    if generation_from != generation_in_force:
-        raise RejectedError(
-            f"wanted generation {generation_from} in force, which the plan was made from, found "
-            f"{generation_in_force}; look at a new plan with `samzapy job plan`"
-        )
 
 
 def plan_change_json(job: str, change: PlanChange) -> Json:

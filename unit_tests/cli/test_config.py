@@ -161,3 +161,11 @@ def test_what_a_start_would_refuse_is_refused(
 
     with pytest.raises(error, match=words):
         asked("check", "--config", str(properties))
+
+
+def test_a_job_that_names_no_cluster_is_refused(properties: Path) -> None:
+    lines = PROPERTIES.splitlines()
+    properties.write_text("\n".join(line for line in lines if "bootstrap" not in line))
+
+    with pytest.raises(ConfigError, match=r"wanted systems\.kafka\.bootstrap\.servers"):
+        asked("check", "--config", str(properties))

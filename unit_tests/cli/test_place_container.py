@@ -1,8 +1,10 @@
 """The seed's own command: how it reads its options. That a request moves something is another test's."""
 
 import pytest
+from click.testing import CliRunner
 
-from samzapy.cli.place_container import joined, main
+from samzapy.cli.config import config
+from samzapy.cli.place_container import BOOTSTRAP_SERVERS, joined, main
 
 GIVEN = ["--deployment-id", "1-00000000", "--app-name", "flights", "--processor-id", "4", "--destination-host", "b"]
 
@@ -32,10 +34,16 @@ def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
     ],
 )
 def test_a_mistake_is_named(arguments, code, said, capsys, monkeypatch):
-    monkeypatch.delenv("SAMZAPY_SET_SYSTEMS_KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.delenv(BOOTSTRAP_SERVERS, raising=False)
 
     with pytest.raises(SystemExit) as ended:
         main(arguments)
 
     assert code == ended.value.code
     assert said in capsys.readouterr().err
+
+
+def test_the_variable_that_names_the_cluster_is_in_no_other_command_s_way(monkeypatch):
+    monkeypatch.setenv(BOOTSTRAP_SERVERS, "127.0.0.1:1")
+
+    assert 0 == CliRunner().invoke(config, ["explain", "job.name"]).exit_code

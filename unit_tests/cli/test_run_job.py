@@ -40,6 +40,15 @@ def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pyte
     assert "--set job.id=7" in ran.output
 
 
+def test_a_cluster_that_is_not_named_is_asked_for_before_anything_starts(job_file: Path) -> None:
+    job_file.with_suffix(".properties").write_text("job.name=flights\ntask.inputs=kafka.orders\n")
+
+    told = CliRunner().invoke(run_job.run, [str(job_file)])
+
+    assert isinstance(told.exception, ConfigError)
+    assert "wanted systems.kafka.bootstrap.servers" in str(told.exception)
+
+
 def test_a_client_property_that_only_one_of_the_two_clients_knows_is_refused_before_anything_starts(
     job_file: Path,
 ) -> None:

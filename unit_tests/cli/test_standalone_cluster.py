@@ -20,9 +20,10 @@ def test_where_the_master_is_must_be_said(missing: str) -> None:
         standalone_launcher(config, JOB, None, [])
 
 
-def test_cores_are_no_option_of_spark_submit() -> None:
+@pytest.mark.parametrize("spark_options", [["--master", "local[4]"], ["--master=local[4]"]])
+def test_cores_are_no_option_of_spark_submit(spark_options: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"cluster-manager.container.cpu.cores"):
-        standalone_launcher(a_config(**THERE), JOB, None, [], ["--master", "local[4]"])
+        standalone_launcher(a_config(**THERE), JOB, None, [], spark_options)
 
 
 def test_a_secret_is_no_setting_of_a_command_line_that_a_master_shows() -> None:

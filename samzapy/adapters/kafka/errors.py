@@ -169,11 +169,6 @@ def kafka_error(error: KafkaError | KafkaException) -> KafkaError:
     return error
 
 
-def is_retriable(error: KafkaError | KafkaException) -> bool:
-    """Whether the same call may work a little later."""
-    return isinstance(translate(error, "asking"), TemporaryError)
-
-
 _REFUSED = (
     KafkaError._SSL,
     KafkaError._AUTHENTICATION,

@@ -176,11 +176,6 @@ class TransactionalProducer:
         if not self._is_closed:
             self._serve(0)
 
-    @property
-    def in_transaction(self) -> bool:
-        """Between `begin` and its `commit` or `abort`."""
-        return self._is_open
-
     def begin(self) -> None:
         """Open a transaction.
 

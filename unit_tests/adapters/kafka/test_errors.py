@@ -7,7 +7,6 @@ from samzapy.adapters.kafka.errors import (
     _NAMES,
     ERROR_TYPES,
     connection_hint,
-    is_retriable,
     translate,
     unavailable,
 )
@@ -68,7 +67,6 @@ def test_a_fatal_error_is_never_tried_again() -> None:
     assert error.fatal()
     assert type(translate(error, "testing")) is UndeliveredError
     assert type(translate(KafkaError(KafkaError.INVALID_RECORD, "x", True), "testing")) is ProducerError
-    assert not is_retriable(error)
 
 
 def test_a_fatal_fencing_is_still_a_fencing() -> None:
@@ -79,7 +77,7 @@ def test_what_librdkafka_calls_retriable_is_temporary() -> None:
     error = KafkaError(KafkaError._STATE, "x", False, True)
 
     assert error.retriable()
-    assert is_retriable(error)
+    assert isinstance(translate(error, "testing"), TemporaryError)
 
 
 def test_a_refused_login_is_named_as_such_although_waiting_ends_in_a_time_out() -> None:

@@ -22,7 +22,13 @@ from samzapy.adapters.spark.kubernetes_submission import (
     pod_template,
 )
 from samzapy.adapters.spark.submission import ContainerProgram, arguments_of
-from samzapy.adapters.spark.yarn_submission import YarnCluster, yarn_command, yarn_name
+from samzapy.adapters.spark.yarn_submission import (
+    YarnCluster,
+    yarn_command,
+    yarn_kill_command,
+    yarn_name,
+    yarn_status_command,
+)
 from samzapy.errors import ConfigError
 from samzapy.model.job import ExecutionId
 from samzapy.testing.builders import a_launch
@@ -135,7 +141,11 @@ def test_a_pod_does_not_come_back_by_itself_and_keeps_its_state_on_the_node() ->
 
 
 def test_the_page_of_yarn_shows_what_is_made() -> None:
-    assert shown(yarn_command(PROGRAM, LAUNCH, YARN)) in (DOCS / "yarn.md").read_text()
+    page = (DOCS / "yarn.md").read_text()
+
+    assert shown(yarn_command(PROGRAM, LAUNCH, YARN)) in page
+    for command in (yarn_status_command, yarn_kill_command):
+        assert f"`{' '.join(command('<application id>'))}`" in page
 
 
 def test_the_page_of_kubernetes_shows_what_is_made() -> None:
