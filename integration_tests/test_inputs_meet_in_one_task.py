@@ -45,8 +45,8 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
             "job.coordinator.monitor-partition-change.frequency.ms": "1000",
             "job.expansion.settle.ms": "5000",
         },
-        # So that there is work left for the worker that is to be killed.
-        environment={"JOINED_WORK_S": "0.01"},
+        # More than a transaction for each task, so that there is work left for the worker that is to be killed.
+        environment={"JOINED_WORK_S": "0.02"},
     )
     with job, Reader(servers) as reader:
         job.start()
