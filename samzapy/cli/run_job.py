@@ -57,9 +57,9 @@ def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spar
     """
     # Told before ten seconds of JVM go by, and without a stack trace.
     config = read_config(job_file, config_file, overrides, os.environ)
-    config.bootstrap_servers(config.default_system)
     load_task_factory(job_file.resolve())
     find_java()
+    config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)
     shown = submit_command(
         job_file,

@@ -253,7 +253,7 @@ def bring_level(
     scopes = {store.name: store.scope for store in config.stores}
     firsts = {store: max(found.offset_first, begins.get(store, 0)) for store, found in bounds.items()}
     try:
-        if position is not None and mark != position and mark is not None:
+        if mark is not None and mark != position:
             transaction = _begun(environment, position)
             transaction.set_position(mark)
             transaction.commit()
