@@ -31,6 +31,7 @@ from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.restarting import processors_with_query
 from samzapy.coordinator.scaling import scale_wanted
 from samzapy.coordinator.standby import named
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, evolve, uncommitted, with_parts
@@ -731,8 +732,11 @@ def _check_requests(state: CoordinatorState) -> None:
     """Nothing waits, for as long as it takes to expire, for a query that there will not be."""
     is_over = state.run is not None and state.run.ended
     planned = {found.processor_id for found in state.plan}
+    # Also of one without tasks of its own, to which another one's were moved.
+    with_query = planned | processors_with_query(state)
     for request in state.requests.values():
-        is_lost = is_over or (request.processor_id and named(request.processor_id, state)[0] not in planned)
+        known = with_query if request.action == Action.RESTART_QUERY else planned
+        is_lost = is_over or (request.processor_id and named(request.processor_id, state)[0] not in known)
         if request.action == Action.RESTART_CONTAINER:
             is_lost = is_over  # It waits for a container, which may have no tasks.
         if not request.status_code.is_terminal and is_lost:
