@@ -73,7 +73,7 @@ def test_every_key_of_both_inputs_meets_in_one_task_and_every_task_hears_every_r
             lambda: reader.read() and len(reader.values("joined")) >= 3 * len(KEYS), _WITHIN_S, "the later orders"
         )
         assert job.terminate() == 0, job.log_text()[-4000:]
-        reader.read()
+        reader.read_to_the_end()
         later = [pair for pair in reader.values("joined") if pair not in joined]
         assert rules_heard == len(reader.values("seen"))
 
@@ -168,14 +168,23 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in places])
 
     def read(self) -> bool:
-        """Take what is there now."""
-        while messages := self._consumer.consume(1000, 0.5):
-            for message in messages:
-                error = message.error()
-                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
-                place = (message.topic(), message.partition(), message.offset())
-                self._found[place] = json.loads(message.value())
+        """Take what is there now, or comes within half a second; a job that goes on sending is not waited for."""
+        self._take()
         return True
+
+    def read_to_the_end(self) -> None:
+        """Take all that is there, of a job that sends nothing more."""
+        while self._take():
+            pass
+
+    def _take(self) -> int:
+        messages = self._consumer.consume(1000, 0.5)
+        for message in messages:
+            error = message.error()
+            assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+            place = (message.topic(), message.partition(), message.offset())
+            self._found[place] = json.loads(message.value())
+        return len(messages)
 
     def values(self, topic: str) -> list[Any]:
         """All values of a topic, of each partition in order."""
