@@ -131,8 +131,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="false",
         choices=("true", "false"),
         meaning="Whether the tasks that share an input partition stay on one processor, which then reads it once. "
-        "Otherwise they are spread where the job starts with its factor; a later change of it leaves them with their "
-        "parent's processor, but for what makes the shares even.",
+        "Otherwise they are spread over all processors, so that a partition gets the cores of several, each of which "
+        "reads it.",
     ),
     ConfigKey(
         name="job.systemstreampartition.grouper.factory",

@@ -9,8 +9,10 @@ Balanced means that no two processors differ by more than one task. Where the nu
 some processors take one more, and which ones is left open as long as it can be of use: they go to those that
 had most, then to those on whose host state waits, then to the first.
 
-The parts of a task (key buckets, SEP-32) begin where what they are made of was: a child with its parent, a merged
-task with its first part. With `job.elasticity.colocate` all parts of a task stay together and count as one.
+The parts of a task (key buckets, SEP-32) are spread, so that a partition which keeps its processor busy gets more than
+that one: no processor keeps more than its share of them, and the others go where the fewest of their kin are. Those
+that need not go begin where what they are made of was: a child with its parent, a merged task with its first part.
+With `job.elasticity.colocate` all parts of a task stay together and count as one.
 
 On purpose unlike Samza 1.8: tasks are taken by number, not by name as text; processors may be more than tasks;
 a mapping that is out of balance is balanced; the previous processor is asked before the host.
@@ -18,6 +20,7 @@ a mapping that is out of balance is balanced; the previous processor is asked be
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -45,11 +48,12 @@ class ByCountAndLocality:
         before = {task.name: one.processor_id for one in previous_containers for task in one.tasks}
         numbered = sorted(tasks, key=lambda task: (task.partition_id, task.name))
         names = [task.name for task in numbered]
-        units = {name: TaskNameParts.parse(name).base_name if self._colocates_buckets else name for name in names}
+        base_of = {name: TaskNameParts.parse(name).base_name for name in names}
+        units = base_of if self._colocates_buckets else {name: name for name in names}
         asked = tuple(dict.fromkeys(units.values()))
         home = _inherited(asked, before)
         places = Locality(processors=self._locality.processors, tasks=dict(_inherited(asked, self._locality.tasks)))
-        owner_of_unit = group_tasks(asked, processor_ids, home, places)
+        owner_of_unit = group_tasks(asked, processor_ids, home, places, base_of)
         owner = {name: owner_of_unit[units[name]] for name in names}
         return tuple(
             ContainerModel(
@@ -66,37 +70,40 @@ def group_tasks(
     processor_ids: Sequence[ProcessorId],
     previous: Mapping[TaskName, ProcessorId],
     locality: Locality = NO_LOCALITY,
+    base_of: Mapping[TaskName, TaskName] | None = None,
 ) -> Mapping[TaskName, ProcessorId]:
     """The processor of each task.
 
-    No balanced answer has fewer tasks that leave a processor which is still there. Those that do leave are the
-    ones whose state is on another host anyway, and of all that must go as many as can go to where their state is.
+    A task leaves a processor which is still there only where balance asks for it, or the spreading of parts. Those
+    that do leave are the ones whose state is on another host anyway, and of all that must go as many as can go to
+    where their state is.
 
     Args:
         task_names: in the order in which they are given out.
         processor_ids: at least one; their order does not matter.
         previous: where tasks were, also those and processors that are no more.
+        base_of: what each task is a part of; without it each is a task by itself.
     """
     assert processor_ids, "a plan needs a processor"
-    shares = _Shares(len(task_names), sorted(set(processor_ids), key=processor_order))
-    found: dict[TaskName, ProcessorId] = {}
-    for processor, had in _by_processor(task_names, shares.processors, previous):
-        # Whose state stayed on another host has the least to lose.
-        here = locality.processors.get(processor)
-        at_home = sorted(had, key=lambda task: here is None or locality.tasks.get(task, here) != here)
-        for task in at_home[: shares.take(processor, len(had))]:
-            found[task] = processor
+    processors = sorted(set(processor_ids), key=processor_order)
+    shares = _Shares({name: (base_of or {}).get(name, name) for name in task_names}, processors)
+    for processor, had in _by_processor(task_names, shares, previous, locality):
+        for task in had[: shares.room(processor, len(had))]:
+            shares.give(task, processor)
     for within_base in (True, False):
         for task in task_names:
             host = locality.tasks.get(task)
-            if task not in found and host is not None:
-                on_host = [one for one in shares.processors if locality.processors.get(one) == host]
-                _give(task, shares.least_loaded(on_host, within_base=within_base), shares, found)
+            if task not in shares.owner and host is not None:
+                on_host = [one for one in processors if locality.processors.get(one) == host]
+                shares.give(task, shares.best(task, on_host, within_base=within_base))
     for within_base in (True, False):
         for task in task_names:
-            if task not in found:
-                _give(task, shares.least_loaded(shares.processors, within_base=within_base), shares, found)
-    return {task: found[task] for task in task_names}
+            if task not in shares.owner:
+                shares.give(task, shares.best(task, processors, within_base=within_base))
+    for task in task_names:
+        if task not in shares.owner:
+            shares.make_room(task)
+    return {task: shares.owner[task] for task in task_names}
 
 
 def _inherited(task_names: Sequence[TaskName], known: Mapping[TaskName, Place]) -> Mapping[TaskName, Place]:
@@ -121,44 +128,119 @@ def processor_order(processor_id: ProcessorId) -> tuple[int, str]:
 
 
 class _Shares:
-    """How many tasks each processor has, and may still get: `base` each, and `spare` of them one more."""
+    """What each processor has, and may still get: `base` tasks each, and `spare` of them one more; and of the parts of
+    a task no more than its share.
 
-    def __init__(self, task_count: int, processors: Sequence[ProcessorId]) -> None:
+    Attributes:
+        owner: the processor of each task that has one so far.
+    """
+
+    def __init__(self, base_of: Mapping[TaskName, TaskName], processors: Sequence[ProcessorId]) -> None:
         self.processors = processors
-        self._base, self._spare = divmod(task_count, len(processors))
+        self.owner: dict[TaskName, ProcessorId] = {}
+        self._base_of = base_of
+        self._base, self._spare = divmod(len(base_of), len(processors))
+        self._parts_max = {base: -(-count // len(processors)) for base, count in Counter(base_of.values()).items()}
         self._taken = dict.fromkeys(processors, 0)
+        # Of each base task how many parts each processor has.
+        self._parts: dict[TaskName, Counter[ProcessorId]] = {base: Counter() for base in base_of.values()}
 
-    def take(self, processor: ProcessorId, wanted: int) -> int:
-        """Take as many of `wanted` as may be; at the beginning, before anything else is taken."""
-        one_more = wanted > self._base and self._spare > 0
-        self._spare -= one_more
-        self._taken[processor] = min(wanted, self._base + one_more)
-        return self._taken[processor]
+    def spread(self, task_names: Sequence[TaskName]) -> Sequence[TaskName]:
+        """The first of these that one processor may have."""
+        count: Counter[TaskName] = Counter()
+        found = []
+        for task in task_names:
+            base = self._base_of[task]
+            count[base] += 1
+            if count[base] <= self._parts_max[base]:
+                found.append(task)
+        return found
 
-    def least_loaded(self, candidates: Sequence[ProcessorId], *, within_base: bool) -> ProcessorId | None:
-        """The first of those with the fewest tasks that may have another; None if all are full."""
-        limit = self._base if within_base else self._base + (self._spare > 0)
-        free = [one for one in candidates if self._taken[one] < limit]
-        return min(free, key=lambda one: self._taken[one], default=None)
+    def room(self, processor: ProcessorId, wanted: int) -> int:
+        """How many of `wanted` a processor without tasks may have."""
+        return min(wanted, self._base + (wanted > self._base and self._spare > 0))
 
-    def add(self, processor: ProcessorId) -> None:
+    def best(self, task: TaskName, candidates: Sequence[ProcessorId], *, within_base: bool) -> ProcessorId | None:
+        """Of those that may have it the one with the fewest parts of the same task, then with the fewest tasks, then
+        the first; None if there is none."""
+        limit = self._base if within_base else self._limit
+        base, taken = self._base_of[task], self._taken
+        parts, parts_max = self._parts[base], self._parts_max[base]
+        free = [one for one in candidates if taken[one] < limit and parts.get(one, 0) < parts_max]
+        return min(free, key=lambda one: (parts.get(one, 0), taken[one]), default=None)
+
+    def give(self, task: TaskName, processor: ProcessorId | None) -> None:
+        """Let it have the task; None changes nothing."""
+        if processor is None:
+            return
         self._spare -= self._taken[processor] == self._base
         self._taken[processor] += 1
+        self._parts[self._base_of[task]][processor] += 1
+        self.owner[task] = processor
+
+    def make_room(self, task: TaskName) -> None:
+        """Give a task that no processor with room may have to one that may: it passes one of its own on, to one with
+        room, or that passes one on itself. The shortest such way; each processor is on it once at most."""
+        reached: dict[ProcessorId, tuple[TaskName, ProcessorId | None]] = {
+            one: (task, None) for one in self.processors if self._may_have(one, task)
+        }
+        for one in (queue := list(reached)):
+            if self._taken[one] < self._limit:
+                self._pass_on(one, reached)
+                return
+            for other in self.processors:
+                if other not in reached:
+                    given = next((had for had in self._tasks_of(one) if self._may_have(other, had)), None)
+                    if given is not None:
+                        reached[other] = given, one
+                        queue.append(other)
+        # Balance comes first.
+        self.give(task, min(self.processors, key=lambda one: self._taken[one]))
+
+    def _pass_on(
+        self, processor: ProcessorId | None, reached: Mapping[ProcessorId, tuple[TaskName, ProcessorId | None]]
+    ) -> None:
+        while processor is not None:
+            task, giver = reached[processor]
+            if giver is not None:
+                self._take(task, giver)
+            self.give(task, processor)
+            processor = giver
+
+    def _take(self, task: TaskName, processor: ProcessorId) -> None:
+        self._taken[processor] -= 1
+        self._spare += self._taken[processor] == self._base
+        self._parts[self._base_of[task]][processor] -= 1
+
+    def _tasks_of(self, processor: ProcessorId) -> Sequence[TaskName]:
+        return [task for task, owner in self.owner.items() if owner == processor]
+
+    def _may_have(self, processor: ProcessorId, task: TaskName) -> bool:
+        base = self._base_of[task]
+        return self._parts[base][processor] < self._parts_max[base]
+
+    @property
+    def _limit(self) -> int:
+        return self._base + (self._spare > 0)
 
 
 def _by_processor(
-    task_names: Sequence[TaskName], processors: Sequence[ProcessorId], previous: Mapping[TaskName, ProcessorId]
+    task_names: Sequence[TaskName],
+    shares: _Shares,
+    previous: Mapping[TaskName, ProcessorId],
+    locality: Locality,
 ) -> Sequence[tuple[ProcessorId, Sequence[TaskName]]]:
-    """The tasks that each living processor had; who had most comes first, and is first to keep one more."""
-    had: dict[ProcessorId, list[TaskName]] = {processor: [] for processor in processors}
+    """The tasks that each living processor had and may keep, those first that it should; who had most comes first,
+    and is first to keep one more."""
+    had: dict[ProcessorId, list[TaskName]] = {processor: [] for processor in shares.processors}
     for task in task_names:
         processor = previous.get(task)
         if processor in had:
             had[processor].append(task)
-    return sorted(had.items(), key=lambda item: (-len(item[1]), processor_order(item[0])))
-
-
-def _give(task: TaskName, processor: ProcessorId | None, shares: _Shares, found: dict[TaskName, ProcessorId]) -> None:
-    if processor is not None:
-        shares.add(processor)
-        found[task] = processor
+    kept = []
+    for processor, tasks in had.items():
+        # Whose state stayed on another host has the least to lose.
+        here = locality.processors.get(processor)
+        at_home = sorted(tasks, key=lambda task: here is None or locality.tasks.get(task, here) != here)
+        kept.append((processor, shares.spread(at_home)))
+    return sorted(kept, key=lambda item: (-len(item[1]), processor_order(item[0])))

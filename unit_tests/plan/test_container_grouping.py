@@ -249,15 +249,56 @@ def homes(plan):
     }
 
 
-@given(st.lists(FOUR_FACTORS, min_size=2, max_size=4), st.sampled_from([1, 2, 4]))
-def test_a_change_of_the_factor_alone_moves_nothing_between_processors_that_share_partitions_evenly(factors, count):
-    processors = [str(number) for number in range(count)]
-    first = planned(1, processors)
-    plan = first
-    for factor in factors:
-        plan = planned(factor, processors, plan)
+SEVERAL_PROCESSORS = st.sets(st.integers(0, 6), min_size=1, max_size=5).map(lambda found: sorted(map(str, found)))
 
-    assert homes(first) == homes(plan)
+
+@given(
+    st.lists(st.tuples(FOUR_FACTORS, SEVERAL_PROCESSORS), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.lists(st.sampled_from(["host-a", "host-b"]), min_size=7, max_size=7),
+)
+def test_the_parts_of_a_partition_are_spread_over_all_processors_whatever_was_before(steps, partitions, hosts):
+    plan = None
+    for factor, processors in steps:
+        places = Locality(
+            processors={one: hosts[int(one)] for one in processors},
+            tasks={
+                task.name: hosts[int(one.processor_id)]
+                for one in (plan.containers if plan else ())
+                for task in one.tasks
+            },
+        )
+        plan = planned(factor, processors, plan, partitions=partitions, locality=places)
+
+        parts = Counter((task.ssp_kbs[0].ssp, one.processor_id) for one in plan.containers for task in one.tasks)
+        assert max(parts.values()) <= -(-factor // len(processors))
+        counts = [len(one.tasks) for one in plan.containers]
+        assert max(counts) - min(counts) <= 1
+        assert homes(plan) == homes(planned(factor, processors, plan, partitions=partitions))
+
+
+@given(FOUR_FACTORS, FOUR_FACTORS, st.sampled_from([1, 2, 4]))
+def test_a_change_of_the_factor_leaves_with_each_processor_its_share_of_what_it_had(one, other, count):
+    processors = [str(number) for number in range(count)]
+    before = planned(one, processors)
+
+    after = planned(other, processors, before)
+
+    # In finest parts: who had a partition whole keeps the part of it that is one processor's share, and so back.
+    stayed = sum(homes(before)[place] == processor for place, processor in homes(after).items())
+    assert stayed >= len(homes(after)) / count
+
+
+def test_a_task_that_only_full_processors_may_have_is_made_room_for():
+    """Of B's parts one is left, and only where there is one already there is room."""
+    base_of = {"A1": "A", "A2": "A", "B1": "B", "B2": "B"}
+    before = {"A1": "0", "B1": "1", "B2": "1"}
+
+    found = group_tasks(list(base_of), ["0", "1"], before, base_of=base_of)
+
+    assert {"0": ["A", "B"], "1": ["A", "B"]} == {
+        one: sorted(base_of[task] for task, owner in found.items() if owner == one) for one in ("0", "1")
+    }
 
 
 def test_a_child_begins_where_its_parent_s_state_is_when_its_processor_is_gone():

@@ -14,6 +14,12 @@ def a_plan(processors, before=None, locality=None, counts=COUNTS):
     return plan_job(a_config(), counts, before, processors, locality=locality or Locality())
 
 
+def planned_together(before, locality, **factor):
+    """Of a job whose parts stay where what they are made of was."""
+    config = a_config(job_elasticity_colocate="true")
+    return plan_job(config, COUNTS, before, ["0", "1"], locality=locality, **factor)
+
+
 def changed(before, after, locality=None, size_of=lambda task: BIG):
     return plan_change(before, after, locality or Locality(), size_of)
 
@@ -106,11 +112,11 @@ def test_what_splits_or_merges_on_its_host_is_copied_there_each_its_share():
     hosts = {"0": "host-a", "1": "host-b"}
     whole = a_plan(["0", "1"], locality=Locality(processors=hosts))
     at_home = on_hosts(whole, hosts)
-    parts = plan_job(a_config(), COUNTS, whole, ["0", "1"], locality=at_home, factor=2)
+    parts = planned_together(whole, at_home, factor=2)
 
     split = changed(whole, parts, at_home)
     merged = on_hosts(parts, hosts)
-    merge = changed(parts, plan_job(a_config(), COUNTS, parts, ["0", "1"], locality=merged), merged)
+    merge = changed(parts, planned_together(parts, merged), merged)
 
     assert [(0, 25_000)] * 8 == [(task.restore.bytes_about, task.copy_bytes) for task in split.tasks]
     assert [(0, 50_000)] * 4 == [(task.restore.bytes_about, task.copy_bytes) for task in merge.tasks]
@@ -125,7 +131,7 @@ def test_the_expected_pause_is_that_of_the_container_with_the_most_state_to_take
     hosts = {"0": "host-a", "1": "host-b"}
     whole = a_plan(["0", "1"], locality=Locality(processors=hosts))
     at_home = on_hosts(whole, hosts)
-    parts = plan_job(a_config(), COUNTS, whole, ["0", "1"], locality=at_home, factor=2)
+    parts = planned_together(whole, at_home, factor=2)
     numbers_of_0 = {
         task.partition_id for found in whole.containers if found.processor_id == "0" for task in found.tasks
     }
