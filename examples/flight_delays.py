@@ -1,6 +1,6 @@
 """Delays per aircraft: number of flights, mean and worst departure delay, kept up to date with every flight.
 
-Run it against any Kafka:
+Run it against any Kafka, with the environment's bin first in PATH:
 
     spark-submit examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092
 """

@@ -90,7 +90,7 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
     assert (0, "") == (kept.returncode, kept.stderr)
     assert "Right: flights, delayed, sum_min, worst_min and mean_min of all 4,043 aircraft" in kept.stdout
     assert "Read 334,264 updates from delays-by-aircraft and 2,512 messages from flights-without" in kept.stdout
-    assert re.search(r"^  processing: .* in [\d,]+  lag [\d,]+  [\d,]+ rec/s$", kept.stdout, re.MULTILINE)
+    assert re.search(r"^  processing: .* in [\d,]+  out [\d,]+  lag [\d,]+  [\d,]+ rec/s$", kept.stdout, re.MULTILINE)
     assert "\x1b" not in kept.stdout
     job, broker = job_of(directory), DevBroker(directory / "broker", detached=True)
     assert job.pid in processes_with(mark) and broker.process()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -176,13 +177,28 @@ Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
 def task(marked: Marked) -> Marked:
-    """Mark the job file's task: a function `(envelope, collector, context)`, or a class with `process`."""
+    """Mark the job file's task: a function `(envelope, collector, context)`, or a class with `process`.
+
+    Raises:
+        TaskModuleError: it is neither, or a call of it would run nothing (`async def`, `yield`).
+    """
     if isinstance(marked, type) and not callable(getattr(marked, "process", None)):
         raise TaskModuleError(
             f"@samzapy.task: wanted a class with process(envelope, collector, context), found {marked}"
         )
+    methods = [getattr(marked, name, None) for name in _METHODS] if isinstance(marked, type) else [marked]
+    for method in methods:
+        if any(is_one(method) for is_one in _NOT_CALLED_THROUGH):
+            raise TaskModuleError(
+                f"@samzapy.task: wanted a plain function, found {getattr(method, '__qualname__', method)} with `async` "
+                "or `yield`, of which a call runs nothing. Write it without; `asyncio.run(...)` inside it is allowed"
+            )
     setattr(marked, _MARK, True)
     return marked
+
+
+_METHODS = ("init", "process", "close")
+_NOT_CALLED_THROUGH = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

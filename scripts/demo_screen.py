@@ -38,10 +38,12 @@ class Runner:
 class Status:
     """What the coordinator says of the job. `lag` and `ends` (the inputs' ends, summed) are None until known.
 
-    `partitions`: of the inputs, as far as some task reads them. `runners`: by processor, where all its tasks work.
+    `records_out`: of the containers that run, since each began. `partitions`: of the inputs, as far as some task reads
+    them. `runners`: by processor, where all its tasks work.
     """
 
     records_in: int
+    records_out: int
     lag: int | None
     ends: int | None
     partitions: int = 0
@@ -74,6 +76,7 @@ def parse_status(found: Any) -> Status:
     is_whole = found["factorFinest"] == 1 and end is not None and lag is not None
     return Status(
         records_in=end - lag if is_whole else found["totals"]["recordsIn"],
+        records_out=found["totals"]["recordsOut"],
         lag=lag,
         ends=end,
         partitions=len(ends),
@@ -133,7 +136,7 @@ class _Rate:
 
 def _text(status: Status, rate: float) -> str:
     lag = "?" if status.lag is None else f"{status.lag:,}"
-    return f"in {status.records_in:,}  lag {lag}  {rate:,.0f} rec/s"
+    return f"in {status.records_in:,}  out {status.records_out:,}  lag {lag}  {rate:,.0f} rec/s"
 
 
 class _Bars:

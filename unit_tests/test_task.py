@@ -109,6 +109,23 @@ def test_a_class_without_process_is_refused_where_it_is_marked(write_job: WriteJ
         load_task_factory(job)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "async def job(e, c, x): c.append(e)\n",
+        "def job(e, c, x): yield e\n",
+        "async def job(e, c, x): yield e\n",
+        "class Job:\n    async def process(self, e, c, x): c.append(e)\n",
+        "class Job:\n    def process(self, e, c, x): c.append(e)\n    async def init(self, context): pass\n",
+        "class Job:\n    def process(self, e, c, x): c.append(e)\n    def close(self): yield\n",
+    ],
+)
+def test_what_a_call_would_not_run_is_refused(write_job: WriteJob, text: str) -> None:
+    """Its messages would count as handled, and nothing of it would have happened."""
+    with pytest.raises(TaskModuleError, match=r"wanted a plain function, found \S+ with `async` or `yield`"):
+        load_task_factory(write_job(f"import samzapy\n@samzapy.task\n{text}"))
+
+
 def test_a_file_without_a_task_says_so(write_job: WriteJob) -> None:
     with pytest.raises(TaskModuleError, match=r"job.py: wanted one function or class .* found none"):
         load_task_factory(write_job("import samzapy\ndef job(e, c, x): pass\n"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
 from samzapy.cli.job_address import READ_WAIT_S, JobAddress, of_a_job
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.plan import change_with_sizes, print_change
@@ -21,7 +21,7 @@ from samzapy.coordinator.planning import plan_of
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, locality_of, uncommitted
 from samzapy.errors import ConfigError, RejectedError
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.model.topics import checkpoint_topic
+from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.plan.plan_change import PlanChange, plan_change_json
 from samzapy.stream.codec import decode
 from samzapy.stream.records import FactorPut
@@ -138,7 +138,10 @@ def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file
 
 def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> Mapping[SspKeyBucket, int]:
     """Of every bucket that was granted anew behind `epoch_before` and was committed for, before that and after it."""
-    pauses = Pauses(tuple(newest_grants(recorded_state(address)).values()), epoch_before)
+    state = recorded_state(address)
+    plan_at = {(coordinator_topic(address.job), 0): state.generation_offset}
+    planned_ms = max((found.timestamp_ms for found in stamps_at(address.connection, plan_at).values()), default=0)
+    pauses = Pauses(tuple(newest_grants(state).values()), epoch_before, planned_ms)
     give_up_at_s = time.monotonic() + _PAUSES_WITHIN_S
     offset_next = 0
     while True:

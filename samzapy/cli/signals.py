@@ -71,10 +71,15 @@ def install_handlers(context: SparkContext, request: DrainRequest) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process at once when spark-submit's JVM is killed: an execution lives and dies as a whole."""
-    parent = os.getppid()
+    """End this process at once when spark-submit's JVM is killed: an execution lives and dies as a whole.
+
+    Without spark-submit the JVM is a child of this process, and whoever started it may leave.
+    """
     port = os.environ.get("PYSPARK_GATEWAY_PORT")
-    if port is not None and not _listens(int(port)):
+    if port is None:
+        return
+    parent = os.getppid()
+    if not _listens(int(port)):
         # It was gone before it was looked for, and the parent found is whoever inherited this process.
         os._exit(137)
 

@@ -112,7 +112,7 @@ class _WorkerProcess:
             self._runners[first] = TaskRunner(
                 plan=plan,
                 routes=routes,
-                task=self._new_task(),
+                new_task=self._new_task,
                 environment=self._environment(plan, plan.routes[first].environment_dir),
                 limits=TransactionLimits(
                     duration_max_s=config.transaction_max_ms / 1000,

@@ -77,7 +77,7 @@ class TaskRunner:
         *,
         plan: WorkPlan,
         routes: Sequence[int],
-        task: LoadedTask,
+        new_task: Callable[[], LoadedTask],
         environment: Environment,
         limits: TransactionLimits,
         crash_points: CrashPoints,
@@ -86,7 +86,7 @@ class TaskRunner:
         # What is the task's is the same in all its routes.
         self._route = plan.routes[routes[0]]
         self._inputs = {index: _Input.of(plan.routes[index], plan.config) for index in routes}
-        self._task = task
+        self._task: LoadedTask | None = None
         self._environment = environment
         self._limits = limits
         self._crash_points = crash_points
@@ -103,14 +103,14 @@ class TaskRunner:
         )
         self.collector = Collector(config)
         self.context = Context(route=self._route, config=config, state=self._state)
-        self._failed_at_init = self._init()
+        self._failed_at_init = self._init(new_task)
 
-    def _init(self) -> str:
-        """Tell the user's instance of its beginning; what became of it when it failed."""
-        if self._task.init is None:
-            return ""
+    def _init(self, new_task: Callable[[], LoadedTask]) -> str:
+        """Make the user's instance and tell it of its beginning; what became of it when that failed."""
         try:
-            self._task.init(self.context)
+            self._task = new_task()
+            if self._task.init is not None:
+                self._task.init(self.context)
         except (Exception, SystemExit) as error:  # User code may raise anything, and no message is to blame.
             what = _printable(f"{type(error).__name__}: {error}")
             trace = _printable(_user_traceback(error))[-TRACEBACK_CHARS_MAX:]
@@ -123,7 +123,7 @@ class TaskRunner:
         Whatever the policy, a failure of it is told and nothing more: what the instance handled is committed, and the
         next query, which this stands in front of, is not to pay for it.
         """
-        if self._task.close is None:
+        if self._task is None or self._task.close is None:
             return
         try:
             self._task.close()
@@ -216,6 +216,7 @@ class TaskRunner:
 
     def _handle(self, rows: Rows, start: int, transaction: _Transaction) -> int:
         """Handle rows from index `start` until the end or until the transaction is full; return the next index."""
+        assert self._task is not None, "a task that could not be made fails at its first row"
         state, collector, context, process = self._state, self.collector, self.context, self._task.process
         given = self._inputs[rows.route]
         key_decode, value_decode, outputs = given.key_decode, given.value_decode, collector.held

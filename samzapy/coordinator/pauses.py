@@ -1,7 +1,8 @@
 """How long a change of the plan kept each key bucket waiting: read off the positions that were committed around it.
 
 A bucket's pause lasts from the last position that was committed for any of its messages under an earlier grant to the
-first one under its new grant. Times are the broker's (log append), so it does not matter who looks, or when; buckets
+first one under its new grant. It begins with the plan at the earliest: who had nothing to do before it waited for
+messages, and not for the change. Times are the broker's (log append), so it does not matter who looks, or when; buckets
 that had nothing to do are left out while nothing was written for them.
 """
 
@@ -20,9 +21,11 @@ class Pauses:
     Args:
         grants: what stands in force after the change.
         epoch_before: the last one that was given before it; who has an older grant was kept waiting by something else.
+        planned_ms: when the plan took effect.
     """
 
-    def __init__(self, grants: Sequence[Grant], epoch_before: int) -> None:
+    def __init__(self, grants: Sequence[Grant], epoch_before: int, planned_ms: int = 0) -> None:
+        self._planned_ms = planned_ms
         self._epoch_of = {
             start.ssp_kb: grant.epoch for grant in grants if grant.epoch > epoch_before for start in grant.starts
         }
@@ -56,6 +59,6 @@ class Pauses:
                 continue
             if wanted == ssp_kb and epoch == self._epoch_of[wanted]:
                 if wanted in self._last:
-                    self._found[wanted] = at_ms - self._last[wanted]
+                    self._found[wanted] = at_ms - max(self._last[wanted], self._planned_ms)
             elif epoch < self._epoch_of[wanted]:
                 self._last[wanted] = at_ms

@@ -250,6 +250,19 @@ def _refuse_changed_scopes(config: JobConfig, state: CoordinatorState) -> None:
                 f"{store.scope}. Its entries would not be found again: give the store a new name, or the job a new "
                 "job.id"
             )
+    # Once nobody remembers it, entries of a task would stay with tasks that a factor has divided, or be looked for by
+    # key. What is kept by key needs no memory.
+    kept = {store.name for store in config.stores}
+    for key, scope in sorted(state.config.items()):
+        name = key.removeprefix("stores.").removesuffix(".scope")
+        if key != f"stores.{name}.scope" or scope == "key" or name in kept:
+            continue
+        if state.grants and changelog_topic(config.job, name) in state.own_topics:
+            raise ConfigError(
+                f"{key}: wanted {scope}, as the job has kept what is in the store, found the store left out. A job "
+                f"that has no such store forgets whose its entries are: leave its lines where they are, though "
+                "the task uses it no more, or give the job a new job.id"
+            )
 
 
 def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[FactorPut]:

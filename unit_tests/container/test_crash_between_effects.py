@@ -238,7 +238,7 @@ class World:
         runner = TaskRunner(
             plan=plan,
             routes=range(len(self.inputs)),
-            task=LoadedTask(process=sum_up, init=None, close=None),
+            new_task=lambda: LoadedTask(process=sum_up, init=None, close=None),
             environment=environment,
             limits=TransactionLimits(
                 duration_max_s=5, bytes_max=life.bytes_max, now_s=lambda: 0.0, wall_ms=lambda: 0

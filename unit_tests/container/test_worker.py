@@ -275,6 +275,20 @@ def test_an_instance_that_fails_at_its_beginning_fails_the_task_and_no_message()
     assert ([], []) == (worker.outputs(), worker.kafka.committed("dead"))
 
 
+def test_an_instance_that_cannot_be_made_fails_the_task_by_name() -> None:
+    def new_task() -> LoadedTask:
+        raise KeyError("DATABASE_URL")
+
+    worker = AWorker(new_task=new_task, config=a_job(**DEAD_LETTERS))
+
+    report = worker.run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert report.error.startswith(f"task {TASK} failed in init: KeyError: 'DATABASE_URL'\nTraceback")
+    assert ([], []) == (worker.outputs(), worker.kafka.committed("dead"))
+    worker.runner.close()
+
+
 # --- what it costs ---
 
 

@@ -120,6 +120,7 @@ class AWorker:
         bytes_max: int = 1 << 20,
         duration_max_s: float = 5.0,
         task: LoadedTask | None = None,
+        new_task: Callable[[], LoadedTask] | None = None,
         crash_points: CrashAt | None = None,
         plan: WorkPlan | None = None,
     ) -> None:
@@ -135,10 +136,11 @@ class AWorker:
         self.wall_ms = 77
         plan = plan or a_plan(self.config)
         self.environment.contents.position = a_position(offsets_next={str(route.ssp_kb): 0 for route in plan.routes})
+        given = task or LoadedTask(process=lambda *given: self.process(*given), init=None, close=None)
         self.runner = TaskRunner(
             plan=plan,
             routes=range(len(plan.routes)),
-            task=task or LoadedTask(process=lambda *given: self.process(*given), init=None, close=None),
+            new_task=new_task or (lambda: given),
             environment=self.environment,
             limits=TransactionLimits(
                 duration_max_s=duration_max_s,

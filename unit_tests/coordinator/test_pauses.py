@@ -15,8 +15,8 @@ def at(at_ms, ssp_kb, epoch, *, idle=False):
     return at_ms, CheckpointPut(checkpoint=found)
 
 
-def pauses_ms(positions, grants, epoch_before=1):
-    pauses = Pauses(grants, epoch_before)
+def pauses_ms(positions, grants, epoch_before=1, planned_ms=0):
+    pauses = Pauses(grants, epoch_before, planned_ms)
     for at_ms, record in positions:
         pauses.add(at_ms, record)
     given = [grant for grant in grants if grant.epoch > epoch_before]
@@ -44,6 +44,16 @@ def test_a_merged_bucket_waited_since_the_last_of_its_parts():
     positions = [at(900, LEFT, 2), at(1000, RIGHT, 3), at(1200, WHOLE, 4)]
 
     assert {WHOLE: 200} == pauses_ms(positions, [a_grant(epoch=4)])
+
+
+def test_who_had_nothing_to_do_before_the_plan_waited_for_messages_and_not_for_it():
+    positions = [at(0, WHOLE, 1), at(301_000, LEFT, 2), at(301_200, RIGHT, 3)]
+
+    assert {LEFT: 1000, RIGHT: 1200} == pauses_ms(positions, CHILDREN, planned_ms=300_000)
+
+
+def test_who_committed_after_the_plan_waited_since_then():
+    assert {LEFT: 300} == pauses_ms([at(1200, WHOLE, 1), at(1500, LEFT, 2)], CHILDREN, planned_ms=1000)
 
 
 def test_who_has_not_begun_or_had_no_one_before_has_no_pause_yet():

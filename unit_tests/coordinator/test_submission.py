@@ -209,6 +209,21 @@ def test_a_store_keeps_the_scope_under_which_it_was_filled():
         submit_job(replace(first, config=of_tasks), state, Sightings())
 
 
+def test_a_store_of_tasks_is_not_left_out_by_a_job_that_would_forget_whose_its_entries_are():
+    of_tasks = a_config(stores_seen_msg_serde="json", local_store_dir="/data", stores_seen_scope="task")
+    changelog = OwnTopicFound(name=changelog_topic("flights-1", "seen"), topic_id="id", partition_count=4)
+    first = a_submission(config=of_tasks)
+    first = replace(first, own_topics=(*first.own_topics, changelog))
+    state = after(in_office(), submit_job(first, in_office(), Sightings()))
+    # Nothing was kept yet.
+    assert submit_job(replace(first, config=a_config()), state, Sightings())
+
+    state = after(state, [GrantPut(grant=a_grant())])
+
+    with pytest.raises(ConfigError, match=r"stores\.seen\.scope: wanted task, .* found the store left out"):
+        submit_job(replace(first, config=a_config()), state, Sightings())
+
+
 def test_a_changed_scheme_is_a_new_generation_that_says_so():
     state = after(in_office(), submitted(in_office()))
 
