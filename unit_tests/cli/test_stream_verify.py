@@ -265,7 +265,7 @@ def asked(request: RequestPut, **changes: object) -> RequestPut:
 
 
 def one_half(ssp_kb: SspKeyBucket) -> SspKeyBucket:
-    return replace(ssp_kb, factor=2)
+    return SspKeyBucket(ssp_kb.ssp, ssp_kb.bucket, 2)
 
 
 HALF = replace(

@@ -24,6 +24,7 @@ from samzapy.model.placement import (
     Action,
     StatusCode,
 )
+from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.keys import KeyForm
 from samzapy.stream.placement import Encoding, Place, decode_message, message_key
 from samzapy.stream.records import InboxPut, MemoryPhase, RequestPut, RestartPut
@@ -292,7 +293,7 @@ def test_parts_that_were_at_different_places_leave_floors_until_they_are_passed(
     job.settles()
 
     starts = [start for grant in job.state.grants_sorted for start in grant.starts]
-    assert [(5, (Floor(ssp_kb=replace(start.ssp_kb, bucket=1, factor=2), offset_next=10),)) for start in starts] == [
+    assert [(5, (Floor(ssp_kb=SspKeyBucket(start.ssp_kb.ssp, 1, 2), offset_next=10),)) for start in starts] == [
         (start.offset_next, start.floors) for start in starts
     ]
     assert (1, 2) == (job.shown()["factor"], job.shown()["factorFinest"])

@@ -23,9 +23,8 @@ def key_buckets(draw: st.DrawFn, of: st.SearchStrategy[SystemStreamPartition] = 
 
 
 # Of a broadcast input; users may name their tasks as they like.
-as_read_by_a_task = st.builds(
-    SspKeyBucket, ssps, reader=st.text(min_size=1, max_size=30) | ssps.map("SystemStreamPartition_{}-1-4".format)
-)
+readers = st.text(min_size=1, max_size=30) | ssps.map("SystemStreamPartition_{}-1-4".format)
+as_read_by_a_task = st.builds(SspKeyBucket, ssps, st.just(0), st.just(1), readers)
 
 
 @given(ssps)

@@ -68,7 +68,7 @@ task_names = st.one_of(
     st.builds("Partition_{}-{}-{}".format, counts, counts, counts),
     st.text("abcXYZ019._-:", min_size=1, max_size=40),
 ).map(TaskName)
-ssp_kbs = _ssp_kbs() | st.builds(SspKeyBucket, ssps, reader=task_names)
+ssp_kbs = _ssp_kbs() | st.builds(SspKeyBucket, ssps, st.just(0), st.just(1), task_names)
 execution_ids = names.map(ExecutionId)
 processor_ids = names.map(ProcessorId)
 floors = st.builds(Floor, ssp_kb=ssp_kbs, offset_next=longs)
