@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
@@ -211,6 +212,9 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
     input_ends, config = dict(orders.input_ends), dict(orders.config)
     restarts, startpoints, placed = dict(orders.restarts), dict(orders.startpoints), dict(orders.placed)
     containers = dict(orders.containers)
+    # What each record says of this execution; they are told at once, as a stream has many of them.
+    said: dict[str, Any] = {}
+    launch = orders.launch
     for record in records:
         match record:
             case GrantPut():
@@ -229,18 +233,18 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
                     startpoints.pop(SspKeyBucket.parse(parsed.parts[0]), None)
                 if parsed.namespace is Namespace.PLACED:
                     placed.pop(ProcessorId(parsed.parts[0]), None)
-                if record.key == launch_key(orders.execution_id) and orders.launch is not None:
+                if record.key == launch_key(orders.execution_id) and launch is not None:
                     # Forgotten is what has ended, and it keeps the role that it had.
-                    orders = replace(orders, launch=replace(orders.launch, phase=LaunchPhase.ENDED))
+                    launch = replace(launch, phase=LaunchPhase.ENDED)
                 if record.key == container_key(orders.execution_id):
                     # Compaction may have taken what stood before it: that it was lost, or stopped, and is fenced.
-                    orders = replace(orders, phase=ContainerPhase.FENCED, reason="it is forgotten")
+                    said |= {"phase": ContainerPhase.FENCED, "reason": "it is forgotten"}
             case StartpointPut(startpoint=startpoint):
                 startpoints[startpoint.ssp_kb] = startpoint
             case PlannedTaskPut():
                 planned[key_of(record)] = record
             case GenerationPut():
-                orders = replace(orders, generation=record.generation)
+                said["generation"] = record.generation
             case InputPut():
                 topic_ids[record.system_stream] = record.topic_id
             case InputEndPut():
@@ -250,25 +254,25 @@ def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Order
             case PlacedPut():
                 placed[record.processor_id] = record.execution_id
             case RunPut():
-                orders = replace(orders, run=record)
+                said["run"] = record
             case TermPut():
-                orders = replace(orders, term=record)
+                said["term"] = record
             case LaunchPut() if record.launch.execution_id == orders.execution_id:
-                orders = replace(orders, launch=record.launch)
+                launch = record.launch
             case ContainerPut(container=container):
                 if container.is_gone:
                     containers.pop(container.execution_id, None)
                 else:
                     containers[container.execution_id] = container
-                if container.execution_id != orders.execution_id:
-                    continue
-                orders = replace(
-                    orders, phase=container.phase, reason=container.reason, processor_id=container.processor_id
-                )
+                if container.execution_id == orders.execution_id:
+                    said |= {"phase": container.phase, "reason": container.reason}
+                    said["processor_id"] = container.processor_id
             case _:
                 pass
     return replace(
         orders,
+        **said,
+        launch=launch,
         grants=grants,
         planned=planned,
         startpoints=startpoints,

@@ -72,19 +72,19 @@ def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
     """
     if state.run is not None and state.run.ended:
         return ()
-    newest, startpoints = newest_grants(state), StartpointIndex(state.startpoints.values())
+    in_force = grants_in_force(state)
+    waiting = [planned for planned in state.plan if planned.task_name not in in_force]
+    if not waiting:
+        return ()
     blocking = GrantIndex(grant for grant in state.grants.values() if not is_free(grant, state))
     owners = executions_to_grant(state)
     to_begin = _changelogs_to_begin(state)
     found = []
-    for planned in state.plan:
-        newest_of_task = newest.get(planned.task_name)
-        if _is_in_force(newest_of_task, planned, state, startpoints) or planned.changelog_partition in to_begin:
-            continue
+    for planned in waiting:
         execution_id = owners.get(planned.processor_id)
         if execution_id is None or not is_alive(state, execution_id) or is_leaving(execution_id, state):
             continue
-        if not blocking.clashes_with(planned):
+        if planned.changelog_partition not in to_begin and not blocking.clashes_with(planned):
             found.append(WantedGrant(planned, execution_id))
     return tuple(found)
 

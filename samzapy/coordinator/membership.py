@@ -156,6 +156,7 @@ def _places(state: CoordinatorState) -> tuple[Removed, ...]:
     )
 
 
+@remembered
 def _forgotten(state: CoordinatorState) -> tuple[Removed, ...]:
     """Tombstones of executions, and of the places of processors and tasks, that nothing is known for any more, so
     that their number does not grow for ever.

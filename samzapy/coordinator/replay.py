@@ -19,14 +19,26 @@ from samzapy.stream.records import CheckpointPut, ProgressPut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a log says. `seq_next` is the number of the next record to be written (evidence, never state)."""
+    """What a log says.
+
+    Attributes:
+        seq_next: the number of the next record to be written (evidence, never state).
+        read_to: up to where there are only markers of transactions behind what was folded in; 0: not looked.
+    """
 
     state: CoordinatorState
     seq_next: int = 0
+    read_to: int = 0
+
+    @property
+    def offset_next(self) -> int:
+        """Where to read on."""
+        return max(self.state.offset_next, self.read_to)
 
 
 NOTHING: Final = Replayed(state=INITIAL)
 
+_POSITIONS: Final = (CheckpointPut, ProgressPut)
 BATCH_RECORDS = 20_000
 """Folded at once: large, because each batch copies the tables; bounded, so that a long stream is not held in memory."""
 
@@ -42,7 +54,7 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
     batch: list[Committed] = []
     for found in records:
         record = decode(found, topic=topic)
-        if isinstance(record, CheckpointPut | ProgressPut):
+        if isinstance(record, _POSITIONS):
             raise CorruptRecordError(
                 f"{topic}-0 at offset {found.offset}: wanted a record of the coordinator, found a position, which "
                 "belongs on the checkpoint topic; some other program writes here. See it with `samzapy stream "
@@ -50,8 +62,8 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
             )
         batch.append(Committed(found.offset, record))
         headers = parse_headers(found.headers)
-        if headers is not None:
-            seq_next = max(seq_next, headers.seq + 1)
+        if headers is not None and headers.seq >= seq_next:
+            seq_next = headers.seq + 1
         if len(batch) == BATCH_RECORDS:
             state = evolve(state, batch)
             batch.clear()

@@ -171,13 +171,14 @@ def review_requests(
 
 def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightings) -> Sequence[CoordinatorRecord]:
     found: list[CoordinatorRecord] = []
+    unfinished = [request for request in state.requests.values() if request.status_code in UNFINISHED]
+    if not unfinished:
+        return found
     busy: set[str] = set()
     waiting: list[RequestPut] = []
     planned = {found.processor_id for found in state.plan}
     with_query = planned | processors_with_query(state)
-    for request in in_order(state.requests.values()):
-        if request.status_code not in UNFINISHED:
-            continue
+    for request in in_order(unfinished):
         over = _over(request, command, state, seen)
         if (
             over is None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.grants import not_at_work
@@ -29,7 +30,13 @@ from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
 
 def scale_wanted(request: RequestPut) -> Scale:
     """What a request that was accepted asks for."""
-    arguments: Mapping[str, str] = json.loads(request.arguments)
+    return _scale_of(request.arguments)
+
+
+@lru_cache(maxsize=256)
+def _scale_of(text: str) -> Scale:
+    """Of the arguments as they are recorded. Each step of each review asks for it."""
+    arguments: Mapping[str, str] = json.loads(text)
     return scale_of(arguments)
 
 

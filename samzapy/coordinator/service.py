@@ -532,11 +532,11 @@ class CoordinatorService:
         """Read what we did not write ourselves; normally nothing. Renews the lease."""
         began_ms = self._clock.monotonic_ms()
         offset_end = self._log.end_offset()
-        if offset_end > self._known.state.offset_next:
-            self._known = replay(self._log.read(self._known.state.offset_next), topic=self._topic, before=self._known)
-            # Markers of transactions take offsets too; do not read them again.
-            offset_next = max(self._known.state.offset_next, offset_end)
-            self._known = replace(self._known, state=replace(self._known.state, offset_next=offset_next))
+        if offset_end > self._known.offset_next:
+            known = replay(self._log.read(self._known.offset_next), topic=self._topic, before=self._known)
+            # Markers of transactions take offsets too; do not read them again. The state stays what it is if nothing
+            # else came, with all that was made of it.
+            self._known = replace(known, read_to=offset_end)
         newest = self._known.state.term
         if newest is None or newest.term != self._term:
             raise FencedError(

@@ -115,7 +115,11 @@ class GrantIndex:
 
     def clashes_with(self, planned: PlannedTaskPut) -> bool:
         """Whether a grant is of the task, or of any of its buckets that have one owner."""
-        return planned.task_name in self._newest or any(self.overlapping(ssp_kb) for ssp_kb in planned.ssp_kbs)
+        return planned.task_name in self._newest or any(
+            start.ssp_kb.overlaps(ssp_kb)
+            for ssp_kb in planned.ssp_kbs
+            for start, _ in self._found.get((ssp_kb.ssp, ssp_kb.reader), ())
+        )
 
 
 def starts_of(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
-from typing import Any, Final, NamedTuple, TypeVar, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never, final
 
 from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
@@ -81,9 +81,10 @@ class Committed(NamedTuple):
     record: CoordinatorRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@final
+@dataclass(frozen=True, kw_only=True)
 class CoordinatorState:
-    """Everything the log says.
+    """Everything the log says. Without slots: so the next one is made of it at once (`with_parts`).
 
     Attributes:
         offset_next: the offset after the last record folded in. Where the state comes from, not what it says,
@@ -196,30 +197,35 @@ def committed(records: Sequence[CoordinatorRecord], offset_first: int) -> tuple[
 
 def uncommitted(records: Sequence[CoordinatorRecord]) -> tuple[Committed, ...]:
     """`records` as they may be looked at before they are appended: at no offset that anybody has read."""
-    return tuple(Committed(OFFSET_UNKNOWN - 1, record) for record in records)
+    return tuple([Committed(OFFSET_UNKNOWN - 1, record) for record in records])
 
 
 def evolve(state: CoordinatorState, batch: Iterable[Committed]) -> CoordinatorState:
     """The state after `batch`."""
+    changed = parts_changed(state, batch)
+    return with_parts(state, changed) if changed else state
+
+
+def parts_changed(state: CoordinatorState, batch: Iterable[Committed]) -> Mapping[str, Any]:
+    """What `batch` makes of the parts of `state` that it changes, by their names."""
     changed: dict[str, Any] = {}
     for item in batch:
         changed["offset_next"] = item.offset + 1
         _fold(state, changed, item)
-    return with_parts(state, changed) if changed else state
+    return changed
 
 
 def with_parts(state: CoordinatorState, changed: Mapping[str, Any]) -> CoordinatorState:
-    """`dataclasses.replace`, which takes three times as long: of all that is done with a state most is to make it."""
+    """`dataclasses.replace`, which takes thirty times as long: of all that is done with a state most is to make it."""
     made = object.__new__(CoordinatorState)
-    for name in PARTS:
-        object.__setattr__(made, name, changed[name] if name in changed else getattr(state, name))
-    object.__setattr__(made, "views", {})
+    vars(made).update(vars(state))
+    vars(made).update(changed, views={})
     return made
 
 
-PARTS: Final = tuple(found.name for found in fields(CoordinatorState) if found.init)
-"""All that a state says."""
-_TABLES: Final = tuple(name for name in PARTS if isinstance(getattr(INITIAL, name), Mapping))
+_PARTS: Final = tuple(found.name for found in fields(CoordinatorState) if found.init)
+TABLES: Final = tuple(name for name in _PARTS if isinstance(getattr(INITIAL, name), Mapping))
+"""The parts of a state that are looked up by some key."""
 
 
 class Folding:
@@ -229,7 +235,7 @@ class Folding:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, Any] = {name: {} for name in _TABLES}
+        self._tables: dict[str, Any] = {name: {} for name in TABLES}
         self.state = replace(INITIAL, **self._tables)
 
     def add(self, item: Committed) -> None:

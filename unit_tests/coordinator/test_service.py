@@ -120,6 +120,20 @@ def test_a_repeated_heartbeat_writes_nothing():
     assert world.topic.end_offset == end
 
 
+def test_a_look_that_finds_only_the_marker_of_its_own_append_keeps_the_state():
+    """With all that was made of it: of a job of 10,000 tasks that is most of what a round does."""
+    world = World()
+    service = started(world)
+    hears(world, service, a_heartbeat())
+    known = service.status()
+    assert known.state.offset_next < world.topic.end_offset
+
+    looks_for(world, service, 3_000, meanwhile=[a_heartbeat()])
+
+    assert service.status().state is known.state
+    assert known.verified_ms < service.status().verified_ms
+
+
 def test_what_a_coordinator_holds_is_what_its_log_says():
     world = World()
     service = started(world)
