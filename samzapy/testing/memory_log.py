@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from samzapy.errors import DeadlineError, FencedError, ProducerError
 from samzapy.stream.log import LogRecord, Write
@@ -27,6 +27,10 @@ class _Outcome(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
+
+
+_COMMITTED: Final = _Outcome.COMMITTED
+"""Asked of each entry that is read: a member of an enum is looked up anew each time that it is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +103,13 @@ class MemoryTopic:
         limit = self.stable_offset if keep_until is None else min(keep_until, self.stable_offset)
         latest: dict[bytes | None, int] = {}
         for entry in self._entries:
-            if entry.offset < limit and _is_committed(entry) and entry.record is not None:
+            if entry.offset < limit and entry.record is not None and entry.transaction.outcome is _COMMITTED:
                 latest[entry.record.key] = entry.offset
 
         def stays(entry: _Entry) -> bool:
             if entry.offset >= limit or entry.record is None:
                 return True
-            if not _is_committed(entry) or latest[entry.record.key] > entry.offset:
+            if entry.transaction.outcome is not _COMMITTED or latest[entry.record.key] > entry.offset:
                 return False
             return entry.record.value is not None or entry.offset >= tombstones_until
 
@@ -117,15 +121,13 @@ class MemoryTopic:
 
         It stands before the first open transaction, at the latest: that is no end, nothing can be concluded from it.
         """
-        found: list[LogRecord] = []
         stable = self.stable_offset
-        for entry in self._entries[bisect_left(self._offsets, offset_from) :]:
-            if entry.offset >= stable:
-                break
-            if entry.record is not None and _is_committed(entry):
-                if len(found) == count_max:
-                    return found, entry.offset
-                found.append(entry.record)
+        entries = self._entries[bisect_left(self._offsets, offset_from) : bisect_left(self._offsets, stable)]
+        found = [
+            entry.record for entry in entries if entry.record is not None and entry.transaction.outcome is _COMMITTED
+        ]
+        if count_max is not None and len(found) > count_max:
+            return found[:count_max], found[count_max].offset
         return found, max(offset_from, stable)
 
     def open_since(self) -> Mapping[str, int]:
@@ -199,22 +201,23 @@ class MemoryTopic:
     def _read(self, offset_from: int, offset_end: int) -> Iterator[LogRecord]:
         offset_next = offset_from
         entries, place = self._entries, bisect_left(self._offsets, offset_from)
-        while offset_next < offset_end:
+        while True:
             # The log may be compacted, or grow, while somebody reads it.
             if entries is not self._entries:
                 entries, place = self._entries, bisect_left(self._offsets, offset_next)
-            if place == len(entries) or entries[place].offset >= offset_end:
+            if place == len(entries):
                 return
-            entry = entries[place]
-            place += 1
-            if self._open and entry.offset >= self.stable_offset:
+            transaction, record, offset = entries[place]
+            if offset >= offset_end:
+                return
+            if self._open and offset >= self.stable_offset:
                 raise DeadlineError(
                     f"wanted to read {self.name} up to offset {offset_end}, found an open transaction of "
                     f"{self._blocker()!r} from offset {self.stable_offset} on: nobody can end it meanwhile"
                 )
-            if entry.record is not None and _is_committed(entry):
-                yield entry.record
-            offset_next = entry.offset + 1
+            place, offset_next = place + 1, offset + 1
+            if record is not None and transaction.outcome is _COMMITTED:
+                yield record
 
     def _blocker(self) -> str:
         return min(self._open.values(), key=lambda open_: open_.offset_first).transactional_id
@@ -305,7 +308,3 @@ class MemoryLog:
             # As with Kafka: fatal for this producer, whatever comes next.
             self._epoch = None
             raise
-
-
-def _is_committed(entry: _Entry) -> bool:
-    return entry.transaction.outcome is _Outcome.COMMITTED

@@ -34,7 +34,16 @@ from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.restarting import processors_with_query
 from samzapy.coordinator.scaling import scale_wanted
 from samzapy.coordinator.standby import named
-from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, evolve, uncommitted, with_parts
+from samzapy.coordinator.state import (
+    INITIAL,
+    TABLES,
+    Committed,
+    CoordinatorState,
+    evolve,
+    parts_changed,
+    uncommitted,
+    with_parts,
+)
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase
@@ -70,11 +79,12 @@ from samzapy.testing.simulation.state import BROADCAST, entry_of, one_more
 
 T = TypeVar("T", CoordinatorState, Sightings)
 
-COMPARED: Final = tuple(found.name for found in fields(CoordinatorState) if found.compare)
+COMPARED: Final = frozenset(found.name for found in fields(CoordinatorState) if found.compare)
 """The parts of a state that make it equal to another, or not."""
 
-_PARTS: Mapping[type, Sequence[str]] = {
-    known: tuple(found.name for found in fields(known) if found.init) for known in (CoordinatorState, Sightings)
+_TABLES: Mapping[type, Sequence[str]] = {
+    CoordinatorState: TABLES,
+    Sightings: tuple(found.name for found in fields(Sightings) if found.name != "listening_since_ms"),
 }
 
 Decide = Callable[[Command, CoordinatorState, Sightings], Decision]
@@ -322,7 +332,9 @@ class LogChecks:
         self._transaction_of: dict[int, int] = {}
         # By namespace and key: what the hardest compaction leaves, one record for each key and no tombstones.
         self._live: dict[str, dict[str, Committed]] = {}
-        # What that folds to, by part of the state; and the parts that a namespace has.
+        # The namespaces that were written to since the last look.
+        self._written: set[str] = set()
+        # What all that folds to, by part of the state; and the parts that a namespace has.
         self._folded: dict[str, object] = {}
         self._parts: dict[str, set[str]] = {}
 
@@ -333,10 +345,10 @@ class LogChecks:
         records, self._offset_next = self._topic.read_stable(self._offset_next)
         if not records:
             return
-        before = self.state
-        items = [self._read(found) for found in records]
-        self.state = evolve(before, items)
-        self._l1(before, {_namespace(key_of(item.record)) for item in items})
+        self._written.clear()
+        changed = parts_changed(self.state, [self._read(found) for found in records])
+        self.state = with_parts(self.state, changed)
+        self._l1(changed.keys())
 
     def _read(self, found: LogRecord) -> Committed:
         record = decoded(found, topic=self._topic.name)
@@ -347,7 +359,9 @@ class LogChecks:
         self._offset_last = found.offset
         self._numbers(found, record)
         key = key_of(record)
-        live = self._live.setdefault(_namespace(key), {})
+        namespace = _namespace(key)
+        self._written.add(namespace)
+        live = self._live.setdefault(namespace, {})
         item = live.pop(key, None)
         before = None if item is None else item.record
         if broken := self._laws.judge(found.offset, record, is_whole=True):
@@ -609,20 +623,20 @@ class LogChecks:
         for table in (self._words, self._words_of_task, self._holders, self._epoch_of):
             table.clear()
 
-    def _l1(self, before: CoordinatorState, namespaces: Iterable[str]) -> None:
+    def _l1(self, changed: Iterable[str]) -> None:
         """The hardest compaction there is folds to what the stream says.
 
         Of what was written since the last look: a namespace of keys has parts of the state of its own, so the others
         were equal and are so still, unless they changed.
         """
-        changed = {name for name in COMPARED if getattr(self.state, name) is not getattr(before, name)}
-        for namespace in namespaces:
-            folded = evolve(INITIAL, self._live[namespace].values())
+        compared = set(changed)
+        for namespace in self._written:
+            folded = parts_changed(INITIAL, self._live[namespace].values())
             parts = self._parts.setdefault(namespace, set())
-            parts |= {name for name in COMPARED if getattr(folded, name) is not getattr(INITIAL, name)}
-            self._folded |= {name: getattr(folded, name) for name in parts}
-            changed |= parts
-        for name in changed:
+            parts.update(folded)
+            self._folded |= {name: folded.get(name, getattr(INITIAL, name)) for name in parts}
+            compared |= parts
+        for name in compared & COMPARED:
             if getattr(self.state, name) != self._folded.get(name, getattr(INITIAL, name)):
                 self._break_l1(name)
 
@@ -643,7 +657,9 @@ class Probe:
     def __init__(self) -> None:
         self.decisions = 0
         self._asked: tuple[CoordinatorState | None, tuple[object, ...]] = (None, ())
-        self._turned: dict[tuple[type, str], tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {}
+        # A state, what was decided on it, and what it will be then.
+        self._after: tuple[CoordinatorState, Sequence[CoordinatorRecord], CoordinatorState] = (INITIAL, (), INITIAL)
+        self._turned: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -664,6 +680,7 @@ class Probe:
     def _in_between(self) -> Iterator[None]:
         with (
             patch.object(service_module, "decide", self._checked(decide)),
+            patch.object(service_module, "evolve", self._foreseen),
             patch.object(service_module, "encode", _encoded),
             patch.object(replay_module, "decode", decoded),
             patch.object(replay_module, "parse_headers", _parsed_headers),
@@ -689,12 +706,20 @@ class Probe:
             if decide(command, self._in_another_order(state), self._in_another_order(seen)) != decision:
                 raise BrokenLawError(f"L7, an equal state decides otherwise on {command}")
             after = evolve(state, uncommitted(decision.records))
+            self._after = state, decision.records, after
             again = decide(command, after, observe(command, after, seen))
             if again.records:
                 raise BrokenLawError(f"L2, {command} a second time writes {again.records}")
             return decision
 
         return decide_and_check
+
+    def _foreseen(self, state: CoordinatorState, batch: Sequence[Committed]) -> CoordinatorState:
+        """`evolve`, but for what a decision just made was asked for again on."""
+        known, records, after = self._after
+        if state is known and batch == uncommitted(records):
+            return after
+        return evolve(state, batch)
 
     def after_round(self, state: CoordinatorState, trouble: str) -> None:
         """A round that had no trouble has done everything that its state asks for."""
@@ -714,14 +739,14 @@ class Probe:
         Tables are never changed, only replaced; so what was turned once is turned.
         """
         changed: dict[str, Any] = {}
-        for name in _PARTS[type(value)]:
+        for name in _TABLES[type(value)]:
             table = getattr(value, name)
-            if not isinstance(table, dict) or len(table) < 2:
+            if len(table) < 2:
                 continue
-            known, turned = self._turned.get((type(value), name), (None, {}))
+            known, turned = self._turned.get(name, (None, {}))
             if known is not table:
                 turned = dict(reversed(table.items()))
-                self._turned[type(value), name] = table, turned
+                self._turned[name] = table, turned
             changed[name] = turned
         if not changed:
             return value
@@ -748,15 +773,15 @@ def decoded(found: LogRecord, *, topic: str, partition: int = 0) -> Record:
     return _decoded(found.key, found.value)
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=20_000)
 def _decoded(key: bytes | None, value: bytes | None) -> Record:
     return decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="")
 
 
-_encoded = lru_cache(maxsize=200_000)(encode)
+_encoded = lru_cache(maxsize=1_000)(encode)
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=20_000)
 def _parsed_headers(found: tuple[tuple[str, bytes | None], ...]) -> RecordHeaders | None:
     return parse_headers(found)
 
@@ -770,7 +795,7 @@ def _parsed_items(items: frozenset[tuple[str, Text]]) -> JobConfig:
     return parse_recorded(dict(items))
 
 
-_parsed_key = lru_cache(maxsize=200_000)(parse_key)
+_parsed_key = lru_cache(maxsize=20_000)(parse_key)
 _task_name_parts = lru_cache(maxsize=10_000)(TaskNameParts.parse)
 
 

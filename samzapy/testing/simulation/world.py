@@ -267,7 +267,8 @@ class World:
         self._noticed_ms: dict[SystemStreamPartition, int] = {}
         self.ledger = Ledger(self.inputs)
         self.probe = Probe()
-        self._equals: dict[tuple[str, str], tuple[object, object]] = {}
+        # By name of a candidate: parts of its state, by their names, with those of the true one that they are equal to.
+        self._equals: dict[str, dict[str, tuple[object, object]]] = {}
         self.checks = LogChecks(
             self.stream,
             self.ledger,
@@ -868,14 +869,17 @@ class World:
 
     def _are_equal(self, process: CoordinatorProcess, found: CoordinatorState, truth: CoordinatorState) -> bool:
         """`found == truth`; but two tables that were equal once are so still, as no table is ever changed."""
+        equals = self._equals.setdefault(process.name, {})
         for name in COMPARED:
             mine, theirs = getattr(found, name), getattr(truth, name)
-            known = self._equals.get((process.name, name), (None, None))
-            if mine is theirs or (known[0] is mine and known[1] is theirs):
+            if mine is theirs:
+                continue
+            known = equals.get(name)
+            if known is not None and known[0] is mine and known[1] is theirs:
                 continue
             if mine != theirs:
                 return False
-            self._equals[process.name, name] = mine, theirs
+            equals[name] = mine, theirs
         return True
 
     def _check_answer(self, process: CoordinatorProcess) -> None:
