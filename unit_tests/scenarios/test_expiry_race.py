@@ -2,6 +2,7 @@
 dies between its records and what follows from them. Whatever the order, one record decides."""
 
 import copy
+import os
 from itertools import permutations
 
 import pytest
@@ -16,12 +17,11 @@ from samzapy.stream.records import ContainerPut, LaunchPut, PlacedPut, RequestPu
 from samzapy.testing.memory_log import MemoryLog
 from unit_tests.coordinator.operated import an_id
 from unit_tests.scenarios.test_placement import Teller
-from unit_tests.testing.test_simulation import COUNT
 
 UUID = ord("a")
 EXPIRY_MS = 60_000
 ROUNDS_MAX = 40
-WHOLE_FROM = 10_000
+IS_FULL = os.environ.get("SAMZAPY_RACES") == "full"
 EVENTS = ("the reserve is ready", "it expires", "another leads", "the source dies", "the reserve dies", "asked again")
 
 
@@ -145,10 +145,9 @@ def race():
 
 @pytest.mark.parametrize("torn_at", [None, *range(len(EVENTS))])
 def test_whatever_comes_first_one_record_decides_and_who_loses_is_released(race, torn_at):
-    """All orders, each with one of the moments to die; and each with every one of them where many histories are
-    simulated (`SAMZAPY_SIMULATIONS`)."""
+    """All orders, each with one of the moments to die; with `SAMZAPY_RACES=full` each with every one of them."""
     orders = list(permutations(EVENTS))
-    if COUNT < WHOLE_FROM:
+    if not IS_FULL:
         orders = orders[len(EVENTS) if torn_at is None else torn_at :: len(EVENTS) + 1]
     for order in orders:
         run = copy.deepcopy(race)

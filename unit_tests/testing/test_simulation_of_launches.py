@@ -1,6 +1,6 @@
 """Histories of a job whose coordinator starts its containers (`testing.simulation.launched_world`).
 
-`SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each ten of those one of these.
+`SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each two hundred of those one of these, and ten at least.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from samzapy.testing.simulation.world import Kind
 from unit_tests.testing.test_simulation import COUNT
 
 EVENT_COUNT = 600
-HISTORIES_PER_LAUNCHED = 10
+HISTORY_COUNT = max(10, COUNT // 200)
 PARTS = 2
 FULL = 24
 """Histories that are looked at together."""
@@ -33,7 +33,7 @@ FULL = 24
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
-    for seed in range(part, COUNT // HISTORIES_PER_LAUNCHED, PARTS):
+    for seed in range(part, HISTORY_COUNT, PARTS):
         simulate(seed, EVENT_COUNT, kind=Kind.LAUNCHED)
 
 

@@ -11,7 +11,7 @@ from unit_tests.testing.test_simulation import COUNT, PARTS
 WALKS = 2
 """Tests that share the walks."""
 WALK_EVENT_COUNT = 600
-HISTORIES_PER_WALK = 25
+WALK_COUNT = max(4, COUNT // 500)
 
 
 @pytest.mark.parametrize("part", range(1, PARTS, 2))
@@ -23,5 +23,5 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
 @pytest.mark.parametrize("part", range(WALKS))
 def test_a_job_that_is_scaled_all_the_time_comes_to_rest_with_all_its_state(part: int) -> None:
     """The operator's walk: up and down between 1 and 8 key buckets, inputs that grow, processes that die anywhere."""
-    for seed in range(part, COUNT // HISTORIES_PER_WALK, WALKS):
+    for seed in range(part, WALK_COUNT, WALKS):
         simulate(seed, WALK_EVENT_COUNT, kind=Kind.WALK)
