@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from samzapy.config.job_config import JobConfig, pattern_of
+from samzapy.config.job_config import JobConfig, is_pattern, pattern_of
 from samzapy.config.keys import ALL_SSPS_TO_SINGLE_TASK, CLIENT_PROPERTIES_REFUSED
 from samzapy.config.lookup import PATTERN_SIGN, nearest
 from samzapy.errors import ConfigError
 
 _TOPIC_CHARS_MAX: Final = 249
 """Kafka takes no longer name."""
+_TOPIC: Final = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{_TOPIC_CHARS_MAX}}}")
+"""What Kafka takes for a topic's name."""
 _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+")
@@ -28,6 +30,7 @@ def check_together(config: JobConfig) -> None:
         )
     for item in config.input_patterns:
         _compiled("task.inputs", pattern_of(item))
+    _check_topics(config)
     _check_streams(config)
     if len(set(config.inputs)) != len(config.inputs):
         raise ConfigError(f"task.inputs: wanted each stream once, found {', '.join(config.inputs)}")
@@ -106,6 +109,29 @@ def _compiled(key: str, pattern: str) -> re.Pattern[str]:
         raise ConfigError(
             f"{key}: wanted a regular expression after {PATTERN_SIGN} (orders-.*), found {pattern!r}: {error}"
         ) from error
+
+
+def _check_topics(config: JobConfig) -> None:
+    """What is read or written must be the name of a topic, and of none that samzapy writes for this job."""
+    job = re.escape(config.job)
+    # As `model.topics` names them; intermediate streams are looked at with their settings.
+    own = re.compile(rf"__samzapy-(?:(?:coordinator|checkpoint|placement)-{job}|changelog-{job}-[A-Za-z0-9_]+)")
+    named = [("task.inputs", item) for item in config.inputs if not is_pattern(item)]
+    named += [("task.broadcast.inputs", item.system_stream) for item in config.broadcast_inputs]
+    if config.dead_letter_output is not None:
+        named.append(("task.dead.letter.output", config.dead_letter_output))
+    for key, item in named:
+        topic = item.partition(".")[2]
+        if not _TOPIC.fullmatch(topic):
+            raise ConfigError(
+                f"{key}: wanted the name of a Kafka topic (1 to {_TOPIC_CHARS_MAX} letters, digits, dots, dashes and "
+                f"underscores, for instance {config.default_system}.orders), found {topic!r} in {item!r}; correct it"
+            )
+        if own.fullmatch(topic):
+            raise ConfigError(
+                f"{key}: wanted a stream of messages, found {item}, which is a topic of this job's own: samzapy keeps "
+                "its records there; take it out"
+            )
 
 
 def _check_streams(config: JobConfig) -> None:

@@ -17,6 +17,7 @@ from samzapy.config import (
     recorded_properties,
 )
 from samzapy.errors import ConfigError, UnknownConfigKeyError
+from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.testing.builders import a_config
 
 MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
@@ -145,6 +146,36 @@ def test_a_value_of_the_wrong_kind_names_the_key_what_was_wanted_and_what_was_fo
 def test_values_that_contradict_each_other_are_refused(properties: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         config_with(properties)
+
+
+@pytest.mark.parametrize("key", ["task.inputs", "task.broadcast.inputs", "task.dead.letter.output"])
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "é", ".", "..", "a" * 250, "a:1"])
+def test_a_stream_that_can_be_no_topic_is_refused_by_name(key: str, name: str) -> None:
+    if key == "task.broadcast.inputs":
+        name = f"{name.replace(' ', '@')}#1"  # With a blank it is no broadcast input at all.
+
+    with pytest.raises(ConfigError, match=rf"{re.escape(key)}: wanted the name of a Kafka topic .* found"):
+        config_with({key: f"kafka.{name}"})
+
+
+@pytest.mark.parametrize("name", ["a" * 249, "...", "._-", "__consumer_offsets", "__samzapy-changelog-other-1-seen"])
+def test_every_name_that_kafka_takes_can_be_read(name: str) -> None:
+    assert (f"kafka.{name}",) == config_with({"task.inputs": f"kafka.{name}"}).inputs
+
+
+@pytest.mark.parametrize("key", ["task.inputs", "task.broadcast.inputs", "task.dead.letter.output"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        coordinator_topic("flights-1"),
+        checkpoint_topic("flights-1"),
+        placement_topic("flights-1"),
+        changelog_topic("flights-1", "seen"),
+    ],
+)
+def test_a_topic_of_the_job_s_own_is_no_stream(key: str, topic: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(key)}: .*{topic}, which is a topic of this job's own"):
+        config_with({key: f"kafka.{topic}"})
 
 
 @pytest.mark.parametrize(
