@@ -23,13 +23,14 @@ from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.requests import recorded_state
 from samzapy.cli.run_job import read_config
 from samzapy.cli.terminal import printable
-from samzapy.config import JobConfig
+from samzapy.config import JobConfig, is_id
 from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
 from samzapy.coordinator.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.errors import ConfigError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, coordinator_topic
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
@@ -265,10 +266,28 @@ def _processors(
             raise ConfigError(
                 f"--processors: wanted each processor once, as ID or ID@HOST (0@host-a,1@host-b), found {item!r}"
             )
+        if not is_id(name):
+            raise ConfigError(
+                f"--processors: wanted an id as processor.id has it, of letters, digits and underscores, found {name!r}"
+            )
+        if host and not _is_host(host):
+            raise ConfigError(
+                f"--processors: wanted a host's name of ASCII letters, digits and signs without blanks or @ behind the "
+                f"@, found {host!r}"
+            )
         hosts[processor_id] = host or None
     if not hosts:
         raise ConfigError("--processors: wanted at least one (0@host-a,1@host-b), found none")
     return list(hosts), {one: host for one, host in hosts.items() if host is not None}
+
+
+def _is_host(text: str) -> bool:
+    try:
+        LocationId(text)
+    except ValueError:
+        return False
+    # Two at signs are a slip, not a host.
+    return "@" not in text
 
 
 def _spread_keys(

@@ -34,6 +34,7 @@ from samzapy.config.keys import (
     STORE_SCOPES,
     ConfigKey,
 )
+from samzapy.config.lookup import is_id
 from samzapy.config.parsing import parse_config, parse_recorded
 from samzapy.config.recording import Difference, differences, recorded_properties
 from samzapy.config.secrets import (
@@ -93,6 +94,7 @@ __all__ = [
     "explain",
     "in_force",
     "intermediate_topic",
+    "is_id",
     "is_pattern",
     "is_secret",
     "keys_to_explain",

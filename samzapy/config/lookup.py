@@ -97,6 +97,11 @@ def check_value(spec: ConfigKey, key: str, value: str) -> None:
         raise ConfigError(f"{key}: wanted letters, digits and underscores (no dashes), found {value!r}")
 
 
+def is_id(text: str) -> bool:
+    """Whether `text` may stand where an id is wanted, for instance under `processor.id`."""
+    return ID.fullmatch(text) is not None
+
+
 def nearest(found: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for the end of a message, or nothing where none is near."""
     close = difflib.get_close_matches(found, list(known), n=1, cutoff=0.5)

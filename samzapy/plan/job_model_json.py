@@ -17,12 +17,15 @@ says of how many it is. Broadcast SSPs, which other tasks read too, have none; a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from types import NoneType
 from typing import Any, Final
 
+from samzapy.config import is_id
 from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskMode, TaskModel, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.location import LocationId
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.plan.task_names import TaskNameParts
 
 Json = Mapping[str, object]
 _MISSING: Final = object()
@@ -66,33 +69,71 @@ def job_model_of_json(found: object) -> JobModel:
     """Read `job_model_json` back.
 
     Raises:
-        ValueError: something is missing or of another type; says which field.
+        ValueError: something is missing, of another type, or such that it is no plan; says which field.
     """
-    return JobModel(
-        generation=_field(found, "generation", int),
+    model = JobModel(
+        generation=_number(found, "generation"),
         config={str(key): str(value) for key, value in _field(found, "config", dict).items()},
         containers=tuple(_container_of(item) for item in _field(found, "containers", list)),
     )
+    _check(model)
+    return model
+
+
+def _check(model: JobModel) -> None:
+    """What no planner answers: things that are there twice, and key buckets of several factors."""
+    parts = {task.name: TaskNameParts.parse(task.name) for task in model.tasks}
+    _refuse_twice("processor-id", (container.processor_id for container in model.containers))
+    _refuse_twice("task-name", (task.name for task in model.tasks))
+    _refuse_twice("system-stream-partitions", (ssp_kb for task in model.tasks for ssp_kb in task.ssp_kbs))
+    numbers = {(parts[task.name].base_name, task.partition_id) for task in model.tasks}
+    _refuse_twice("partition", (number for _, number in sorted(numbers)))
+    changelogs = {(parts[task.name].base_name, task.changelog_partition) for task in model.tasks}
+    _refuse_twice("changelog-partition", (number for _, number in sorted(changelogs)))
+    factors = sorted({one.factor for one in parts.values()})
+    if len(factors) > 1:
+        raise ValueError(f"task-name: wanted one number of key buckets, found {', '.join(map(str, factors))}")
+
+
+def _refuse_twice(name: str, values: Iterable[Hashable]) -> None:
+    known: set[Hashable] = set()
+    for value in values:
+        if value in known:
+            raise ValueError(f"{name}: wanted {value} once, found it twice")
+        known.add(value)
 
 
 def _container_of(found: object) -> ContainerModel:
     location = _field(found, "location-id", (str, NoneType))
+    if location is not None:
+        LocationId(location)
+    processor_id = _field(found, "processor-id", str)
+    if not is_id(processor_id):
+        raise ValueError(f"processor-id: wanted letters, digits and underscores, found {processor_id!r}")
     return ContainerModel(
-        processor_id=ProcessorId(_field(found, "processor-id", str)),
+        processor_id=ProcessorId(processor_id),
         location_id=location,
         tasks=tuple(_task_of(item) for item in _field(found, "tasks", list)),
     )
 
 
 def _task_of(found: object) -> TaskModel:
-    return TaskModel(
+    task = TaskModel(
         name=TaskName(_field(found, "task-name", str)),
         mode=TaskMode(_field(found, "mode", str)),
-        partition_id=_field(found, "partition", int),
-        changelog_partition=_field(found, "changelog-partition", int),
+        partition_id=_number(found, "partition"),
+        changelog_partition=_number(found, "changelog-partition"),
         ssp_kbs=tuple(_ssp_kb_of(item) for item in _field(found, "system-stream-partitions", list)),
         broadcast_ssps=tuple(_ssp_kb_of(item).ssp for item in _broadcast(found)),
     )
+    parts = TaskNameParts.parse(task.name)
+    for ssp_kb in task.ssp_kbs:
+        if (ssp_kb.bucket, ssp_kb.factor) != (parts.bucket, parts.factor):
+            raise ValueError(
+                f"keyBucket: wanted {parts.bucket} of {parts.factor}, as the task's name {task.name} says, "
+                f"found {ssp_kb}"
+            )
+    return task
 
 
 def _broadcast(found: object) -> list[object]:
@@ -102,11 +143,18 @@ def _broadcast(found: object) -> list[object]:
 
 
 def _ssp_kb_of(found: object) -> SspKeyBucket:
-    ssp = SystemStreamPartition(
-        _field(found, "system", str), _field(found, "stream", str), _field(found, "partition", int)
-    )
-    bucket = found.get("keyBucket", -1) if isinstance(found, dict) else -1
-    return SspKeyBucket(ssp) if bucket == -1 else SspKeyBucket(ssp, bucket, _field(found, "keyBucketFactor", int))
+    named = SystemStream(_field(found, "system", str), _field(found, "stream", str))
+    ssp = SystemStreamPartition(named.system, named.stream, _number(found, "partition"))
+    if not isinstance(found, dict) or found.get("keyBucket", -1) == -1:
+        return SspKeyBucket(ssp)
+    return SspKeyBucket(ssp, _number(found, "keyBucket"), _number(found, "keyBucketFactor"))
+
+
+def _number(found: object, name: str) -> int:
+    number: int = _field(found, name, int)
+    if number < 0:
+        raise ValueError(f"{name}: wanted a number from 0 on, found {number}")
+    return number
 
 
 def _field(found: object, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:

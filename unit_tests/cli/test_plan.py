@@ -42,6 +42,17 @@ def asked(properties, *options):
     return result
 
 
+def a_plan_of(task_name, system="kafka"):
+    ssps = [{"system": system, "stream": "flights", "partition": 0}]
+    task = {"task-name": task_name, "mode": "active", "partition": 0, "changelog-partition": 0}
+    task["system-stream-partitions"] = ssps
+    return {
+        "generation": 1,
+        "config": {},
+        "containers": [{"processor-id": "0", "location-id": None, "tasks": [task]}],
+    }
+
+
 def a_first_plan(properties, tmp_path):
     first = asked(properties, *COUNTS, "--processors", "0@host-a,1@host-b", "-o", "json")
     path = tmp_path / "first.json"
@@ -146,6 +157,11 @@ def test_without_processors_the_one_of_the_configuration_is_planned_for(properti
         ([*COUNTS, "--processors", "0@,1"], "found '0@'"),
         ([*COUNTS, "--processors", "0,0"], "each processor once"),
         ([*COUNTS, "--processors", ","], "at least one"),
+        ([*COUNTS, "--processors", "a-1-4,b"], "wanted an id as processor.id has it.*found 'a-1-4'"),
+        ([*COUNTS, "--processors", "../x"], r"found '\.\./x'"),
+        ([*COUNTS, "--processors", "a b"], "found 'a b'"),
+        ([*COUNTS, "--processors", "0@h 1"], "found 'h 1'"),
+        ([*COUNTS, "--processors", "0@a@b"], "found 'a@b'"),
         ([*COUNTS, "--previous", "/nowhere.json"], "No such file"),
     ],
 )
@@ -161,6 +177,8 @@ def test_what_cannot_be_is_refused_by_name(properties, options, names):
         ("[]", "generation: wanted int, found nothing"),
         ('{"generation": true, "config": {}, "containers": []}', "generation: wanted int, found True"),
         ('{"generation": 1, "config": {}, "containers": [{"processor-id": "0", "location-id": 3}]}', "location-id"),
+        (json.dumps(a_plan_of("a/b")), "wanted a task name.*'a/b'"),
+        (json.dumps(a_plan_of("Partition_0", system="")), "wanted a system without dots"),
     ],
 )
 def test_a_previous_plan_that_is_none_is_refused_by_name(properties, tmp_path, text, names):
