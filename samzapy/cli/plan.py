@@ -23,7 +23,7 @@ from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.requests import recorded_state
 from samzapy.cli.run_job import read_config
 from samzapy.cli.terminal import printable
-from samzapy.config import JobConfig, is_id
+from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
 from samzapy.coordinator.submission import check_readable, factor_to_be, inputs_to_read
@@ -100,7 +100,7 @@ def plan(
     config = read_config(config_file, config_file, overrides, os.environ)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     if previous_file is not None:
-        known = _with_previous(known, _read_plan(previous_file))
+        known = with_previous(known, _read_plan(previous_file), config)
     processor_ids, hosts = _processors(processors, known, config)
     locality = Locality(processors={**known.locality.processors, **hosts}, tasks=known.locality.tasks)
     planned = plan_job(
@@ -129,7 +129,7 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class Known:
     """What a plan is made from. `connection` and `keeps_state` are None where no cluster is asked."""
 
     partition_counts: Mapping[SystemStream, int]
@@ -144,14 +144,14 @@ class _Known:
     topics: tuple[TopicToBe, ...] = ()
 
 
-def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, _Known]:
+def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, Known]:
     config, counts = _partition_counts(config, partitions)
-    return config, _Known(
+    return config, Known(
         partition_counts=counts, previous=None, changelog_partitions={}, locality=Locality(), connection=None
     )
 
 
-def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
+def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
     connection = KafkaConnection.of(config)
     admin = KafkaAdmin(connection)
     admin.check_reachable()
@@ -168,7 +168,7 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, _Known]:
     counts = {stream: topic.partition_count for stream, topic in found.items()}
     recorded = {stream: state.inputs[stream].partition_count for stream in state.inputs}
     to_be = {SystemStream.parse(text): change.partition_count for text, change in changes.items()}
-    return config, _Known(
+    return config, Known(
         partition_counts={**recorded, **counts, **to_be},
         topics=tuple(changes[text] for text in sorted(changes)),
         previous=job_model(state),
@@ -205,20 +205,30 @@ def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin)
     return state
 
 
-def _with_previous(known: _Known, previous: JobModel) -> _Known:
-    """A plan from a file counts instead of the recorded one, with the places that it names."""
+def with_previous(known: Known, previous: JobModel, config: JobConfig) -> Known:
+    """A plan from a file counts instead of the recorded one, with the places that it names.
+
+    What else is recorded counts on: what a submission would be refused for is refused here too. Where nothing is, the
+    factor is that of the file, as a job that was scaled keeps its own, unless the configuration has been given another.
+    """
     located = [container for container in previous.containers if container.location_id is not None]
-    return _Known(
-        partition_counts=known.partition_counts,
+    return replace(
+        known,
         previous=previous,
-        changelog_partitions=known.changelog_partitions,
         locality=Locality(
             processors={container.processor_id: str(container.location_id) for container in located},
             tasks={task.name: str(container.location_id) for container in located for task in container.tasks},
         ),
-        connection=known.connection,
-        topics=known.topics,
+        # That no store is recorded says nothing of a plan from elsewhere.
+        keeps_state=known.keeps_state or None,
+        factor=known.factor if known.previous is not None else _factor_after(previous, config),
     )
+
+
+def _factor_after(previous: JobModel, config: JobConfig) -> int:
+    if config.properties.get(FACTOR_KEY) not in (None, previous.config.get(FACTOR_KEY)):
+        return config.elasticity_factor
+    return max((ssp_kb.factor for task in previous.tasks for ssp_kb in task.ssp_kbs), default=1)
 
 
 def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[SystemStream, int]]:
@@ -252,7 +262,7 @@ def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[
 
 
 def _processors(
-    text: str | None, known: _Known, config: JobConfig
+    text: str | None, known: Known, config: JobConfig
 ) -> tuple[Sequence[ProcessorId], Mapping[ProcessorId, str]]:
     """The processors to plan for, and the hosts that were given with them."""
     if text is None:
@@ -291,7 +301,7 @@ def _is_host(text: str) -> bool:
 
 
 def _spread_keys(
-    known: _Known, connection: KafkaConnection, planned: JobModel, sample_count: int
+    known: Known, connection: KafkaConnection, planned: JobModel, sample_count: int
 ) -> tuple[SpreadKeys, ...]:
     there = {topic.topic: topic.partition_count_before for topic in known.topics}
     ssps = {ssp_kb.ssp for task in planned.tasks for ssp_kb in task.ssp_kbs}

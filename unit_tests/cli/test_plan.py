@@ -1,17 +1,18 @@
 """`samzapy job plan` without a cluster: golden output, the way back in, and what it refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from samzapy.cli.job import job
-from samzapy.cli.plan import print_change
+from samzapy.cli.plan import Known, print_change, with_previous
 from samzapy.cli.scale import expected_text
 from samzapy.errors import ConfigError, MissingTopicError, PartitionSchemeError
 from samzapy.model.container import Locality
-from samzapy.model.ssp import SystemStream
+from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.plan_change import StateSize, plan_change
 from samzapy.testing.builders import a_config
@@ -88,6 +89,50 @@ def test_what_was_shown_can_be_the_previous_plan_and_then_nothing_moves(properti
     previous.write_text(json.dumps(json.loads(previous.read_text())["jobModel"]))
     again = json.loads(asked(properties, *COUNTS, "--previous", str(previous), "-o", "json").stdout)
     assert found == again
+
+
+def test_a_job_that_was_scaled_since_it_was_handed_in_is_planned_by_the_factor_of_its_plan(properties, tmp_path):
+    scaled = asked(properties, *COUNTS, "--set", "job.elasticity.factor=2", "-o", "json")
+    path = tmp_path / "scaled.json"
+    plan = json.loads(scaled.stdout)["jobModel"]
+    del plan["config"]["job.elasticity.factor"]
+    path.write_text(json.dumps(plan))
+    previous = ["--previous", str(path)]
+
+    found = json.loads(asked(properties, *COUNTS, *previous, "-o", "json").stdout)["totals"]
+
+    assert (10, 0, 0) == (found["stays"], found["merges"], found["gone"])
+    # Another factor in the configuration than when it was handed in is a change.
+    anew = ["--set", "job.elasticity.factor=4"]
+    assert 20 == json.loads(asked(properties, *COUNTS, *previous, *anew, "-o", "json").stdout)["totals"]["splits"]
+    plan["config"]["job.elasticity.factor"] = "1"
+    path.write_text(json.dumps(plan))
+    same = ["--set", "job.elasticity.factor=1"]
+    assert 10 == json.loads(asked(properties, *COUNTS, *previous, *same, "-o", "json").stdout)["totals"]["stays"]
+
+
+def test_beside_a_previous_plan_from_a_file_what_the_cluster_s_record_says_counts_on():
+    orders, refunds = SystemStream("kafka", "orders"), SystemStream("kafka", "refunds")
+    recorded = plan_job(a_config(), {orders: 1}, None, ["0"], factor=2)
+    known = Known(
+        partition_counts={orders: 1},
+        previous=recorded,
+        changelog_partitions={"SystemStreamPartition_kafka.orders.0": 0},
+        locality=Locality(processors={"0": "host-a"}),
+        connection=None,
+        keeps_state=True,
+        factor=2,
+        tasks_before={SystemStreamPartition("kafka", "refunds", 0): "SystemStreamPartition_kafka.refunds.0"},
+        gone=(refunds,),
+    )
+    previous = replace(recorded, generation=7)
+
+    found = with_previous(known, previous, a_config())
+
+    assert replace(known, previous=previous, locality=Locality()) == found
+    # A job that never ran: the file is all that there is.
+    of_file = with_previous(replace(known, previous=None, factor=1, keeps_state=False), previous, a_config())
+    assert (2, None) == (of_file.factor, of_file.keeps_state)
 
 
 @pytest.mark.parametrize(
