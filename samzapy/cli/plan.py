@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -36,7 +37,7 @@ from samzapy.model.topics import changelog_topic, coordinator_topic
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be, refuse_fewer_partitions
 from samzapy.plan.job_model_json import job_model_of_json
-from samzapy.plan.job_plan import plan_job
+from samzapy.plan.job_plan import PARTITIONS_MAX, plan_job
 from samzapy.plan.key_spread import SpreadKeys, spread_keys
 from samzapy.plan.plan_change import (
     NOTHING_TO_RESTORE,
@@ -48,6 +49,8 @@ from samzapy.plan.plan_change import (
     plan_change,
     plan_change_json,
 )
+
+_COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 
 
 @click.command()
@@ -236,8 +239,10 @@ def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[
     found: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, count = item.rpartition("=")
-        if not equals or not (count.isascii() and count.isdigit() and int(count)):
-            raise ConfigError(f"--partitions: wanted STREAM=N with N from 1 on (kafka.orders=4), found {item!r}")
+        if not equals or not (_COUNT.fullmatch(count) and int(count) <= PARTITIONS_MAX):
+            raise ConfigError(
+                f"--partitions: wanted STREAM=N with N from 1 to {PARTITIONS_MAX} (kafka.orders=4), found {item!r}"
+            )
         stream = config.qualified(name)
         if stream in found:
             raise ConfigError(f"--partitions: wanted {stream} once, found it twice")

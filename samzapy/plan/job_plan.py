@@ -12,7 +12,7 @@ one joins its task (`plan.partition_schemes.periods`). A job without state gets 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, intermediate_topic, recorded_properties
 from samzapy.errors import ConfigError, GrouperError, PartitionSchemeError
@@ -32,6 +32,10 @@ from samzapy.plan.partition_schemes import (
 from samzapy.plan.task_names import TaskNameParts
 
 OwnGrouper = TypeVar("OwnGrouper")
+
+PARTITIONS_MAX: Final = 100_000
+"""Of one stream, and key buckets of all that are divided. So many take half a minute to plan; a whole cluster of Kafka
+with ZooKeeper was said to hold twice as many."""
 
 
 def plan_job(
@@ -67,11 +71,12 @@ def plan_job(
 
     Raises:
         PartitionSchemeError: the change would move or drop keyed state, or a stream has fewer partitions than
-            it had. The message says which stream or task, and the way out.
+            it had, or more than can be planned. The message says which stream or task, and the way out.
         GrouperError: a grouper of the job's own gives an answer that cannot be used.
         ConfigError: a broadcast input names a partition that is not there.
     """
     processors = tuple(sorted(set(processor_ids), key=processor_order))
+    _refuse_too_many(config, partition_counts, factor)
     ssps = tuple(
         ssp for text in config.streams_divided for ssp in _ssps_of(SystemStream.parse(text), partition_counts)
     )
@@ -103,6 +108,23 @@ def plan_job(
         config=recorded_properties(config),
         containers=_containers(config, groupers, tasks, processors, previous, locality),
     )
+
+
+def _refuse_too_many(config: JobConfig, partition_counts: Mapping[SystemStream, int], factor: int) -> None:
+    """Refuse what would be planned without end."""
+    counts = {text: partition_counts[SystemStream.parse(text)] for text in config.streams_read}
+    for text, count in counts.items():
+        if count > PARTITIONS_MAX:
+            raise PartitionSchemeError(
+                f"{text}: wanted at most {PARTITIONS_MAX} partitions, found {count}; correct the number, or copy the "
+                "stream to a topic with fewer"
+            )
+    total = sum(counts[text] for text in config.streams_divided)
+    if total * factor > PARTITIONS_MAX:
+        raise PartitionSchemeError(
+            f"task.inputs: wanted at most {PARTITIONS_MAX} partitions of all inputs together, times the factor, found "
+            f"{total} times {factor}; set a smaller factor, or divide the inputs among several jobs"
+        )
 
 
 def _ssps_of(stream: SystemStream, partition_counts: Mapping[SystemStream, int]) -> Sequence[SystemStreamPartition]:

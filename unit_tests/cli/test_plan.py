@@ -197,6 +197,8 @@ def test_without_processors_the_one_of_the_configuration_is_planned_for(properti
         (["--partitions", "kafka.flights=3"], "found none for kafka.planes"),
         (["--partitions", "kafka.flights=0,kafka.planes=1"], "found 'kafka.flights=0'"),
         (["--partitions", "kafka.flights"], "wanted STREAM=N"),
+        (["--partitions", "kafka.flights=100001,planes=1"], "N from 1 to 100000.*found 'kafka.flights=100001'"),
+        (["--partitions", f"kafka.flights={'9' * 5000},planes=1"], "N from 1 to 100000"),
         (["--partitions", "kafka.trains=3"], "found kafka.trains"),
         (["--partitions", "flights=3,kafka.flights=3"], "found it twice"),
         ([*COUNTS, "--processors", "0@,1"], "found '0@'"),

@@ -12,7 +12,7 @@ from samzapy.errors import ConfigError, PartitionSchemeError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.job_model_json import job_model_json
-from samzapy.plan.job_plan import factor_fixed_by, plan_job
+from samzapy.plan.job_plan import PARTITIONS_MAX, factor_fixed_by, plan_job
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.testing.builders import a_config, an_ssp
 
@@ -40,6 +40,22 @@ def test_a_first_plan_numbers_tasks_in_the_order_of_task_inputs():
     expected = ["refunds.0", "refunds.1", "refunds.2", "orders.0", "orders.1"]
     assert {f"kafka.{ssp}": number for number, ssp in enumerate(expected)} == numbers(plan)
     assert list(range(5)) == [task.changelog_partition for task in plan.tasks]
+
+
+@pytest.mark.parametrize(
+    ("counts", "factor", "complaint"),
+    [
+        ({ORDERS: PARTITIONS_MAX + 1, REFUNDS: 1, RULES: 1}, 1, r"kafka\.orders: wanted at most 100000 partitions"),
+        ({ORDERS: 1, REFUNDS: 1, RULES: 10**9}, 1, r"kafka\.rules: wanted at most 100000 .* found 1000000000"),
+        ({ORDERS: PARTITIONS_MAX, REFUNDS: 1, RULES: 1}, 1, r"task\.inputs: wanted at most .* found 100001 times 1;"),
+        ({ORDERS: 782 - 1, REFUNDS: 1, RULES: 1}, 128, r"task\.inputs: wanted at most .* found 782 times 128;"),
+    ],
+)
+def test_more_partitions_than_can_be_planned_are_refused_at_once(counts, factor, complaint):
+    config = a_config(task_inputs="kafka.orders,kafka.refunds", task_broadcast_inputs="kafka.rules#0")
+
+    with pytest.raises(PartitionSchemeError, match=complaint):
+        plan_job(config, counts, None, ["0"], factor=factor)
 
 
 def test_a_reordered_task_inputs_renumbers_nothing():
