@@ -37,9 +37,9 @@ def _made(name: str, setting: str, config: JobConfig, directory: Path) -> object
     factory = load_from_directory(directory, name, setting)
     try:
         found: object = factory(dict(config.properties))
-    except SamzapyError:
+    except (SamzapyError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit included: nobody would see why the process ended.
         raise GrouperError(
             f"{setting}: wanted a class that is made with the job's properties as its one argument, found that making "
             f"it fails with {type(error).__name__}: {error}"

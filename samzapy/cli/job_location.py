@@ -28,9 +28,9 @@ def location_of_this_processor(config: JobConfig, directory: Path) -> LocationId
     factory = load_from_directory(directory, name, setting)
     try:
         found: object = factory(dict(config.properties)).location_id()
-    except SamzapyError:
+    except (SamzapyError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit included: nobody would see why the process ended.
         raise ConfigError(
             f"{setting}: wanted a class that is made with the job's properties and whose location_id() says where this "
             f"processor is, found that it fails with {type(error).__name__}: {error}"

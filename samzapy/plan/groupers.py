@@ -244,9 +244,9 @@ def _asked_twice(setting: str, ask: Callable[[], Answer]) -> Answer:
     """A grouper's answer. User code: whatever it raises or returns becomes an error that names it."""
     try:
         first, second = ask(), ask()
-    except SamzapyError:
+    except (SamzapyError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit included: nobody would see why the process ended.
         raise GrouperError(f"{setting}: it failed with {type(error).__name__}: {error}") from error
     if first != second:
         raise _unusable(

@@ -29,6 +29,11 @@ class Broken:
         raise KeyError("customers")
 
 
+class Leaving:
+    def __init__(self, config):
+        raise SystemExit(7)
+
+
 class Unfit:
     pass
 """
@@ -104,7 +109,11 @@ def test_a_job_file_whose_run_is_not_guarded_does_not_start_a_job(directory):
 
 @pytest.mark.parametrize(
     ("name", "names"),
-    [("Broken", "making it fails with KeyError: 'customers'"), ("Unfit", "making it fails with TypeError")],
+    [
+        ("Broken", "making it fails with KeyError: 'customers'"),
+        ("Unfit", "making it fails with TypeError"),
+        ("Leaving", "making it fails with SystemExit: 7"),
+    ],
 )
 def test_a_class_that_cannot_be_made_is_named(directory, name, names):
     with pytest.raises(GrouperError, match=names):

@@ -26,6 +26,11 @@ class Broken(InRack):
         return LocationId("two words")
 
 
+class Leaving(InRack):
+    def location_id(self):
+        raise SystemExit(7)
+
+
 class Wordy(InRack):
     def location_id(self):
         return "node-1"
@@ -54,6 +59,7 @@ def test_a_job_s_own_provider_is_made_from_the_job_s_properties(directory):
     ("name", "error", "words"),
     [
         ("own_location:Broken", ConfigError, "fails with ValueError: host: wanted .* found 'two words'"),
+        ("own_location:Leaving", ConfigError, "fails with SystemExit: 7"),
         ("own_location:Wordy", ConfigError, "wanted a samzapy.LocationId .* found 'node-1'"),
         ("own_location:Nobody", TaskModuleError, "wanted a class Nobody"),
         ("os:getcwd", TaskModuleError, "found no such file"),

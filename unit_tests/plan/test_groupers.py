@@ -1,6 +1,7 @@
 """A job's own groupers: asked twice, checked, and refused by name."""
 
 import itertools
+import sys
 from dataclasses import replace
 
 import pytest
@@ -97,6 +98,7 @@ def test_what_a_grouper_does_to_its_arguments_changes_nothing():
         (lambda previous, ssps: {"a": ["kafka.orders.0"]}, "TypeError: wanted SystemStreamPartitions"),
         (lambda previous, ssps: None, "it failed with AttributeError"),
         (lambda previous, ssps: 1 // 0, "it failed with ZeroDivisionError"),
+        (lambda previous, ssps: sys.exit(7), "it failed with SystemExit: 7"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_refused_with_the_setting_and_what_is_wrong(answer, names):
