@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from samzapy.config import MESSAGE_BYTES_MAX
 from samzapy.errors import DataError, MissingTopicError, TopicIdentityError, TopicPolicyError
 from samzapy.model.finding import Finding, losing_data
 from samzapy.model.topics import TopicSpec
 
 REPLICATION_FACTOR_DEFAULT = 3
-MESSAGE_BYTES_MIN = 1_000_000
-"""A record of ours may be 1 MiB (`stream.codec`); Kafka's default limit is just above that."""
 
 _CODE_OF_SETTING: Mapping[str, str] = {
     "cleanup.policy": "topic-cleanup-policy",
@@ -153,8 +152,9 @@ def _settings(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[
             yield _setting(spec, found, cluster, name, spec.settings[name])
     if found.settings.get("unclean.leader.election.enable") != "false":
         yield _setting(spec, found, cluster, "unclean.leader.election.enable", "false")
-    if _number(found, "max.message.bytes") < MESSAGE_BYTES_MIN:
-        yield _setting(spec, found, cluster, "max.message.bytes", f"{MESSAGE_BYTES_MIN} or more")
+    # What our producers send at most, and Kafka's default; brokers before 2.5 took less.
+    if _number(found, "max.message.bytes") < MESSAGE_BYTES_MAX:
+        yield _setting(spec, found, cluster, "max.message.bytes", f"{MESSAGE_BYTES_MAX} or more")
     retention_ms = spec.settings.get("delete.retention.ms")
     if retention_ms is not None and _number(found, "delete.retention.ms") < int(retention_ms):
         yield _setting(spec, found, cluster, "delete.retention.ms", f"{retention_ms} or more")

@@ -71,7 +71,10 @@ from samzapy.stream.records import (
 from samzapy.stream.single_object import HEADER_BYTES, MARKER, Form, fingerprint_of_schema, form
 
 VALUE_BYTES_MAX = 1024 * 1024
-"""Nothing longer is decoded, or written. Kafka's own default limit for a batch is the same."""
+"""Nothing longer is decoded."""
+RECORD_BYTES_MAX = VALUE_BYTES_MAX - 8 * 1024
+"""Nothing longer is written, key and value together: with its headers, and what Kafka puts around it, a record must be
+within what our producers send and our topics take (`config.MESSAGE_BYTES_MAX`), 12 bytes more than 1 MiB."""
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
@@ -88,10 +91,10 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     if isinstance(record, Removed):
         return key, None
     value = _FORM_OF_TYPE[type(record)].encode(record)
-    if len(value) > VALUE_BYTES_MAX:
+    if len(key) + len(value) > RECORD_BYTES_MAX:
         raise ValueError(
-            f"wanted a record of at most {VALUE_BYTES_MAX} bytes, found {len(value)} for key {text!r}: "
-            "no reader would take it, so it is not written; make the task or the setting smaller"
+            f"wanted a record of at most {RECORD_BYTES_MAX} bytes, found {len(key) + len(value)} for key {text!r}: "
+            "no topic of ours would take it, so it is not written; make the task or the setting smaller"
         )
     return key, value
 

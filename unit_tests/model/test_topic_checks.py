@@ -47,7 +47,7 @@ def test_a_topic_as_it_is_made_is_well(spec: TopicSpec, cluster: Cluster, replic
         ("cleanup.policy", "compact,delete", "topic-cleanup-policy", "cleanup.policy=compact"),
         ("message.timestamp.type", "CreateTime", "topic-timestamp-type", "message.timestamp.type=LogAppendTime"),
         ("unclean.leader.election.enable", "true", "topic-unclean-election", "unclean.leader.election.enable=false"),
-        ("max.message.bytes", "999999", "topic-message-size", "max.message.bytes=1000000"),
+        ("max.message.bytes", "1048587", "topic-message-size", "max.message.bytes=1048588"),
         ("delete.retention.ms", "604799999", "topic-tombstone-retention", "delete.retention.ms=604800000"),
         ("min.insync.replicas", "1", "topic-min-isr", "min.insync.replicas=2"),
         # More than there are: nobody could write.
@@ -74,7 +74,7 @@ def test_each_wrong_setting_has_its_code_and_the_command_that_mends_it(
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("max.message.bytes", "1000000"), ("delete.retention.ms", "604800000"), ("min.insync.replicas", "3")],
+    [("max.message.bytes", "1048588"), ("delete.retention.ms", "604800000"), ("min.insync.replicas", "3")],
 )
 def test_what_keeps_more_than_is_needed_is_well(setting: str, value: str) -> None:
     found = a_topic_found(COORDINATOR, replication_factor=3, settings={setting: value})
@@ -180,7 +180,7 @@ def test_a_finding_as_json_says_how_much_it_matters() -> None:
         ("retention.ms", "604799999", "topic-retention", "sooner than the configuration says"),
         ("retention.ms", "", "topic-retention", "sooner than the configuration says"),
         ("retention.bytes", "1000000", "topic-retention", "deleted by size"),
-        ("max.message.bytes", "999999", "topic-message-size", "may be larger"),
+        ("max.message.bytes", "1048587", "topic-message-size", "may be larger"),
     ],
 )
 def test_a_topic_of_messages_that_might_lose_some_unread_is_a_finding(

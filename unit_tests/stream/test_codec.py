@@ -171,6 +171,9 @@ def test_a_record_under_no_key_of_ours_is_refused_with_and_without_a_value(key: 
 def test_what_a_reader_would_refuse_is_not_written() -> None:
     with pytest.raises(ValueError, match="wanted a record of at most"):
         encode(ConfigPut(config_key="a", value="x" * VALUE_BYTES_MAX))
+    with pytest.raises(ValueError, match="wanted a record of at most"):
+        # Its value alone would fit; with key, headers and a batch around it, no topic takes it.
+        encode(ConfigPut(config_key="a", value="x" * (VALUE_BYTES_MAX - 100)))
     with pytest.raises(ValueError, match="wanted a key"):
         encode(ConfigPut(config_key="", value="x"))
     with pytest.raises(ValueError, match="wanted a key"):

@@ -22,6 +22,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.errors import kafka_error, refusal, translate
+from samzapy.config import MESSAGE_BYTES_MAX
 from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError, TemporaryError
 from samzapy.model.topic_checks import REPLICATION_FACTOR_DEFAULT, Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec
@@ -144,6 +145,7 @@ class KafkaAdmin:
         settings = {
             "unclean.leader.election.enable": "false",
             "min.insync.replicas": "2" if replication_factor > 2 else "1",
+            "max.message.bytes": str(MESSAGE_BYTES_MAX),
             **spec.settings,
         }
         new = NewTopic(
