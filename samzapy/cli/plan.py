@@ -341,9 +341,10 @@ def change_with_sizes(
 ) -> PlanChange:
     """What changes when `planned` takes the place of `before`, with the sizes of what is to be restored.
 
-    They are asked for all tasks at once; without a `connection` they are not known.
+    They are asked for all tasks at once; without a `connection` they are not known. A job without a plan has no state.
     """
-    change = plan_change(before, planned, locality, lambda _: None if config.stores else NOTHING_TO_RESTORE)
+    has_state = before is not None and config.stores
+    change = plan_change(before, planned, locality, lambda _: None if has_state else NOTHING_TO_RESTORE)
     asked = {task.task_name for task in change.tasks if task.restore is None or task.copy_bytes is None}
     if connection is None or not asked:
         return change

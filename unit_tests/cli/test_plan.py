@@ -68,6 +68,17 @@ def test_a_first_plan_as_json_is_the_golden_one(properties):
     assert "canary" not in found.stdout
 
 
+def test_a_new_job_has_nothing_to_restore_and_a_changed_one_nobody_knows_how_much_without_a_cluster(
+    properties, tmp_path
+):
+    previous = ["--previous", str(a_first_plan(properties, tmp_path))]
+    asking = [*COUNTS, "--processors", "0@host-a,1@host-b"]
+
+    assert "to restore: nothing; to copy on the host: nothing" in asked(properties, *asking).stdout
+    moved = asked(properties, *COUNTS, "--processors", "2@host-c", *previous)
+    assert "to restore: unknown" in moved.stdout
+
+
 def test_a_change_as_a_table_is_the_golden_one(properties, tmp_path):
     previous = a_first_plan(properties, tmp_path)
 
