@@ -7,6 +7,7 @@ about it is in one directory; the pid file there says which process it is, and `
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
 def simulate(context: click.Context, seed: int, count: int, events: int, kind: str | None) -> None:
     """Lives through a job's history made from a seed, with all its faults, and judges it.
 
-    One history is told line by line; of several, each that breaks a law is named. Exit code 1 then.
+    One history is told line by line; of several, each that breaks a law or ends in an error is named. Exit code 1 then.
     """
     broken = 0
     for number in range(seed, seed + count):
@@ -159,6 +160,12 @@ def simulate(context: click.Context, seed: int, count: int, events: int, kind: s
         except BrokenLawError as error:
             broken += 1
             click.echo(f"seed {number}: {error}")
+        except Exception as error:
+            # No law, but the product cannot go on; the others are lived through all the same.
+            broken += 1
+            if count == 1:
+                click.echo("".join(traceback.format_exception(error)), err=True)
+            click.echo(f"seed {number}: {_error_text(error)}")
         else:
             figures = (
                 f"{history.kind}, {history.events} events, {sum(history.faults.values())} faults, "
@@ -166,6 +173,13 @@ def simulate(context: click.Context, seed: int, count: int, events: int, kind: s
             )
             click.echo(f"seed {number}: {figures}, {history.virtual_ms // 1000} s, digest {history.digest}")
     context.exit(ExitCode.FAILED if broken else ExitCode.OK)
+
+
+def _error_text(error: Exception) -> str:
+    """What ended a history, where, and how to see it again."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"
+    return "\n".join((said, *getattr(error, "__notes__", ())))
 
 
 def _facts(broker: DevBroker) -> dict[str, Any]:

@@ -36,13 +36,17 @@ def simulate(
 
     Raises:
         BrokenLawError: a law did not hold; says how to see the history again.
+        Exception: whatever the product, or the simulation, ended with; a note says how to see it again.
     """
+    again = f"See it happen with: samzapy dev simulate --seed {seed} --events {event_count}"
+    if kind is not None:
+        again += f" --kind {kind}"
     try:
         with _nothing_collected():
             world = LaunchedWorld if kind is Kind.LAUNCHED else World
             return world(seed, tell, kind).run(event_count)
     except BrokenLawError as error:
-        again = f"samzapy dev simulate --seed {seed} --events {event_count}"
-        if kind is not None:
-            again += f" --kind {kind}"
-        raise BrokenLawError(f"{error}\nSee it happen with: {again}") from error
+        raise BrokenLawError(f"{error}\n{again}") from error
+    except Exception as error:
+        error.add_note(again)
+        raise
