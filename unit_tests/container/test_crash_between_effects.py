@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -456,6 +457,30 @@ class LocalFirstAndTrusting(LocalFirst):
         return super().start(disk, crash_points)
 
 
+class _CheckpointFirst(MemoryProducer):
+    """Positions are there as soon as they are written; all else when the transaction is committed."""
+
+    def produce(self, topic: str, key: bytes | None, value: bytes | None, *args: Any, **named: Any) -> None:
+        if topic == checkpoint_topic(CONFIG.job):
+            self._kafka.write(topic, 0, [(key, value)])
+        else:
+            super().produce(topic, key, value, *args, **named)
+
+
+class _CheckpointFirstSlot(MemorySlot):
+    def producer(self) -> MemoryProducer:
+        if self._producer is None:
+            self._producer = _CheckpointFirst(self._kafka, self._transactional_id, self.trace, self._crash_points)
+        return self._producer
+
+
+class CheckpointBeforeOutput(World):
+    """A worker commits its positions in front of the outputs and the changelog that they stand for."""
+
+    def slot(self, crash_points: CrashAt) -> MemorySlot:
+        return _CheckpointFirstSlot(self.kafka, self.transactional_id, crash_points=crash_points)
+
+
 class WithoutCatchUp(World):
     """Local state is taken as it is found."""
 
@@ -528,6 +553,8 @@ class WithoutSkipping(World):
     ("mutant", "lives"),
     [
         (LocalFirstAndTrusting, [Life(end="after-local-commit")]),
+        (CheckpointBeforeOutput, [Life(end="before-commit")]),
+        (CheckpointBeforeOutput, [Life(end="kafka-commit", at_hit=2)]),
         (WithoutCatchUp, [Life(end="after-kafka-commit")]),
         (WithoutCheckpoints, [Life(end="after-local-commit")]),
         (WithoutSkipping, [Life(end="after-local-commit"), Life(replayed=2)]),
