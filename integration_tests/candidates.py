@@ -28,20 +28,14 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.cli.coordination import Coordination, Here
+from samzapy.cli.submitting import submission_of
 from samzapy.config import JobConfig
-from samzapy.coordinator.commands import SubmitJob
-from samzapy.model.topics import (
-    checkpoint_spec,
-    checkpoint_topic,
-    coordinator_spec,
-    coordinator_topic,
-    placement_spec,
-    placement_topic,
-)
+from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec
+from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut
-from samzapy.testing.builders import a_config, a_submission
+from samzapy.testing.builders import a_config
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
@@ -179,29 +173,6 @@ class Contest:
         return wait_until(begun, deadline_s, f"term {number} to begin")
 
 
-class _Submissions:
-    """A submission like that of a job's process, of topics that are what they are."""
-
-    def __init__(self, config: JobConfig, connection: KafkaConnection) -> None:
-        self._config = config
-        self._admin = KafkaAdmin(connection)
-
-    def __call__(self) -> SubmitJob:
-        config = self._config
-        found = self._admin.describe(name.partition(".")[2] for name in config.inputs)
-        ids = {f"kafka.{name}": topic.topic_id for name, topic in found.items()}
-        counts = {f"kafka.{name}": topic.partition_count for name, topic in found.items()}
-        own = self._admin.describe(
-            [coordinator_topic(config.job), checkpoint_topic(config.job), placement_topic(config.job)]
-        )
-        return a_submission(
-            config=config,
-            partition_counts=counts,
-            topic_ids=ids | {name: topic.topic_id for name, topic in own.items()},
-            cause=f"submit-{uuid.uuid4().hex}",
-        )
-
-
 def _wait_for_the_end_of_stdin(ended: threading.Event) -> None:
     sys.stdin.read()
     ended.set()
@@ -210,6 +181,7 @@ def _wait_for_the_end_of_stdin(ended: threading.Event) -> None:
 def _stand(bootstrap_servers: str, job_name: str, input_topic: str, settings: str) -> int:
     config = config_of(job_name, input_topic, json.loads(settings))
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
+    admin = KafkaAdmin(connection)
     here = dataclasses.replace(Here.now(), host="localhost")
     ended = threading.Event()
     search = KafkaLeaderSearch(connection, coordinator_topic(config.job))
@@ -223,7 +195,7 @@ def _stand(bootstrap_servers: str, job_name: str, input_topic: str, settings: st
         config,
         here,
         connection,
-        submission=_Submissions(config, connection),
+        submission=lambda state: submission_of(config, admin, "candidate", NO_GROUPERS, state),
         on_end=lambda reason: ended.set(),
         leader=newest_leader,
     )

@@ -7,8 +7,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from integration_tests.candidates import CandidateProcess, Contest
+from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import ASKED_WITHIN_S, KafkaElection
 from samzapy.config import JobConfig
@@ -50,6 +57,14 @@ def election(
     )
     found.start()
     return found
+
+
+def findings(candidate: CandidateProcess) -> set[str]:
+    """The codes that it shows."""
+    _, answer = candidate.ask()
+    found = answer["findings"]
+    assert isinstance(found, list)
+    return {finding["code"] for finding in found}
 
 
 def test_a_second_candidate_that_joins_twenty_times_ends_no_term(contest: Contest, leader: CandidateProcess) -> None:
@@ -164,6 +179,29 @@ def test_a_killed_leader_is_replaced_and_its_successor_goes_on_in_the_next_term(
     assert term.pid in {other.pid for other in others}
     successor = next(other for other in others if other.pid == term.pid)
     wait_until(successor.leads, 30, "the successor to answer")
+    assert [1, 2] == [found.term for found in contest.terms()]
+
+
+def test_who_takes_over_goes_on_with_what_its_predecessor_would_only_have_shown(
+    broker: DevBroker, contest: Contest, leader: CandidateProcess
+) -> None:
+    """A setting under which data may be lost, and an input that is not there: both would be refused at a start."""
+    other = contest.candidate()
+    kept = ConfigResource(ConfigResource.Type.TOPIC, contest.topic)
+    kept.add_incremental_config(
+        ConfigEntry("delete.retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+    )
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    client.incremental_alter_configs([kept])[kept].result()
+    client.delete_topics([contest.input_topic])[contest.input_topic].result()
+    admin = KafkaAdmin(contest.connection)
+    wait_until(lambda: not admin.find([contest.input_topic]), 30, "the input to be gone")
+
+    leader.kill()
+
+    assert other.pid == contest.wait_for_term(2).pid
+    wait_until(other.leads, 30, "the other one to lead")
+    wait_until(lambda: {"topic-tombstone-retention"} <= findings(other), 30, "it to show the setting")
     assert [1, 2] == [found.term for found in contest.terms()]
 
 

@@ -159,13 +159,13 @@ def run_coordinator(config: JobConfig, job_file: Path, launcher: Launcher) -> No
     admin, groupers = KafkaAdmin(connection), load_groupers(config, job_file.parent)
     run_over = ""
 
-    def submission(*, grows: bool = True) -> SubmitJob:
-        found = submission_of(config, admin, f"coordinator on {here.host}", groupers, grows=grows)
+    def submission(state: CoordinatorState | None = None) -> SubmitJob:
+        found = submission_of(config, admin, f"coordinator on {here.host}", groupers, state)
         return replace(found, container_count=config.container_count, run_over=run_over)
 
     admin.check_reachable()
     # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
-    wanted = submission(grows=False)
+    wanted = submission()
     state = read_state(config, connection)
     running = running_containers(config, state, here)
     refuse_started_by_people(state, [found.execution_id for found in running], config.job)

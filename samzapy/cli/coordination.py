@@ -26,13 +26,13 @@ from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
-from samzapy.coordinator.candidate import Candidate
+from samzapy.coordinator.candidate import TERM_ENDS, Candidate
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.topic_watch import topics_of, unread_topics
-from samzapy.errors import DeadlineError, ProducerError, SamzapyError, TemporaryError
+from samzapy.errors import SamzapyError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.topics import coordinator_topic, placement_topic
 
@@ -109,7 +109,7 @@ class Coordination:
         here: Here,
         connection: KafkaConnection,
         *,
-        submission: Callable[[], SubmitJob],
+        submission: Callable[[CoordinatorState], SubmitJob],
         on_end: Callable[[str], None],
         leader: Callable[[], str | None],
         launcher: Launcher | None = None,
@@ -289,7 +289,7 @@ class Coordination:
     def _try_one_round(self, candidate: Candidate, timeout_ms: int) -> None:
         try:
             candidate.run_once(timeout_ms)
-        except (TemporaryError, DeadlineError, ProducerError) as error:
+        except TERM_ENDS as error:
             _LOG.warning("the coordinator left office and stands again: %s", error)
             self._ended.wait(_OFFICE_PAUSE_S)
 

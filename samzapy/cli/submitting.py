@@ -23,6 +23,7 @@ from samzapy.model.job import ProcessorId
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topic_checks import TopicFound
 from samzapy.model.topics import (
+    TopicSpec,
     changelog_spec,
     checkpoint_spec,
     coordinator_spec,
@@ -35,23 +36,35 @@ from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be
 
 
-def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Groupers, *, grows: bool) -> SubmitJob:
+def submission_of(
+    config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Groupers, state: CoordinatorState | None = None
+) -> SubmitJob:
     """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator.
+
+    A process that starts is refused by name when a topic is not as it must be, and leaves nothing behind that cannot be
+    changed back. Who takes office may do so for a job that runs, and that goes on with what a leader would only show:
+    topics that stand on the stream are taken as they are, and of one that no broker knows nothing is said.
 
     Args:
         actor: who submits, for the audit.
-        grows: whether intermediate streams get the partitions that the configuration asks for beyond those they have.
+        state: what the coordinator stream says, of whoever takes office; None at the start of a process. Only in office
+            do intermediate streams get the partitions that the configuration asks for beyond those they have.
+
+    Raises:
+        ConfigError, DataError: the job cannot be run as it is.
     """
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
-        if not admin.find([coordinator_topic(config.job)]):
+        if state is None and not admin.find([coordinator_topic(config.job)]):
             refuse_unmatched(config)  # Before anything is made for a job that cannot run.
     streams = [SystemStream.parse(name) for name in config.streams_read]
     outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
     own = {stream.topic: stream for stream in config.intermediates}
-    described = admin.describe(stream.stream for stream in (*streams, *outputs) if stream.stream not in own)
+    named = [stream for stream in (*streams, *outputs) if stream.stream not in own]
+    described = _described(named, admin, state)
     replicas = config.replication_factor
-    intermediate = {name: _intermediate_topic(own[name], admin, replicas, grows=grows) for name in sorted(own)}
+    found_by_name = {name: _intermediate_topic(own[name], admin, replicas, state) for name in sorted(own)}
+    intermediate = {name: found for name, found in found_by_name.items() if found is not None}
     described |= intermediate
     inputs = tuple(
         InputFound(
@@ -60,9 +73,12 @@ def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Gr
             topic_id=described[stream.stream].topic_id,
         )
         for stream in streams
+        if stream.stream in described
     )
-    # Of what is divided, which comes first; broadcast inputs make no tasks.
-    changelog_partitions = max(1, sum(found.partition_count for found in inputs[: len(config.streams_divided)]))
+    known = {} if state is None else {stream: record.partition_count for stream, record in state.inputs.items()}
+    counts = known | {found.system_stream: found.partition_count for found in inputs}
+    # Broadcast inputs make no tasks.
+    changelog_partitions = max(1, sum(counts[SystemStream.parse(name)] for name in config.streams_divided))
     specs = [
         coordinator_spec(config.job, replicas),
         checkpoint_spec(config.job, replicas),
@@ -72,7 +88,7 @@ def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Gr
             for store in config.stores
         ),
     ]
-    made = [admin.ensure_topic(spec) for spec in specs]
+    made = [found for spec in specs if (found := _own_topic(spec, admin, state)) is not None]
     return SubmitJob(
         config=config,
         inputs=inputs,
@@ -86,14 +102,31 @@ def submission_of(config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Gr
     )
 
 
+def _described(
+    streams: Sequence[SystemStream], admin: KafkaAdmin, state: CoordinatorState | None
+) -> dict[str, TopicFound]:
+    """The topics of `streams`; in office without those that the job has read before and that are not there."""
+    if state is None:
+        return admin.describe(stream.stream for stream in streams)
+    found = admin.find(stream.stream for stream in streams if stream in state.inputs)
+    return found | admin.describe(stream.stream for stream in streams if stream not in state.inputs)
+
+
+def _own_topic(spec: TopicSpec, admin: KafkaAdmin, state: CoordinatorState | None) -> TopicFound | None:
+    """A topic of ours; None for one that the job in office has and that is not there."""
+    if state is None or spec.name not in state.own_topics:
+        return admin.ensure_topic(spec)
+    return admin.grown_topic(spec)
+
+
 def _intermediate_topic(
-    stream: IntermediateStream, admin: KafkaAdmin, replicas: int | None, *, grows: bool
-) -> TopicFound:
+    stream: IntermediateStream, admin: KafkaAdmin, replicas: int | None, state: CoordinatorState | None
+) -> TopicFound | None:
     there = admin.find([stream.topic]).get(stream.topic)
     count = partition_count_to_be(stream, None if there is None else there.partition_count)
-    if there is not None and not grows:
+    if there is not None and state is None:
         count = there.partition_count
-    return admin.ensure_topic(replace(intermediate_spec(stream, replicas), partition_count=count))
+    return _own_topic(replace(intermediate_spec(stream, replicas), partition_count=count), admin, state)
 
 
 def read_state(config: JobConfig, connection: KafkaConnection) -> CoordinatorState:

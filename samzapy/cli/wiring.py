@@ -50,6 +50,7 @@ from samzapy.cli.submitting import (
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import (
     EnvironmentMissingError,
     ExitCode,
@@ -92,8 +93,8 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     location = location_of_this_processor(config, job_file.parent)
     with _processor_id(config) as processor_id:
 
-        def submission(*, grows: bool = True) -> SubmitJob:
-            return submission_of(config, admin, f"processor {processor_id}", groupers, grows=grows)
+        def submission(state: CoordinatorState | None = None) -> SubmitJob:
+            return submission_of(config, admin, f"processor {processor_id}", groupers, state)
 
         execution_id = ExecutionId(
             os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
@@ -103,7 +104,7 @@ def run_container(config: JobConfig, job_file: Path) -> None:
             """Whether the job's coordinator started this process. Raises what stands against running it."""
             admin.check_reachable()
             # Before anything is changed that cannot be changed back: who is refused must leave nothing behind.
-            wanted = submission(grows=False)
+            wanted = submission()
             state = read_state(config, connection)
             running = running_containers(config, state, here)
             launched = execution_id in state.launches
@@ -165,7 +166,7 @@ class _Run:
     here: Here
     location: LocationId
     connection: KafkaConnection
-    submission: Callable[[], SubmitJob]
+    submission: Callable[[CoordinatorState], SubmitJob]
     processor_id: ProcessorId
     execution_id: ExecutionId
     scratch_dir: Path

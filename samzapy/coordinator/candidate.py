@@ -9,6 +9,8 @@ Whoever was fenced by a newer leader drops everything and stands again behind th
 still has one, is a hint that has proven wrong. Whoever merely failed (no broker answered, a transaction ended in
 doubt) keeps the seat and takes office again: another would hardly fare better, and would have to read everything
 anew. But who fails to take office again and again lets others try: what ails may be this process's alone.
+A topic that is not there is such a failure too: a process that starts is refused without one (`cli.submitting`), so a
+candidate found it once, and a broker that was just restarted may not know it yet.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from collections.abc import Callable
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.ports import Election
 from samzapy.coordinator.service import CoordinatorService
-from samzapy.errors import DeadlineError, FencedError, ProducerError, TemporaryError
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import DeadlineError, FencedError, MissingTopicError, ProducerError, TemporaryError
 
 _LOG = logging.getLogger(__name__)
+TERM_ENDS = (TemporaryError, DeadlineError, ProducerError, MissingTopicError)
+"""What ends a term, and neither the process nor its candidacy."""
 FAILURES_MAX = 3
 """So often in a row a candidate fails to take office before it lets others try."""
 
@@ -30,11 +35,14 @@ class Candidate:
     """One process that would lead, for `service`; driven by one thread.
 
     Args:
-        submission: the job as it is to be handed in at the beginning of a term. Asked each time, because the inputs
-            may have grown since the process was started.
+        submission: the job as it is to be handed in at the beginning of a term, by what its stream says then. Asked
+            each time, because the inputs may have grown since the process was started. It refuses nothing that a leader
+            would only show: the job may be running (docs/doctor.md).
     """
 
-    def __init__(self, service: CoordinatorService, election: Election, submission: Callable[[], SubmitJob]) -> None:
+    def __init__(
+        self, service: CoordinatorService, election: Election, submission: Callable[[CoordinatorState], SubmitJob]
+    ) -> None:
         self._service = service
         self._election = election
         self._submission = submission
@@ -44,7 +52,7 @@ class Candidate:
         """Wait for the seat, take office, or do one round in office; each waits at most `timeout_ms` for news.
 
         Raises:
-            TemporaryError, DeadlineError, ProducerError: the term is over; call again after a little while.
+            Exception: one of `TERM_ENDS`: the term is over; call again after a little while.
             ConfigError, DataError: the job cannot be led as it is.
         """
         service = self._service
@@ -56,13 +64,13 @@ class Candidate:
         try:
             if not service.leads:
                 service.take_office()
-                service.submit(self._submission())
+                service.submit(self._submission(service.status().state))
             service.run_once(timeout_ms)
             self._failures = 0
         except FencedError as error:
             _LOG.warning("left office and stands again behind the others: %s", error)
             self._stand_behind_the_others()
-        except (TemporaryError, DeadlineError, ProducerError):
+        except TERM_ENDS:
             self._failures += 1
             if self._failures >= FAILURES_MAX:
                 _LOG.warning("could not hold office %d times in a row: others may try", self._failures)

@@ -41,7 +41,7 @@ def a_coordination() -> Coordination:
         a_config(),
         Here(host="a", boot_id="b", pid=1, process_started_ms=1),
         KafkaConnection(bootstrap_servers="127.0.0.1:1"),
-        submission=lambda: pytest.fail("nothing is handed in"),
+        submission=lambda state: pytest.fail("nothing is handed in"),
         on_end=lambda reason: None,
         leader=lambda: None,
     )

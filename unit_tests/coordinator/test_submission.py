@@ -146,6 +146,14 @@ def test_a_topic_of_ours_with_two_partitions_is_refused():
         submit_job(replace(command, own_topics=topics), in_office(), Sightings())
 
 
+def test_a_partition_that_was_added_to_a_topic_of_ours_while_the_job_runs_is_left_to_the_looks_at_topics():
+    state = after(in_office(), submitted(in_office()))
+    command = a_submission()
+    topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
+
+    assert () == submit_job(replace(command, own_topics=topics), state, Sightings())
+
+
 def test_a_stream_of_a_newer_format_is_not_led():
     state = after(in_office(), [FormatLevelPut(level=FORMAT_LEVEL + 1)])
 

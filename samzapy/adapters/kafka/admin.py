@@ -122,12 +122,16 @@ class KafkaAdmin:
         if found is None:
             self._create(spec)
             found = self._appeared(spec.name)
-        if spec.may_grow and found.partition_count < spec.partition_count:
-            self._grow(spec)
-            found = self._appeared(spec.name, spec.partition_count)
+        found = self._grown(spec, found)
         found = replace(found, settings=self._settings([spec.name])[spec.name])
         refuse(check_topic(spec, found, self.cluster()))
         return found
+
+    def grown_topic(self, spec: TopicSpec) -> TopicFound | None:
+        """The topic as it is, whatever its settings are; partitions are added to one that may grow. None for one that
+        is not there, which is not made: it would be another one of that name."""
+        found = self.find([spec.name]).get(spec.name)
+        return None if found is None else self._grown(spec, found)
 
     def look(self, names: Iterable[str], others: Iterable[str] = ()) -> dict[str, TopicFound]:
         """Those of `names` that exist, with their settings, and of `others`, without: those are not ours to ask for."""
@@ -169,6 +173,12 @@ class KafkaAdmin:
                     raise
 
         self._ask(doing, ask)
+
+    def _grown(self, spec: TopicSpec, found: TopicFound) -> TopicFound:
+        if not spec.may_grow or found.partition_count >= spec.partition_count:
+            return found
+        self._grow(spec)
+        return self._appeared(spec.name, spec.partition_count)
 
     def _grow(self, spec: TopicSpec) -> None:
         new = NewPartitions(spec.name, spec.partition_count)

@@ -121,7 +121,7 @@ class CoordinatorProcess:
             processes=self,
             placement=_Placement(self, world),
         )
-        self._candidate = Candidate(self.service, self, lambda: world.submission)
+        self._candidate = Candidate(self.service, self, lambda state: world.submission)
 
     # --- ports that need no class of their own ---
 
