@@ -11,7 +11,7 @@ one joins its task (`plan.partition_schemes.periods`). A job without state gets 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, intermediate_topic, recorded_properties
@@ -70,8 +70,9 @@ def plan_job(
         factor: key buckets per SSP. Broadcast SSPs have none, and `all-ssps-to-single-task` has only such.
 
     Raises:
-        PartitionSchemeError: the change would move or drop keyed state, or a stream has fewer partitions than
-            it had, or more than can be planned. The message says which stream or task, and the way out.
+        PartitionSchemeError: the change would move or drop keyed state, or leave the positions in a stream behind, or
+            a stream has fewer partitions than it had, or more than can be planned. The message says which stream or
+            task, and the way out.
         GrouperError: a grouper of the job's own gives an answer that cannot be used.
         ConfigError: a broadcast input names a partition that is not there.
     """
@@ -103,6 +104,8 @@ def plan_job(
         groups = _groups(config, groupers, known, ssps)
         _refuse_moved_state(known, groups, previous)
         tasks = numbered_tasks(groups, broadcast, numbers, factor)
+    if previous is not None:
+        _refuse_positions_of_other_readers(previous, tasks)
     return JobModel(
         generation=generation if generation is not None else _next_generation(previous),
         config=recorded_properties(config),
@@ -291,6 +294,34 @@ def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, i
                 f"found {found}. Kafka takes no partition away, so the topic was made again and its offsets "
                 "mean something else: give the job a new job.id"
             )
+
+
+def _refuse_positions_of_other_readers(previous: JobModel, tasks: Iterable[TaskModel]) -> None:
+    """Refuse to divide a stream that each task read as a whole, or the other way round (law L9).
+
+    A position is one of all tasks together in the one case and each task's own in the other, and neither tells the
+    other: messages would be skipped or repeated, as samza.offset.default says.
+    """
+    were_divided, were_whole = _streams_by_reader(previous.tasks)
+    divided, whole = _streams_by_reader(tasks)
+    for stream in sorted((were_divided & whole) | (were_whole & divided)):
+        shared, own = "divided among the tasks", "read as a whole by each task"
+        wanted, found = (shared, own) if stream in were_divided else (own, shared)
+        raise PartitionSchemeError(
+            f"{stream}: wanted it {wanted}, as in generation {previous.generation}, found it {found}. Its positions "
+            "would not be found again. Set task.partition.scheme, task.inputs and task.broadcast.inputs back, or give "
+            "the job a new job.id, which begins where samza.offset.default says, or where `samzapy job rewind` then "
+            "takes it"
+        )
+
+
+def _streams_by_reader(tasks: Iterable[TaskModel]) -> tuple[frozenset[SystemStream], frozenset[SystemStream]]:
+    """The streams that are divided among the tasks, and those that each task reads as a whole."""
+    divided, whole = set[SystemStream](), set[SystemStream]()
+    for task in tasks:
+        divided.update(ssp_kb.ssp.system_stream for ssp_kb in task.ssp_kbs)
+        whole.update(ssp.system_stream for ssp in task.broadcast_ssps)
+    return frozenset(divided), frozenset(whole)
 
 
 def _refuse_torn_stores(config: JobConfig, previous: JobModel, factor: int) -> None:

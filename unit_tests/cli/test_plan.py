@@ -254,6 +254,15 @@ def test_a_plan_that_would_leave_state_behind_is_refused_as_a_submission_would_b
         asked(properties, "--partitions", "kafka.flights=3,kafka.planes=1", "--previous", str(previous))
 
 
+def test_a_plan_that_would_leave_positions_behind_is_refused_as_a_submission_would_be(properties, tmp_path):
+    properties.write_text(PROPERTIES.partition("stores.")[0])
+    previous = a_first_plan(properties, tmp_path)
+    moved = ["--set", "task.inputs=kafka.flights", "--set", "task.broadcast.inputs=kafka.planes"]
+
+    with pytest.raises(PartitionSchemeError, match=r"kafka\.planes: wanted it divided .* found it read as a whole"):
+        asked(properties, *COUNTS, *moved, "--previous", str(previous))
+
+
 def test_a_pattern_stands_for_the_given_streams_that_it_matches(properties):
     inputs = ["--set", "task.inputs=kafka.~fl.*"]
 

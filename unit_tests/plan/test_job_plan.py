@@ -342,6 +342,38 @@ def test_a_broadcast_input_that_was_divided_before_is_missed_in_a_job_with_state
         plan_job(a_stateful_config(task_broadcast_inputs="kafka.rules"), {ORDERS: 2, RULES: 2}, before, ["0"])
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("divided", "whole", "names"),
+    [
+        ({"task_inputs": "kafka.orders,kafka.rules"}, {"task_broadcast_inputs": "kafka.rules"}, "rules"),
+        ({}, {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"}, "orders"),
+    ],
+)
+def test_a_stream_that_is_read_as_a_whole_instead_of_divided_is_refused_without_state_too(
+    divided, whole, names, turned
+):
+    """Its positions stand under other keys then: they would be lost."""
+    first, then = (whole, divided) if turned else (divided, whole)
+    before = plan_job(a_config(**first), {ORDERS: 2, RULES: 2}, None, ["0"])
+
+    with pytest.raises(PartitionSchemeError, match=rf"kafka\.{names}: wanted it .* generation 1, found it .*job\.id"):
+        plan_job(a_config(**then), {ORDERS: 2, RULES: 2}, before, ["0"])
+
+
+def test_streams_may_come_and_go_on_both_sides_as_long_as_none_changes_over():
+    before = plan_job(a_config(task_broadcast_inputs="kafka.rules"), {ORDERS: 2, RULES: 1}, None, ["0"])
+
+    after = plan_job(
+        a_config(task_inputs="kafka.refunds", task_broadcast_inputs="kafka.rules,kafka.limits"),
+        {REFUNDS: 2, RULES: 1, LIMITS: 1},
+        before,
+        ["0"],
+    )
+
+    assert 2 == len(after.tasks)
+
+
 # --- a task for each processor ---
 
 
