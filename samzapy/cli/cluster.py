@@ -28,7 +28,7 @@ from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
 from samzapy.cli.coordination import Coordination, Here
 from samzapy.cli.job_groupers import load_groupers
-from samzapy.cli.run_job import environment_of_spark, read_config, submit_command
+from samzapy.cli.run_job import environment_of_spark, expected_generation_option, read_config, submit_command
 from samzapy.cli.standalone_cluster import standalone_launcher
 from samzapy.cli.submitting import (
     read_state,
@@ -63,6 +63,7 @@ _LEADER_KNOWN_S = 2.0
     "--config", "config_file", type=click.Path(path_type=Path), help="Properties file [default: beside JOB_FILE]."
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@expected_generation_option
 @click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
 def submit(
     job_file: Path,
@@ -70,6 +71,7 @@ def submit(
     manager: str | None,
     config_file: Path | None,
     overrides: Sequence[str],
+    expected_generation: int | None,
     spark_options: Sequence[str],
 ) -> None:
     """Lead the job in JOB_FILE and keep its containers running. Other options are spark-submit's own, of a container.
@@ -92,7 +94,7 @@ def submit(
     load_task_factory(job_file.resolve())
     find_java()
     launcher = launcher_of(config, job_file.resolve(), _absolute(config_file), overrides, spark_options)
-    run_coordinator(config, job_file.resolve(), launcher)
+    run_coordinator(config, job_file.resolve(), launcher, expected_generation)
 
 
 def launcher_of(
@@ -148,8 +150,13 @@ def _process_launcher(
     )
 
 
-def run_coordinator(config: JobConfig, job_file: Path, launcher: Launcher) -> None:
+def run_coordinator(
+    config: JobConfig, job_file: Path, launcher: Launcher, expected_generation: int | None = None
+) -> None:
     """Lead the job, or wait to, until its run is over or a signal comes.
+
+    Args:
+        expected_generation: as of `SubmitJob`.
 
     Raises:
         SamzapyError: with the exit code that the process ends with.
@@ -161,7 +168,12 @@ def run_coordinator(config: JobConfig, job_file: Path, launcher: Launcher) -> No
 
     def submission(state: CoordinatorState | None = None) -> SubmitJob:
         found = submission_of(config, admin, f"coordinator on {here.host}", groupers, state)
-        return replace(found, container_count=config.container_count, run_over=run_over)
+        return replace(
+            found,
+            container_count=config.container_count,
+            run_over=run_over,
+            expected_generation=expected_generation,
+        )
 
     admin.check_reachable()
     # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.

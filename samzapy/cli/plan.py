@@ -93,7 +93,8 @@ def plan(
     """Show the plan that a submission would make now, and how it differs from the one in force.
 
     For each task: what it reads, on which processor, why there, and how much state would have to be restored there.
-    Nothing is written. The plan says from which generation it was made.
+    Nothing is written. The plan says from which generation it was made: `samzapy job submit` and `samzapy run` with
+    --expected-generation are refused when another one is in force by then.
 
     \b
     Examples:
@@ -129,6 +130,10 @@ def plan(
         click.echo(json.dumps(plan_change_json(config.job, change), indent=2))
     else:
         print_change(config.job, change)
+        click.echo(
+            f"to apply it only while it is this one: --expected-generation {change.generation_from} "
+            "(samzapy job submit, samzapy run)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

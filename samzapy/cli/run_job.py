@@ -41,14 +41,29 @@ _INTERRUPTED = 128 + signal.SIGINT
 QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
 
 
+expected_generation_option = click.option(
+    "--expected-generation",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Refuse if another plan than N is in force by now; `samzapy job plan` shows from which one it was made.",
+)
+
+
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("job_file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="Properties file [default: beside JOB_FILE]."
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@expected_generation_option
 @click.argument("spark_options", nargs=-1, type=click.UNPROCESSED)
-def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spark_options: Sequence[str]) -> None:
+def run(
+    job_file: Path,
+    config_file: Path | None,
+    overrides: Sequence[str],
+    expected_generation: int | None,
+    spark_options: Sequence[str],
+) -> None:
     """Run JOB_FILE through spark-submit. Other options are spark-submit's own (--master, --conf, --jars).
 
     \b
@@ -67,6 +82,9 @@ def run(job_file: Path, config_file: Path | None, overrides: Sequence[str], spar
         [*map(argument_without_secret, overrides)],
         [*map(argument_without_secret, spark_options)],
     )
+    if expected_generation is not None:
+        for arguments in (command, shown):
+            arguments += ["--expected-generation", str(expected_generation)]
     click.echo(shlex.join(shown), err=True)
     os.execve(command[0], command, environment_of_spark())  # noqa: S606  # becomes spark-submit, on purpose without a shell
 
@@ -127,7 +145,7 @@ def run_job_file() -> None:
         load_task_factory(job_file)
         from samzapy.cli.wiring import run_container
 
-        run_container(config, job_file)
+        run_container(config, job_file, options.expected_generation)
     except SamzapyError as error:
         print(f"samzapy: {error}", file=sys.stderr, flush=True)
         _end(error.exit_code)
@@ -152,17 +170,19 @@ def _end(code: int) -> None:
 
 
 class _Arguments:
-    def __init__(self, config_file: Path | None, overrides: Sequence[str]) -> None:
+    def __init__(self, config_file: Path | None, overrides: Sequence[str], expected_generation: int | None) -> None:
         self.config_file = config_file
         self.overrides = overrides
+        self.expected_generation = expected_generation
 
 
 def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
     @click.command(add_help_option=False)
     @click.option("--config", "config_file", type=click.Path(path_type=Path))
     @click.option("--set", "overrides", multiple=True)
-    def parse(config_file: Path | None, overrides: Sequence[str]) -> _Arguments:
-        return _Arguments(config_file, overrides)
+    @expected_generation_option
+    def parse(config_file: Path | None, overrides: Sequence[str], expected_generation: int | None) -> _Arguments:
+        return _Arguments(config_file, overrides, expected_generation)
 
     try:
         found = parse.main(list(arguments), standalone_mode=False)
@@ -172,7 +192,7 @@ def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
             # It repeats the argument, which may be a setting whose --set was forgotten.
             said = "Wanted options, found an argument that is none and that sounds like a secret."
         raise ConfigError(
-            f"{said} After the job file stand --config FILE and --set key=value; "
+            f"{said} After the job file stand --config FILE, --set key=value and --expected-generation N; "
             "spark-submit's own options stand before it"
         ) from None
     assert isinstance(found, _Arguments)

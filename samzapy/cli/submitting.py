@@ -16,7 +16,7 @@ from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.submission import check_joinable, check_readable, submit_job
+from samzapy.coordinator.submission import check_joinable, check_readable, refuse_unexpected, submit_job
 from samzapy.errors import RejectedError
 from samzapy.model.container import Container, coordinator_transactional_id
 from samzapy.model.job import ProcessorId
@@ -150,10 +150,11 @@ def refuse_what_the_stream_does_not_allow(
     """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
 
     Raises:
-        RejectedError: the job runs under another configuration.
+        RejectedError: the job runs under another configuration, or under another plan than the one that was looked at.
         ConfigError, DataError: the stream does not allow what is submitted.
     """
     check_joinable(state, submission.config, running=[found.execution_id for found in running])
+    refuse_unexpected(submission, state)
     submit_job(submission, state, Sightings())
 
 

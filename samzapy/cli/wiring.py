@@ -79,8 +79,11 @@ _END_LOOK_S = 1.0
 _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
 
-def run_container(config: JobConfig, job_file: Path) -> None:
+def run_container(config: JobConfig, job_file: Path, expected_generation: int | None = None) -> None:
     """Run this process as one processor of the job, until it is asked to stop; it leads while it is elected.
+
+    Args:
+        expected_generation: as of `SubmitJob`.
 
     Raises:
         SamzapyError: with the exit code that the process ends with.
@@ -94,7 +97,8 @@ def run_container(config: JobConfig, job_file: Path) -> None:
     with _processor_id(config) as processor_id:
 
         def submission(state: CoordinatorState | None = None) -> SubmitJob:
-            return submission_of(config, admin, f"processor {processor_id}", groupers, state)
+            found = submission_of(config, admin, f"processor {processor_id}", groupers, state)
+            return replace(found, expected_generation=expected_generation)
 
         execution_id = ExecutionId(
             os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"

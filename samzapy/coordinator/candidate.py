@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.ports import Election
@@ -47,6 +48,7 @@ class Candidate:
         self._election = election
         self._submission = submission
         self._failures = 0
+        self._is_submitted = False
 
     def run_once(self, timeout_ms: int) -> None:
         """Wait for the seat, take office, or do one round in office; each waits at most `timeout_ms` for news.
@@ -64,7 +66,7 @@ class Candidate:
         try:
             if not service.leads:
                 service.take_office()
-                service.submit(self._submission(service.status().state))
+                self._submit()
             service.run_once(timeout_ms)
             self._failures = 0
         except FencedError as error:
@@ -81,6 +83,14 @@ class Candidate:
         except BaseException:
             service.leave_office()
             raise
+
+    def _submit(self) -> None:
+        submission = self._submission(self._service.status().state)
+        if self._is_submitted:
+            # What was looked at before this process was started has been applied.
+            submission = replace(submission, expected_generation=None)
+        self._service.submit(submission)
+        self._is_submitted = True
 
     def _stand_behind_the_others(self) -> None:
         self._failures = 0

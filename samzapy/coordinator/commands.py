@@ -76,6 +76,7 @@ class SubmitJob:
         container_count: how many containers the coordinator is to keep running; None: people start them.
         run_over: the run that was over when whoever submits was started, so that the next one is to begin; empty where
             none was. Of use where no processor comes by itself.
+        expected_generation: of the plan that whoever submits has looked at, 0 for none; None: whichever there is.
         now_ms: when it came, by the wall clock.
     """
 
@@ -87,6 +88,7 @@ class SubmitJob:
     groupers: Groupers = NO_GROUPERS
     container_count: int | None = None
     run_over: str = ""
+    expected_generation: int | None = None
     now_ms: int = 0
 
 

@@ -115,7 +115,8 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     is returned) while containers stand on the log that nobody has heard of in this term: they may be running.
 
     Raises:
-        RejectedError: the configuration differs from that of containers that run.
+        RejectedError: the configuration differs from that of containers that run; or another plan is in force than the
+            one that was looked at, and no containers run that would go on under it.
         TopicPolicyError: the log is another job's, or a topic of ours has the wrong number of partitions.
         TopicIdentityError: a topic was deleted and made again since it was recorded.
         MissingTopicError: a pattern of a job that is new, or all patterns, match no topic.
@@ -134,6 +135,8 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     if differing:
         _refuse_beside([found for found in others if found in seen.last], differing, state, config)
         return ()
+    if not others:
+        refuse_unexpected(command, state)
     facts = (
         *_scales_overruled(command, state),
         *_factor_records(config, state),
@@ -225,6 +228,18 @@ def check_joinable(state: CoordinatorState, config: JobConfig, *, running: Colle
     """
     if running:
         _refuse_beside(running, differences(config, state.config), state, config)
+
+
+def refuse_unexpected(command: SubmitJob, state: CoordinatorState) -> None:
+    """Raise RejectedError when another plan is in force than the one that whoever submits has looked at."""
+    wanted = command.expected_generation
+    found = 0 if state.generation is None else state.generation.generation
+    if wanted not in (None, found):
+        raise RejectedError(
+            f"--expected-generation: wanted to apply what was planned from generation {wanted} of "
+            f"{command.config.job}, found generation {found} in force: the plan would be another one now. Look at "
+            "`samzapy job plan` again"
+        )
 
 
 def _refuse_beside(

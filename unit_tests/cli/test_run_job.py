@@ -40,6 +40,18 @@ def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pyte
     assert "--set job.id=7" in ran.output
 
 
+def test_the_plan_that_was_looked_at_is_passed_on_to_the_job(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
+
+    ran = CliRunner().invoke(run_job.run, [str(job_file), "--expected-generation", "7", "--set", "job.id=7"])
+
+    own = became[became.index(str(job_file)) + 1 :]
+    assert 7 == run_job._parse_arguments(own).expected_generation
+    assert "--expected-generation 7" in ran.output
+    assert run_job._parse_arguments([]).expected_generation is None
+
+
 def test_a_cluster_that_is_not_named_is_asked_for_before_anything_starts(job_file: Path) -> None:
     job_file.with_suffix(".properties").write_text("job.name=flights\ntask.inputs=kafka.orders\n")
 

@@ -1,10 +1,13 @@
 """Candidates on one memory log: who leads when the election and the lock agree, and when they do not."""
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.coordinator.candidate import FAILURES_MAX, TERM_ENDS, Candidate
 from samzapy.coordinator.replay import replay
-from samzapy.errors import BrokerUnavailableError, MissingTopicError, TopicIdentityError
+from samzapy.errors import BrokerUnavailableError, MissingTopicError, RejectedError, TopicIdentityError
+from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode
 from samzapy.stream.records import TermPut
 from samzapy.testing.builders import a_heartbeat, a_submission
@@ -251,6 +254,24 @@ def test_a_job_that_cannot_be_led_is_told_and_not_led(world):
     with pytest.raises(TopicIdentityError):
         a.run(elected=True)
     assert not a.service.leads
+
+
+def test_only_the_first_submission_of_a_process_expects_the_plan_that_was_looked_at(world):
+    def submission(state):
+        return replace(a_submission(config=world.config), expected_generation=0)
+
+    a = Standing(world, "a", pid=1, submission=submission)
+    a.run(elected=True)
+    for state in (ContainerPhase.RUNNING, ContainerPhase.STOPPED):
+        world.queue.append(a_heartbeat(state=state))
+        a.run()
+    a.run(elected=False)
+
+    a.run(elected=True)
+
+    assert a.service.leads
+    with pytest.raises(RejectedError, match="generation 0 of flights-1, found generation 1"):
+        Standing(world, "b", pid=2, submission=submission).run(elected=True)
 
 
 def test_what_was_said_to_an_earlier_term_is_not_heard_in_a_later_one(world):

@@ -138,6 +138,27 @@ def test_a_refused_plan_is_refused_before_anything_is_written():
         submitted(state, partition_counts={"kafka.orders": 2})
 
 
+@pytest.mark.parametrize(("expected", "found"), [(1, 0), (0, 1), (2, 1)])
+def test_what_was_planned_from_another_generation_is_not_applied(expected, found):
+    state = after(in_office(), submitted(in_office())) if found else in_office()
+    changed = a_config(task_partition_scheme="group-by-partition")
+
+    with pytest.raises(
+        RejectedError,
+        match=f"(?s)planned from generation {expected} of flights-1, found generation {found} .*job plan` again",
+    ) as refused:
+        submit_job(replace(a_submission(config=changed), expected_generation=expected), state, Sightings())
+    assert ExitCode.REJECTED == refused.value.exit_code
+    assert submit_job(replace(a_submission(config=changed), expected_generation=found), state, Sightings())
+
+
+def test_a_job_that_runs_is_taken_over_whatever_was_planned_before():
+    state = after(in_office(), submitted(in_office()))
+    state = after(state, [ContainerPut(container=a_container(pid=2))])
+
+    assert () == submit_job(replace(a_submission(), expected_generation=7), state, Sightings())
+
+
 def test_a_topic_of_ours_with_two_partitions_is_refused():
     command = a_submission()
     topics = tuple(replace(topic, partition_count=2) for topic in command.own_topics)
