@@ -91,10 +91,11 @@ class Asking:
             return None
         if self.timeout_s is not None:
             return _answer(store, uuid, self.timeout_s, 0)
-        default_s = parse_recorded(state.config).placement_expiry_ms / 1000
+        config = parse_recorded(state.config)
+        default_s, release_s = config.placement_expiry_ms / 1000, config.release_timeout_ms / 1000
         expiry_s = default_s if self.expiry is None else self.expiry.total_seconds()
-        # Until it is ready, and what has begun then has that time once more (`coordinator.requests`).
-        return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + _ANSWER_S)
+        # Until it is ready, and what has begun then has that time once more, behind a release (`coordinator.requests`).
+        return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + release_s + _ANSWER_S)
 
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:

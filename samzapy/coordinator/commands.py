@@ -360,6 +360,7 @@ class ReviewRequests:
         groupers: those of the last submission.
         launching: how containers are started and stopped, where the coordinator does that.
         tries_max: so many containers are started for a move, one after the other, before it fails.
+        release_ms: who is to let go has so long before it is given up, as of `Tick`.
     """
 
     now_ms: int
@@ -367,6 +368,7 @@ class ReviewRequests:
     groupers: Groupers = NO_GROUPERS
     launching: ReviewLaunches | None = None
     tries_max: int = 3
+    release_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

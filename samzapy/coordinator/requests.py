@@ -522,8 +522,9 @@ def _over(
         return ended(request, S.SUCCEEDED, text, command.now_ms)
     since_ms, limit_ms = request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
     if request.paused_at_ms:
-        # What was asked for was ready in time. What has begun since is to end, and in its own time.
-        since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms)
+        # What was asked for was ready in time. What has begun since is to end, and in its own time; whoever does not
+        # let go is given up first, and the move goes on (ADR 0016).
+        since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms) + command.release_ms
     if command.now_ms - since_ms >= limit_ms:
         return ended(request, S.FAILED, _why_late(request, state, seen, limit_ms), command.now_ms)
     return None

@@ -359,6 +359,7 @@ class CoordinatorService:
             groupers=self._groupers,
             launching=launching,
             tries_max=config.placement_tries_max,
+            release_ms=config.release_timeout_ms,
         )
         if now_ms < self._collect_next_ms:
             return (review,)

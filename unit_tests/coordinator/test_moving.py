@@ -220,15 +220,15 @@ def test_a_move_that_has_begun_does_not_expire_as_one_that_waits_does():
 
 
 def test_a_move_that_goes_on_for_too_long_is_answered_and_goes_on():
-    job = MovedJob(job_placement_expiry_ms="2000")
-    job.asleep = {"e0"}
+    job = MovedJob(job_placement_expiry_ms="2000", job_release_timeout_ms="1000")
+    job.asleep = {"e0", "e1"}
     job.moves(1, "host-b", request_expiry=timedelta(seconds=1))
 
     for _ in range(8):
         job.settles()
 
     assert S.FAILED is job.status(1, ANSWERS)
-    assert "expired: 2000 ms after it was ready" in job.text(1)
+    assert "expired: 3000 ms after it was ready" in job.text(1)
     assert "the move goes on" in job.text(1)
 
 

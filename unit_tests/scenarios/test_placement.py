@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from samzapy.coordinator.commands import Heartbeat
+from samzapy.coordinator.commands import Heartbeat, HeldGrant
 from samzapy.coordinator.launching import failed_job
 from samzapy.coordinator.laws import Laws
 from samzapy.model.container import ContainerPhase
@@ -30,6 +30,7 @@ class Story(LaunchedJob):
     def __init__(self, count, slots, named, settings):
         self.slow, self.letters, self.shown = {}, "", {}
         self.leaves, self.survivors, self.told = set(), set(), []
+        self.kept = {}
         self.is_crashing = self.is_mute = False
         self.killed_in_vain = self.unheard = 0
         super().__init__(count=count, slots=slots, named=named, **settings)
@@ -64,6 +65,9 @@ class Story(LaunchedJob):
         if name in self.leaves:
             self.world.queue[-1] = replace(self.world.queue[-1], state=ContainerPhase.STOPPED, held=frozenset())
             self.ends(name, 0)
+            return
+        if name in self.kept:
+            self.world.queue[-1] = replace(self.world.queue[-1], held=self.kept[name], state=ContainerPhase.RUNNING)
             return
         orders = self.orders(name)
         wanted = orders.to_keep_warm()
@@ -271,6 +275,12 @@ class Teller:
     def do_deaf(self, *name):
         """It goes on as before, whatever it is told."""
         self.job.processes[self.job.launch_of(" ".join(name)).execution_id].is_deaf = True
+
+    def do_clings(self, *name):
+        """It says how it is, and lets go of nothing that it has now."""
+        name = self.job.launch_of(" ".join(name)).execution_id
+        held = [grant for grant in self.job.orders(name).own_grants()]
+        self.job.kept[name] = frozenset(HeldGrant(grant.task_name, grant.epoch) for grant in held)
 
     def do_survives(self, *name):
         """Whoever kills it has no success."""
