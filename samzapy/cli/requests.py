@@ -57,7 +57,8 @@ request_expiry_option = partial(
     "--request-expiry",
     type=Seconds(0.001),
     metavar="SECONDS",
-    help="The request fails when it is not done by then; default: the job's.",
+    help="The request fails when it is not done by then, a move when the container for it is not ready; default: the "
+    "job's (job.placement.expiry.ms).",
 )
 
 

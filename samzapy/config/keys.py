@@ -348,11 +348,12 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(
         name="job.placement.expiry.ms",
-        default="60000",
+        default="600000",
         kind="ms",
         least=1,
-        meaning="A request on the placement topic that is not done so long after it was read fails, unless it brought "
-        "a requestExpiry of its own.",
+        meaning="A request on the placement topic that is not done so long after it was read fails, a move when the "
+        "container that is started for it is not ready by then; unless it brought a requestExpiry of its own. Longer "
+        "than job.placement.tries.max starts that nobody hears of and a restore of the state take.",
     ),
     ConfigKey(
         name="job.placement.retention.ms",

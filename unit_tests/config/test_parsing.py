@@ -74,6 +74,15 @@ def test_every_key_has_a_meaning_and_a_default_that_it_would_accept_itself() -> 
             assert key.default in key.choices
 
 
+def test_a_move_has_time_for_all_its_tries_and_a_restore_by_default() -> None:
+    """A try of which nobody hears takes the whole request timeout; what has been started may restore for minutes."""
+    config = parse_config(MINIMAL)
+
+    all_tries_ms = config.placement_tries_max * config.container_request_timeout_ms
+
+    assert config.placement_expiry_ms >= all_tries_ms + 180_000
+
+
 def test_an_empty_value_means_the_default() -> None:
     assert config_with({}).job_id == config_with({"job.id": ""}).job_id
 
