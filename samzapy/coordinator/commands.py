@@ -351,6 +351,13 @@ class LaunchesLooked:
     hosts: Mapping[str, int | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchTroubles:
+    """What is in the way of executions that are to be started or killed, as their launcher says; all there is now."""
+
+    troubles: Mapping[ExecutionId, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequests:
     """Look which requests are over, and which are next.
@@ -476,6 +483,7 @@ Command = (
     | MessagesRemoved
     | ReviewLaunches
     | LaunchesLooked
+    | LaunchTroubles
     | ContainerGone
     | ExecutionFenced
     | StartsResolved

@@ -17,6 +17,7 @@ from samzapy.coordinator.commands import (
     Heartbeat,
     LandmarksRead,
     LaunchesLooked,
+    LaunchTroubles,
     MessagesRemoved,
     RequestsRead,
     ResponsesWritten,
@@ -39,6 +40,7 @@ from samzapy.coordinator.liveness import (
     expire,
     give_up,
     hear,
+    held_up,
     mark_fenced,
     sighted,
     without_the_dead,
@@ -122,7 +124,7 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             # The loss first: a standby that takes over for it does so at once, and not when this is said again (L2).
             late = stopped_too_late(command, state)
             promoted = promotions(evolve(state, uncommitted(late)), seen)
-            launched, cause = review_launches(command, evolve(state, uncommitted((*late, *promoted))))
+            launched, cause = review_launches(command, evolve(state, uncommitted((*late, *promoted))), seen)
             records = (*late, *promoted, *launched)
             standing = review_standbys(command, evolve(state, uncommitted(records)), seen)
             over = tuple(launches_superseded(evolve(state, uncommitted((*records, *standing)))))
@@ -137,6 +139,8 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=(*records, *standing, *over), cause=said, actor=COORDINATOR)
         case LaunchesLooked():
             return Decision(records=launches_looked(command, state), cause="launcher", actor=COORDINATOR)
+        case LaunchTroubles():
+            return Decision(records=(), cause="launcher", actor=COORDINATOR)
         case ContainerGone():
             return Decision(records=give_up(command, state), cause=command.reason, actor=COORDINATOR)
         case ExecutionFenced():
@@ -168,5 +172,7 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
             return noticed_missing(command, state, seen)
         case ReviewInputs():
             return noticed_unsettled(command, state, seen)
+        case LaunchTroubles():
+            return held_up(command, seen)
         case _:
             return seen

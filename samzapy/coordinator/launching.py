@@ -35,10 +35,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
 from samzapy.coordinator.grants import executions_to_grant
-from samzapy.coordinator.liveness import LIVING, give_up, is_alive
+from samzapy.coordinator.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
 from samzapy.coordinator.serving import UNFINISHED
 from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, remembered, tombstone, uncommitted
 from samzapy.model.container import ContainerPhase
@@ -47,7 +48,7 @@ from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, L
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
 _PAUSE_MAX_MS = 30_000
-_HOST_AWAY_MS = 10_000
+HOST_AWAY_MS = 10_000
 """So long a container is wanted on a host that the cluster does not have: its state is there."""
 P = LaunchPhase
 _Kind = tuple[ProcessorId, LaunchRole, int]
@@ -63,7 +64,9 @@ def wanted_processors(state: CoordinatorState) -> tuple[ProcessorId, ...] | None
     return tuple(ProcessorId(str(number)) for number in range(state.container_count.count))
 
 
-def review_launches(command: ReviewLaunches, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
+def review_launches(
+    command: ReviewLaunches, state: CoordinatorState, seen: Sightings = NOTHING_SEEN
+) -> tuple[tuple[CoordinatorRecord, ...], str]:
     """What is to be started, stopped and forgotten now; and what led to it, for the audit."""
     if state.container_count is None and not state.launches:
         return (), ""
@@ -71,7 +74,7 @@ def review_launches(command: ReviewLaunches, state: CoordinatorState) -> tuple[t
     causes: list[str] = []
     for what, step in (
         ("not started by the coordinator", _foreign),
-        ("containers failed or are not wanted", _stopped),
+        ("containers failed or are not wanted", partial(_stopped, seen=seen)),
         ("a container failed too often", _run_failed),
         ("the run is finished", _dismissed),
         ("containers are wanted", _wanted),
@@ -236,7 +239,7 @@ def _foreign(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
             yield from give_up(ContainerGone(container.execution_id, reason), state)
 
 
-def _stopped(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+def _stopped(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Iterable[CoordinatorRecord]:
     surplus = _surplus(state)
     for launch in _up(state) if is_on(state) else ():
         container = state.containers.get(launch.execution_id)
@@ -245,7 +248,8 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coord
             yield _given_up(
                 launch,
                 command,
-                f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)",
+                f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
+                f"{seen.why_not(launch.execution_id)}",
             )
         elif container is None and _has_lost_its_host(launch, command):
             yield _given_up(launch, command, f"the cluster has no host {launch.host} any more")
@@ -275,7 +279,7 @@ def _has_lost_its_host(launch: Launch, command: ReviewLaunches) -> bool:
         and launch.role is LaunchRole.ACTIVE
         and bool(launch.host and command.hosts)
         and launch.host not in command.hosts
-        and command.now_ms - launch.wanted_at_ms >= _HOST_AWAY_MS
+        and command.now_ms - launch.wanted_at_ms >= HOST_AWAY_MS
     )
 
 

@@ -22,7 +22,15 @@ from enum import Enum
 from typing import Final
 
 from samzapy.config import AcceptedLoss
-from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Figures, Heartbeat, HeldGrant, Tick
+from samzapy.coordinator.commands import (
+    ContainerGone,
+    ExecutionFenced,
+    Figures,
+    Heartbeat,
+    HeldGrant,
+    LaunchTroubles,
+    Tick,
+)
 from samzapy.coordinator.state import CoordinatorState, is_leaving
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
@@ -52,6 +60,7 @@ TRANSITIONS: Final[Mapping[ContainerPhase, Mapping[News, ContainerPhase]]] = {
 """News that has no row changes nothing: it is late, or repeated."""
 
 LIVING: Final = frozenset({P.STARTED, P.RUNNING})
+_TROUBLE_LENGTH_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +98,7 @@ class Sightings:
         taken_away: since when a grant is to be let go that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
         missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
+        troubles: why executions are not started, or not killed, by their launcher's last word.
     """
 
     listening_since_ms: int = 0
@@ -97,6 +107,15 @@ class Sightings:
     taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
     unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
     missing: Mapping[SystemStream, Missed] = field(default_factory=dict)
+    troubles: Mapping[ExecutionId, str] = field(default_factory=dict)
+
+    def why_not(self, execution_id: ExecutionId) -> str:
+        """What is in the way of its start or its end, to put behind a text; empty where nothing is known."""
+        trouble = self.troubles.get(execution_id, "")
+        return f": {trouble}" if trouble else ""
+
+
+NOTHING_SEEN: Final = Sightings()
 
 
 def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> Sightings:
@@ -115,6 +134,11 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         fault_domain=heartbeat.fault_domain,
     )
     return replace(seen, last={**seen.last, heartbeat.execution_id: sighting})
+
+
+def held_up(command: LaunchTroubles, seen: Sightings) -> Sightings:
+    """`seen` with what is in the launcher's way now. An answer has room for so much of it."""
+    return replace(seen, troubles={found: text[:_TROUBLE_LENGTH_MAX] for found, text in command.troubles.items()})
 
 
 def without_the_dead(seen: Sightings, state: CoordinatorState) -> Sightings:

@@ -80,7 +80,9 @@ def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
     """What it waits for. See `Kind`."""
     runner = _successor(request, state)
     if runner is None:
-        return f"no other container of processor {request.processor_id} was heard of; one is still to be started"
+        wanted = runner_of(state, ProcessorId(request.processor_id))
+        why = "" if wanted is None else seen.why_not(wanted.execution_id)
+        return f"no other container of processor {request.processor_id} was heard of; one is still to be started{why}"
     waiting = awaited(request, state, seen)
     return f"{runner.execution_id} runs, and {len(waiting)} tasks are not at work there yet ({some(waiting)})"
 

@@ -31,7 +31,7 @@ from typing import Final
 
 from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
 from samzapy.coordinator.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
-from samzapy.coordinator.launching import UP, by_age, launch_wanted, ordered_to_stop, runner_of
+from samzapy.coordinator.launching import HOST_AWAY_MS, UP, by_age, launch_wanted, ordered_to_stop, runner_of
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.serving import UNFINISHED, begun, ended, said
 from samzapy.coordinator.standby import (
@@ -103,7 +103,7 @@ def go_on_reserve(
     if request.execution_id and number is None:
         yield from _hand_over(request, processor_id, command, state)
     elif request.source_id:
-        yield from _stop_first(request, processor_id, number, command, state)
+        yield from _stop_first(request, processor_id, number, command, state, seen)
     elif number is None and request.destination_host == STANDBY:
         yield from _await_standby(request, processor_id, command, state, seen)
     elif not request.execution_id:
@@ -206,8 +206,14 @@ def _await_reserve(
             yield from _stop(request, in_place[0], f"there is no second place on {host}", command, state)
             yield ordered_to_stop(last, command.launching, f"there is no second place on {host}")
             return
+        why = seen.why_not(last.execution_id)
+        if _has_no_such_host(host, last, command.launching):
+            known = some(sorted(command.launching.hosts))
+            text = f"the cluster has no host {host}, known: {known}{why}. Whatever ran was not touched"
+            yield ended(request, StatusCode.FAILED, text, command.now_ms)
+            return
         where = f"on {host}" if host else "on any host"
-        text = f"container {last.execution_id} is to start {where} (try {len(tries)} of {command.tries_max})"
+        text = f"container {last.execution_id} is to start {where} (try {len(tries)} of {command.tries_max}){why}"
         yield from said(request, Phase.RESERVING, text, command.now_ms)
         return
     if not is_alive(state, last.execution_id):
@@ -225,6 +231,13 @@ def _await_reserve(
             text = f"request {request.uuid}: {last.execution_id} stands by in its place"
             yield ordered_to_stop(state.launches[execution_id], command.launching, text)
         yield from said(request, Phase.STOPPING, f"{last.execution_id} is level; {some(old)} stops", command.now_ms)
+
+
+def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
+    """Whether the host that was asked for has not been among those that there are for longer than one takes that is
+    started again."""
+    is_unknown = bool(host and command.hosts) and host not in command.hosts
+    return is_unknown and last.phase is LaunchPhase.WANTED and command.now_ms - last.wanted_at_ms >= HOST_AWAY_MS
 
 
 def _await_standby(
@@ -304,6 +317,7 @@ def _stop_first(
     number: int | None,
     command: ReviewRequests,
     state: CoordinatorState,
+    seen: Sightings,
 ) -> Iterable[CoordinatorRecord]:
     """The order to stop, where it is torn off; the one that follows is started by who starts what is wanted."""
     assert command.launching is not None, "checked by the caller"
@@ -322,7 +336,9 @@ def _stop_first(
             )
             yield ended(request, StatusCode.FAILED, text, command.now_ms)
             return
-        what = "one in its place is to start" if runner is None else f"{runner.execution_id} starts in its place"
+        what = "one in its place is to start"
+        if runner is not None:
+            what = f"{runner.execution_id} starts in its place{seen.why_not(runner.execution_id)}"
         yield from said(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", command.now_ms)
     else:
         yield from said(

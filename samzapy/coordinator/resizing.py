@@ -12,7 +12,7 @@ from typing import Final
 
 from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.grants import executions_to_grant, not_at_work
-from samzapy.coordinator.launching import to_look_at, wanted_processors
+from samzapy.coordinator.launching import to_look_at, to_start, wanted_processors
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.scaling import refused_scale, scale_wanted
 from samzapy.coordinator.serving import Kind, begun, counted, ended, went_on
@@ -83,9 +83,10 @@ def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
     """Who is waited for. See `Kind`."""
     idle = not_at_work(state, seen)
     leaving = [launch.execution_id for launch in _too_many(state)]
+    why = next((why for launch in to_start(state) if (why := seen.why_not(launch.execution_id))), "")
     return (
         f"{len(idle)} of {len(state.plan)} tasks are not at work yet ({some(idle)}), {len(leaving)} containers have "
-        f"not ended yet ({some(leaving)}). The number stands, and the change goes on"
+        f"not ended yet ({some(leaving)}). The number stands, and the change goes on{why}"
     )
 
 

@@ -80,6 +80,7 @@ def follow_up(
         return
     standing = standbys_of(recorded.processor_id, state)
     phase, text = Phase.RESERVING, f"{len(standing)} of {recorded.count} standbys are to start"
+    text += next((why for found in standing if (why := seen.why_not(found.execution_id))), "")
     cold = [found for found in standing if not is_warm(found.execution_id, state, seen)]
     told = [(found, seen.last[found.execution_id].warm) for found in cold if found.execution_id in seen.last]
     if len(standing) >= recorded.count and len(told) == len(cold):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from samzapy.container.orders import Orders, follow
-from samzapy.coordinator.commands import LaunchesLooked
+from samzapy.coordinator.commands import LaunchesLooked, LaunchTroubles
 from samzapy.coordinator.launching import to_kill, to_look_at, to_start
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import Launched, LaunchedState, LaunchPhase, LaunchRole
@@ -54,7 +54,7 @@ class LaunchedJob(Job):
 
     `slots`: how many each host may have. `refused`: hosts on which nothing can ever be started. `broken`: starts of
     which nothing is heard. `named`: the hosts that the cluster manager names; `tells_room`: and what is free on each.
-    `sees`: what it says instead of what is, by execution.
+    `sees`: what it says instead of what is, by execution. `says_why`: and what is in its way.
     """
 
     def __init__(self, count=2, partitions=4, slots=None, named=(), **settings):
@@ -64,7 +64,7 @@ class LaunchedJob(Job):
         self.started, self.killed = [], []
         self.refused, self.is_broken, self.is_away = set(), False, False
         self.run_over = ""
-        self.named, self.tells_room = named, False
+        self.named, self.tells_room, self.says_why = named, False, False
         self.pids = 100
         super().__init__(job_debounce_time_ms="20000", **settings)
 
@@ -103,8 +103,13 @@ class LaunchedJob(Job):
     def launches(self):
         if self.is_away:
             return
-        for launch in to_start(self.state):
+        wanted = to_start(self.state)
+        for launch in wanted:
             self.starts(launch)
+        if self.says_why:
+            where = {found.execution_id: found.host or "any host" for found in wanted}
+            troubles = {name: f"no room on {where[name]}" for name in where.keys() - self.processes.keys()}
+            self.world.queue.append(LaunchTroubles(troubles))
         for launch in to_kill(self.state, self.now_ms()):
             self.kills(launch)
         found = {launch.execution_id: self.looked(launch) for launch in to_look_at(self.state)}

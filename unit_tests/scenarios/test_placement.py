@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from samzapy.coordinator.commands import Heartbeat, HeldGrant
+from samzapy.coordinator.commands import Heartbeat, HeldGrant, LaunchesLooked
 from samzapy.coordinator.launching import failed_job
 from samzapy.coordinator.laws import Laws
 from samzapy.model.container import ContainerPhase
@@ -290,6 +290,10 @@ class Teller:
         """The cluster manager says which hosts there are, and how much room each has."""
         self.job.named, self.job.tells_room = tuple(self.job.slots), True
 
+    def do_explains(self):
+        """The cluster manager says why it does not start what it is asked for."""
+        self.job.says_why = True
+
     def do_away(self):
         """The cluster manager does nothing, and does not answer."""
         self.job.is_away = True
@@ -303,7 +307,9 @@ class Teller:
 
     def do_repeats(self):
         """All that the cluster manager ever said of anybody is heard once more, the oldest first."""
-        said = {seen.state for news in self.job.told for seen in news.found.values()}
+        said = {
+            seen.state for news in self.job.told if isinstance(news, LaunchesLooked) for seen in news.found.values()
+        }
         assert {LaunchedState.RUNNING, LaunchedState.ENDED} <= said, "nothing that could be taken for news"
         self.job.world.queue.extend(self.job.told)
         self.job.service.run_once(0)

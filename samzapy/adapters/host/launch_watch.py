@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from samzapy.coordinator.commands import LaunchesLooked
+from samzapy.coordinator.commands import LaunchesLooked, LaunchTroubles
 from samzapy.coordinator.launching import to_kill, to_look_at, to_start
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import LaunchError
+from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class LaunchWatch:
         launcher: Launcher,
         *,
         state: Callable[[], CoordinatorState | None],
-        put: Callable[[LaunchesLooked], object],
+        put: Callable[[LaunchesLooked | LaunchTroubles], object],
         retry_window_ms: int,
         on_failure: Callable[[Exception], None],
         wall_ms: Callable[[], int] = _wall_ms,
@@ -54,6 +55,7 @@ class LaunchWatch:
         self._on_failure = on_failure
         self._wall_ms = wall_ms
         self._said: frozenset[str] = frozenset()
+        self._was_in_trouble = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-launches", daemon=True)
 
@@ -71,26 +73,32 @@ class LaunchWatch:
         state = self._state()
         if state is None:
             return
-        troubles = [
-            *self._tried(self._launcher.launch, to_start),
-            *self._tried(self._launcher.kill, lambda state: to_kill(state, self._wall_ms())),
-        ]
+        troubles = {
+            **self._tried(self._launcher.launch, to_start),
+            **self._tried(self._launcher.kill, lambda state: to_kill(state, self._wall_ms())),
+        }
+        said = list(troubles.values())
         launches = to_look_at(state)
         try:
             found = self._launcher.look(launches) if launches else {}
             hosts = self._launcher.hosts() if launches else {}
         except LaunchError as error:
-            troubles.append(str(error))
+            said.append(str(error))
+            troubles = {launch.execution_id: str(error) for launch in to_start(state)} | troubles
         else:
             if found or hosts:
                 now_ms, window_ms = self._wall_ms(), self._retry_window_ms
                 self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
-        self._tell(troubles)
+        # Those who wait for a container are told why there is none; a coordinator that has just come, too.
+        if troubles or self._was_in_trouble:
+            self._put(LaunchTroubles(troubles))
+        self._was_in_trouble = bool(troubles)
+        self._tell(said)
 
     def _tried(
         self, act: Callable[[Launch], None], asked_for: Callable[[CoordinatorState], Sequence[Launch]]
-    ) -> Sequence[str]:
-        troubles = []
+    ) -> Mapping[ExecutionId, str]:
+        troubles: dict[ExecutionId, str] = {}
         state = self._state()
         for launch in () if state is None else asked_for(state):
             # Each act may take seconds where nobody answers, and another process may lead meanwhile.
@@ -102,7 +110,7 @@ class LaunchWatch:
             try:
                 act(launch)
             except LaunchError as error:
-                troubles.append(str(error))
+                troubles[launch.execution_id] = str(error)
         return troubles
 
     def _tell(self, troubles: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from samzapy.adapters.host.launch_watch import LaunchWatch
-from samzapy.coordinator.commands import LaunchesLooked
+from samzapy.coordinator.commands import LaunchesLooked, LaunchTroubles
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.errors import LaunchError
 from samzapy.model.job import ExecutionId
@@ -49,7 +49,9 @@ def a_state(*launches: Launch) -> CoordinatorState:
 
 
 def watching(
-    launcher: Recorded, state: Callable[[], CoordinatorState | None], put: Callable[[LaunchesLooked], object]
+    launcher: Recorded,
+    state: Callable[[], CoordinatorState | None],
+    put: Callable[[LaunchesLooked | LaunchTroubles], object],
 ) -> LaunchWatch:
     return LaunchWatch(launcher, state=state, put=put, retry_window_ms=5, on_failure=_fails)
 
@@ -68,7 +70,7 @@ ALL = a_state(
 
 
 def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_is_looked_at() -> None:
-    launcher, said = Recorded(), list[LaunchesLooked]()
+    launcher, said = Recorded(), list[LaunchesLooked | LaunchTroubles]()
 
     watching(launcher, lambda: ALL, said.append).go_on()
 
@@ -80,9 +82,11 @@ def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_i
         ("look", "stopping"),
         ("look", "wanted"),
     ] == launcher.asked
-    assert [{"late", "launched", "stopping", "wanted"}] == [set(found.found) for found in said]
-    assert [{"h1": None, "h2": 1}] == [found.hosts for found in said]
-    assert [5] == [found.retry_window_ms for found in said]
+    (looked,) = said
+    assert isinstance(looked, LaunchesLooked)
+    assert {"late", "launched", "stopping", "wanted"} == set(looked.found)
+    assert {"h1": None, "h2": 1} == looked.hosts
+    assert 5 == looked.retry_window_ms
 
 
 def test_who_was_heard_of_is_not_started() -> None:
@@ -94,7 +98,7 @@ def test_who_was_heard_of_is_not_started() -> None:
     assert ("launch", "wanted") not in launcher.asked
 
 
-def _ignored(found: LaunchesLooked) -> None:
+def _ignored(found: LaunchesLooked | LaunchTroubles) -> None:
     pass
 
 
@@ -127,15 +131,40 @@ def test_what_is_asked_for_no_more_is_not_done_however_long_the_others_took() ->
 
 
 def test_trouble_with_one_keeps_nobody_else_waiting_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked]()
+    launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
     watch = watching(launcher, lambda: ALL, said.append)
 
     watch.go_on()
     watch.go_on()
 
     assert 2 == launcher.asked.count(("kill", "late"))
-    assert [] == said
+    told = LaunchTroubles({ExecutionId(name): "no slot is free" for name in ("wanted", "late")})
+    assert [told, told] == said
     assert 1 == caplog.text.count("no slot is free")
+
+
+def test_that_the_trouble_is_over_is_told_once_more() -> None:
+    launcher, said = Recorded(LaunchError("no slot is free")), list[LaunchesLooked | LaunchTroubles]()
+    watch = watching(launcher, lambda: ALL, said.append)
+
+    watch.go_on()
+    launcher.trouble = None
+    watch.go_on()
+    watch.go_on()
+
+    assert [2, 0] == [len(found.troubles) for found in said if isinstance(found, LaunchTroubles)]
+
+
+def test_who_waits_for_a_start_hears_that_the_cluster_manager_does_not_answer() -> None:
+    class Away(Recorded):
+        def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
+            raise LaunchError("no answer")
+
+    said = list[LaunchesLooked | LaunchTroubles]()
+
+    watching(Away(), lambda: ALL, said.append).go_on()
+
+    assert [LaunchTroubles({ExecutionId("wanted"): "no answer"})] == said
 
 
 def test_a_launcher_that_fails_as_nobody_expected_ends_its_process() -> None:
