@@ -23,6 +23,9 @@ HOST_LABEL = "kubernetes.io/hostname"
 EXECUTION_ANNOTATION = "samzapy.execution"
 JOB_LABEL = "samzapy-job"
 POD_CONTAINER = "samzapy"
+POD_ADDRESS = "SAMZAPY_POD_IP"
+"""In the environment of a container in a pod: its address, for job.coordinator.advertised.host."""
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,7 @@ class KubernetesCluster:
         service_account: of the pods; they ask Kubernetes for nothing.
         state_dir: the job's `local.store.dir`, a directory of the node, so that state is there for the next pod.
         python_memory_mib: for the Python workers of a container, beside its JVM.
+        user_id: as whom containers run in the image; 185 in those that Spark's own tool makes.
         drain_s: how long a pod has to end after SIGTERM: more than job.shutdown.drain.ms.
     """
 
@@ -44,6 +48,7 @@ class KubernetesCluster:
     service_account: str = "default"
     state_dir: str = "/var/lib/samzapy"
     python_memory_mib: int = 1024
+    user_id: int = 185
     drain_s: int = 60
 
 
@@ -75,6 +80,30 @@ def pod_properties(program: ContainerProgram, launch: Launch, cluster: Kubernete
     }
 
 
+def properties_text(properties: Mapping[str, str]) -> str:
+    """What stands in a file of Java properties, so that Java reads just that."""
+    return "".join(f"{_name_text(name)} {_value_text(value)}\n" for name, value in properties.items())
+
+
+def _name_text(name: str) -> str:
+    """Blanks and signs that would end a name; a sign that would begin a remark."""
+    text = "".join(f"\\{sign}" if sign in " =:" else _sign_text(sign) for sign in name)
+    return f"\\{text}" if text.startswith(("#", "!")) else text
+
+
+def _value_text(value: str) -> str:
+    """A blank in front would be left out, and a sign there taken for the one between name and value."""
+    text = "".join(map(_sign_text, value))
+    return f"\\{text}" if text.startswith((" ", "=", ":")) else text
+
+
+def _sign_text(sign: str) -> str:
+    if sign.isascii():
+        return _ESCAPES.get(sign, sign)
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
 def job_label(job: str) -> str:
     """By which all pods of a job are found; a label's value is shorter than a job's name may be."""
     return hashlib.blake2b(job.encode(), digest_size=8).hexdigest()
@@ -82,6 +111,7 @@ def job_label(job: str) -> str:
 
 def pod_template(cluster: KubernetesCluster) -> Mapping[str, Any]:
     """The pod template of a job, the same for all its containers. Written as JSON, which is YAML too."""
+    state = {"name": "state", "mountPath": cluster.state_dir}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -89,11 +119,22 @@ def pod_template(cluster: KubernetesCluster) -> Mapping[str, Any]:
             # The coordinator starts a new execution; the same one must not come back.
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": cluster.drain_s,
+            # A directory that Kubernetes makes is root's, and nobody else may write there.
+            "initContainers": [
+                {
+                    "name": "state-owner",
+                    "image": cluster.image,
+                    "command": ["chown", str(cluster.user_id), cluster.state_dir],
+                    "securityContext": {"runAsUser": 0},
+                    "volumeMounts": [state],
+                }
+            ],
             "containers": [
                 {
                     "name": POD_CONTAINER,
+                    "env": [{"name": POD_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                     "volumeMounts": [
-                        {"name": "state", "mountPath": cluster.state_dir},
+                        state,
                         {"name": "scratch", "mountPath": "/dev/shm"},  # noqa: S108  # a path in the pod
                     ],
                 }

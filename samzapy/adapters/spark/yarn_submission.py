@@ -20,6 +20,8 @@ from samzapy.errors import ConfigError
 from samzapy.model.launch import Launch
 
 _CHANGED = re.compile(r'["$`\\\n]|\{\{|\}\}|<CPS>|<LOG_DIR>')
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 _SHELL_CLIENT = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 _TIMEOUT_MS_MAX = 2**31 - 1
 """The client kills the application when its time is up, 10 minutes by default; this is 24 days. A client that is
@@ -46,15 +48,17 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
     """The command that has YARN start a container, and follows it to its end.
 
     Raises:
-        ConfigError: a word that YARN would change on its way to the host.
+        ConfigError: a word that YARN would change on its way to the host, or a variable that a shell would.
     """
     label = ["-node_label_expression", host_word(launch.host)] if launch.host else []
     environment = environment_of(program, launch, launch.host)
     variables = [f"{name}={value}" for name, value in sorted(environment.items())]
     memory = ("--driver-memory", f"{program.memory_mib}m")
     words = [cluster.spark_submit, *memory, *arguments_of(program, launch)]
-    for word in (*words, *variables):
+    for word in words:
         _refuse_what_yarn_changes(word)
+    for name, value in sorted(environment.items()):
+        _refuse_what_a_shell_reads(name, value)
     return [
         "yarn",
         _SHELL_CLIENT,
@@ -75,7 +79,7 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
 
 
 def _refuse_what_yarn_changes(word: str) -> None:
-    """It puts commands and variables between double quotes of a script, as they are, and replaces marks of its own."""
+    """It puts a command between double quotes of a script, as it is, and replaces marks of its own."""
     found = _CHANGED.search(word)
     if found is not None:
         raise ConfigError(
@@ -84,9 +88,24 @@ def _refuse_what_yarn_changes(word: str) -> None:
         )
 
 
+def _refuse_what_a_shell_reads(name: str, value: str) -> None:
+    """Hadoop's client writes variables into the command of its application master as they are, between blanks, and a
+    shell runs that. The value may be a secret: it is not shown."""
+    if _NAME.fullmatch(name) is None:
+        raise ConfigError(f"environment of a container: wanted names of letters, digits and _, found {name!r}")
+    found = _PLAIN.match(value)
+    assert found is not None, "the empty text is plain"
+    if found.end() < len(value):
+        raise ConfigError(
+            f"environment of a container, {name}: wanted letters, digits and _@%+=:,./- only, found "
+            f"{value[found.end()]!r}, which a shell of YARN's would read as its own; set the variable on the hosts "
+            "instead, or write the setting in the job's properties file"
+        )
+
+
 def yarn_name(program: ContainerProgram, launch: Launch) -> str:
-    """The application's name, which says whose it is: by it a running one is found again."""
-    return f"{name_of(program, launch)} {launch.execution_id}"
+    """The application's name, which says whose it is: by it a running one is found again. It is part of a path too."""
+    return f"{name_of(program, launch)} {launch.execution_id}".replace(" ", ".")
 
 
 def yarn_status_command(application_id: str) -> list[str]:

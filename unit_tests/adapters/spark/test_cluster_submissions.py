@@ -20,6 +20,7 @@ from samzapy.adapters.spark.kubernetes_submission import (
     pod_properties,
     pod_status_command,
     pod_template,
+    properties_text,
 )
 from samzapy.adapters.spark.submission import ContainerProgram, arguments_of
 from samzapy.adapters.spark.yarn_submission import (
@@ -82,8 +83,42 @@ def test_what_yarn_runs_is_spark_submit_with_each_word_as_it_is() -> None:
 def test_a_word_that_yarn_would_change_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="wanted a word that reaches the host as it is"):
         yarn_command(replace(PROGRAM, overrides=(f"job.name={text}",)), LAUNCH, YARN)
-    with pytest.raises(ConfigError, match="wanted a word that reaches the host as it is"):
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x y; touch /tmp/pwned",
+        "a b",
+        "a;b",
+        "a&b",
+        "a|b",
+        "a>b",
+        "a*",
+        "a'b",
+        "~",
+        "(a)",
+        "$HOME",
+        "`id`",
+        'a"b',
+        "a\nb",
+    ],
+)
+def test_a_variable_that_a_shell_would_read_is_refused_by_name_and_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError, match="environment of a container, A: wanted letters, digits") as refused:
         yarn_command(replace(PROGRAM, environment={"A": text}), LAUNCH, YARN)
+
+    assert "pwned" not in str(refused.value)
+    with pytest.raises(ConfigError, match="environment of a container, PYSPARK_PYTHON:"):
+        yarn_command(replace(PROGRAM, python=text), LAUNCH, YARN)
+    with pytest.raises(ConfigError, match="wanted names of letters"):
+        yarn_command(replace(PROGRAM, environment={text: "a"}), LAUNCH, YARN)
+
+
+def test_a_variable_of_plain_words_is_set() -> None:
+    text = "/opt/a_b:/opt/c-d.jar,k=v@w%20+1"
+
+    assert f"A={text}" in yarn_command(replace(PROGRAM, environment={"A": text, "B": ""}), LAUNCH, YARN)
 
 
 def test_on_any_host_no_label_and_no_node_is_asked_for() -> None:
@@ -95,7 +130,7 @@ def test_on_any_host_no_label_and_no_node_is_asked_for() -> None:
 
 
 def test_an_application_on_yarn_is_found_again_by_its_name() -> None:
-    assert "samzapy flights-1 0 flights-0-4f1c" == yarn_name(PROGRAM, LAUNCH)
+    assert "samzapy.flights-1.0.flights-0-4f1c" == yarn_name(PROGRAM, LAUNCH)
     assert yarn_name(PROGRAM, LAUNCH) == options(yarn_command(PROGRAM, LAUNCH, YARN))["-appname"]
 
 
@@ -140,6 +175,36 @@ def test_a_pod_does_not_come_back_by_itself_and_keeps_its_state_on_the_node() ->
     ]
 
 
+def test_the_state_belongs_to_the_user_of_the_image_and_a_pod_knows_its_address() -> None:
+    template = json.loads(json.dumps(pod_template(replace(KUBERNETES, user_id=1000))))["spec"]
+
+    (owner,) = template["initContainers"]
+    assert ["chown", "1000", "/var/lib/samzapy"] == owner["command"]
+    assert {"runAsUser": 0} == owner["securityContext"]
+    assert KUBERNETES.image == owner["image"]
+    assert ["/var/lib/samzapy"] == [mount["mountPath"] for mount in owner["volumeMounts"]]
+    assert [{"name": "SAMZAPY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}] == template[
+        "containers"
+    ][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("spark.a", "b c", "spark.a b c\n"),
+        ("spark.a", "", "spark.a \n"),
+        ("spark.a", "\\d\n#!=:", "spark.a \\\\d\\n#!=:\n"),
+        ("spark.a", " \tb\r", "spark.a \\ \\tb\\r\n"),
+        ("spark.a b=c:d", "e", "spark.a\\ b\\=c\\:d e\n"),
+        ("#a", "=b", "\\#a \\=b\n"),
+        ("!a", ":b", "\\!a \\:b\n"),
+        ("spark.a", "K\u00f6ln \U0001f6eb", "spark.a K\\u00f6ln \\ud83d\\udeeb\n"),
+    ],
+)
+def test_a_properties_file_says_what_it_was_told(name: str, value: str, line: str) -> None:
+    assert line == properties_text({name: value})
+
+
 def test_the_page_of_yarn_shows_what_is_made() -> None:
     page = (DOCS / "yarn.md").read_text()
 
@@ -152,7 +217,7 @@ def test_the_page_of_kubernetes_shows_what_is_made() -> None:
     page = (DOCS / "kubernetes.md").read_text()
     properties = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
 
-    assert "".join(f"{name} {value}\n" for name, value in properties.items()) in page
+    assert properties_text(properties) in page
     assert json.dumps(pod_template(KUBERNETES), indent=2) in page
     for command in (
         pod_command(PROGRAM, LAUNCH, KUBERNETES, "container.properties", "pod.json"),
