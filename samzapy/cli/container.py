@@ -28,7 +28,7 @@ from samzapy.cli.requests import (
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.launching import wanted_processors
 from samzapy.errors import RejectedError
-from samzapy.model.placement import Action, ContainerPlacementResponseMessage
+from samzapy.model.placement import Action, ContainerPlacementResponseMessage, StatusCode
 
 
 @click.group()
@@ -69,13 +69,31 @@ def _ask(
         return asking.answer(store, uuid, state)
 
 
+def _told(address: JobAddress, uuid: UUID) -> str:
+    """How a request is: the newest answer to it, or that nobody has read it yet.
+
+    Raises:
+        RejectedError: there is none such.
+    """
+    with placement_store(address) as store:
+        request = store.read_container_placement_request_message(uuid)
+        told = store.read_container_placement_response_message(uuid)
+    if told is not None:
+        shown = " ".join(part for part in (told.status_code, told.phase) if part)
+        return f"{shown}: {printable(told.response_message)}"
+    if request is not None:
+        return f"{StatusCode.CREATED}: not read yet; see with `samzapy job status` whether the job has a leader"
+    raise RejectedError(f"wanted request {uuid} or an answer to it, found neither on the placement topic")
+
+
 @container.command()
 @of_a_job
 @click.argument("uuid", required=False, type=click.UUID)
 @click.option("--processor-id", "--processor", metavar="ID", help="The processor, or a standby (`4-0`).")
 @with_request
 def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, asking: Asking) -> None:
-    """Show what the coordinator knows of a processor, as JSON; or the newest answer to the request UUID.
+    """Show what the coordinator knows of a processor, as JSON; or the newest answer to the request UUID,
+    `CREATED` while nobody has read it.
 
     Ends with 3 when the request is refused or not known, with 5 when no answer comes in time.
 
@@ -86,12 +104,7 @@ def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, ask
     if (uuid is None) == (processor_id is None):
         raise click.UsageError("wanted a uuid or --processor-id, found both or neither")
     if uuid is not None:
-        with placement_store(address) as store:
-            told = store.read_container_placement_response_message(uuid)
-        if told is None:
-            raise RejectedError(f"wanted an answer to request {uuid}, found none on the placement topic")
-        shown = " ".join(part for part in (told.status_code, told.phase) if part)
-        click.echo(f"{shown}: {printable(told.response_message)}")
+        click.echo(_told(address, uuid))
         return
     found = _ask(address, processor_id or "", asking, Action.CONTAINER_STATUS)
     if found is not None:

@@ -50,7 +50,7 @@ from samzapy.coordinator.commands import (
     ResponsesWritten,
     ReviewRequests,
 )
-from samzapy.coordinator.launching import wanted_processors
+from samzapy.coordinator.launching import by_age, wanted_processors
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.moving import MOVING, refused_move
 from samzapy.coordinator.replacing import REPLACING, refused_replacement
@@ -59,7 +59,7 @@ from samzapy.coordinator.restarting import RESTARTING, processors_with_query
 from samzapy.coordinator.rewinding import REWINDING, taken_up
 from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
-from samzapy.coordinator.standby import named, refused_standby
+from samzapy.coordinator.standby import named, place_of, refused_standby
 from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control
 from samzapy.coordinator.state import CoordinatorState, evolve, remembered, tombstone, uncommitted
 from samzapy.model.container import ContainerPhase
@@ -411,7 +411,7 @@ def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[Re
         elif request.action == Action.CONTAINER_STATUS and request.arguments:
             uuid = request_meant(json.loads(request.arguments))
             known = state.requests.get(uuid) or state.request_memory.get(uuid) or together.get(uuid)
-            status_code, text = S.SUCCEEDED, "" if known is None else _shown_text(_request_told(known))
+            status_code, text = S.SUCCEEDED, "" if known is None else _shown_text(_request_told(known, state))
             if known is None:
                 status_code, text = S.BAD_REQUEST, f"arguments.uuid: wanted a request that is known, found {uuid}"
             yield replace(request, status_code=status_code, response_message=text)
@@ -467,18 +467,32 @@ def _container_status(name: str, state: CoordinatorState) -> str:
             ],
             "taskCount": len(tasks),
             "tasks": shown,
-            "requests": [_request_told(found) for found in requests[:_SHOWN_MAX]],
-            "answers": [_request_told(found) for found in _last_answers(state).get(processor_id, ())],
+            "requests": [_request_told(found, state) for found in requests[:_SHOWN_MAX]],
+            "answers": [_request_told(found, state) for found in _last_answers(state).get(processor_id, ())],
         }
     )
 
 
-def _request_told(found: RequestPut | RequestMemoryPut) -> Mapping[str, object]:
+def _request_told(found: RequestPut | RequestMemoryPut, state: CoordinatorState) -> Mapping[str, object]:
     """A request, as far as it is known; of one that is over and was answered the text stands on the placement topic."""
     told: dict[str, object] = {"uuid": found.uuid, "action": found.action, "statusCode": found.status_code.value}
     if isinstance(found, RequestPut):
         told |= {"phase": found.phase, "responseMessage": found.response_message[:_TEXT_LENGTH_MAX]}
+        execution_id, host = _execution_of(found, state)
+        told |= {"executionId": execution_id, "host": host[:100]} if execution_id else {}
     return told
+
+
+def _execution_of(request: RequestPut, state: CoordinatorState) -> tuple[str, str]:
+    """The execution that a request brings its processor to, and its host; empty while there is none."""
+    tries = [launch for launch in state.launches.values() if launch.uuid == request.uuid]
+    execution_id = ExecutionId(request.execution_id)
+    if not execution_id and tries:
+        execution_id = max(tries, key=by_age).execution_id
+    launch, container = state.launches.get(execution_id), state.containers.get(execution_id)
+    if container is not None:
+        return execution_id, container.host
+    return execution_id, "" if launch is None else place_of(launch, state)
 
 
 def _shown_text(told: Mapping[str, object]) -> str:

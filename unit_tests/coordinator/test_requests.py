@@ -4,32 +4,38 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
 from samzapy.coordinator import scaling
+from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import replan
-from samzapy.coordinator.requests import FUTURE_MS_MAX, WAITING_MAX
+from samzapy.coordinator.requests import FUTURE_MS_MAX, WAITING_MAX, read_requests
 from samzapy.coordinator.serving import counted
 from samzapy.coordinator.starts import Bounds, PositionsRead
+from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.coordinator.status import status_of_log
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Floor
+from samzapy.model.launch import LaunchRole
 from samzapy.model.placement import (
     REQUEST_TYPE,
     RESPONSE_TYPE,
     Action,
+    ContainerPlacementRequestMessage,
     StatusCode,
 )
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.keys import KeyForm
-from samzapy.stream.placement import Encoding, Place, decode_message, message_key
-from samzapy.stream.records import InboxPut, MemoryPhase, RequestPut, RestartPut
-from samzapy.testing.builders import a_config, a_heartbeat, a_submission
+from samzapy.stream.placement import Encoding, Place, Requested, decode_message, message_key
+from samzapy.stream.records import InboxPut, LaunchPut, MemoryPhase, RequestPut, RestartPut, RunPut
+from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission
 from samzapy.testing.memory_placement import read_inbox
+from unit_tests.coordinator.launched import a_move
 from unit_tests.coordinator.operated import CONTROL, Job, ScaledJob, an_id
 
 S = StatusCode
@@ -555,6 +561,37 @@ def test_a_status_of_a_request_tells_how_that_is_while_it_is_known():
     assert known | goes_on == told(3)
     job.hears(e0=1)
     assert known | {"statusCode": "SUCCEEDED"} == told(4)
+
+
+def test_a_status_of_a_move_tells_where_it_brings_its_processor():
+    state = evolve(
+        INITIAL,
+        committed(
+            [
+                LaunchPut(launch=a_launch("r", role=LaunchRole.RESERVE, host="host-b", uuid=an_id(1))),
+                RunPut(run_id="run", ended=False),
+                replace(a_move(S.IN_PROGRESS), uuid=an_id(1)),
+            ],
+            0,
+        ),
+    )
+    asks = ContainerPlacementRequestMessage(
+        uuid=UUID(an_id(2)),
+        deployment_id="run",
+        processor_id="",
+        destination_host="",
+        timestamp_ms=1,
+        action=STATUS,
+        arguments={"uuid": an_id(1)},
+    )
+    asked = Requested(uuid=an_id(2), offset=2, place=Place(), message=asks, reason="")
+
+    found, _ = read_requests(
+        RequestsRead(offset_from=0, offset_next=3, requests=(asked,), unreadable=(), now_ms=2), state
+    )
+
+    told = json.loads(found.response_message)
+    assert ("r", "host-b") == (told["executionId"], told["host"])
 
 
 # --- bad requests ---
