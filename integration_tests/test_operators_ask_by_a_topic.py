@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from integration_tests.console_tools import SEPARATOR, consume, produce
 from integration_tests.operated_job import OperatedJob
 from samzapy.cli.container import container as container_command
+from samzapy.cli.place_container import main as place_container
 from samzapy.errors import RejectedError
 from samzapy.placement import (
     Action,
@@ -225,6 +226,56 @@ def test_the_command_line_asks_waits_and_clears_up(job: OperatedJob) -> None:
         )
         store.delete_all_container_placement_messages()
         assert [] == store.read_all_container_placement_request_messages()
+
+
+def test_the_command_of_the_seed_writes_a_request_and_tells_how_to_ask_for_it(
+    job: OperatedJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--deployment-id", job.run_id, "--app-name", job.job_name, "--processor-id", "0"]
+    words += [
+        "--request-expiry",
+        "10",
+        "--destination-host",
+        "worker-7",
+        "--bootstrap-servers",
+        job.bootstrap_servers,
+    ]
+    written: list[str] = []
+
+    for app_id in (["--app.id", "1"], ["--app.id=1"], ["--app.id", "=", "1"]):
+        with pytest.raises(SystemExit) as ended:
+            place_container([*words, *app_id])
+        assert 0 == ended.value.code
+        said = capsys.readouterr().out
+        written += re.findall(r"\ARequest received query the status using: ([0-9a-f-]{36})\n\Z", said)
+
+    assert 3 == len({*written})
+    with job.store() as store:
+        for request in map(uuid.UUID, written):
+            message = store.read_container_placement_request_message(request)
+            assert message is not None
+            assert ("0", "worker-7") == (message.processor_id, message.destination_host)
+            # The job has one container, which is not there.
+            assert "found worker-7" in answered(store, request, StatusCode.BAD_REQUEST)
+    keys = {
+        f"samza-place-container-v1/{request}.ContainerPlacement{what}Message"
+        for request in written
+        for what in ("Request", "Response")
+    }
+    standing = consume(job.bootstrap_servers, job.placement, lambda found: keys <= found.keys())
+    assert [10_000] * 6 == [json.loads(standing[key])["requestExpiry"] for key in sorted(keys)]
+
+
+def test_a_request_that_nobody_has_read_is_created(job: OperatedJob) -> None:
+    job.leader.kill()
+    with job.store() as store:
+        request = store.write_container_placement_request_message(job.run_id, "0", action=Action.CONTAINER_STATUS)
+
+    told = samzapy(job, "status", str(request))
+    unknown = samzapy(job, "status", str(uuid.uuid4()))
+
+    assert (0, "CREATED: not read yet") == (told.exit_code, told.stdout.partition(";")[0])
+    assert isinstance(unknown.exception, RejectedError)
 
 
 def test_of_two_jobs_with_the_same_processors_each_does_what_it_was_asked(broker: DevBroker) -> None:

@@ -17,7 +17,12 @@ BOOTSTRAP_SERVERS = "SAMZAPY_BOOTSTRAP_SERVERS"
 """The variable that names the cluster. SEP-22's command has no option for that."""
 
 
-@click.command(name="place-container")
+class _AsTheSeedWritesIt(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, joined(args))
+
+
+@click.command(name="place-container", cls=_AsTheSeedWritesIt)
 @click.option("--deployment-id", required=True, metavar="RUN", help="The run of the job that is meant.")
 @click.option("--app-name", required=True, metavar="NAME", help="job.name")
 @click.option("--app.id", "app_id", default="1", show_default=True, metavar="ID", help="job.id")
@@ -62,12 +67,20 @@ def place_container(
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--app.id = 1`, as the seed writes it, made one: `--app.id=1`."""
+    """The arguments with `--app.id = 1`, as the seed writes it, made one: `--app.id=1`.
+
+    Raises:
+        click.UsageError: nothing stands behind the sign, or the next option.
+    """
     found: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         if argument == "=" and found and found[-1].startswith("--"):
-            found[-1] = f"{found[-1]}={next(rest, '')}"
+            value = next(rest, "")
+            if not value or value.startswith("--"):
+                what = f"the option {value}" if value else "nothing"
+                raise click.UsageError(f"wanted a value behind `{found[-1]} =`, found {what}")
+            found[-1] = f"{found[-1]}={value}"
         else:
             found.append(argument)
     return found
@@ -75,4 +88,4 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command and ends the process with its exit code (`errors.ExitCode`)."""
-    run_command(place_container, "place-container", joined(sys.argv[1:] if arguments is None else arguments))
+    run_command(place_container, "place-container", sys.argv[1:] if arguments is None else arguments)

@@ -24,6 +24,12 @@ def test_an_equals_sign_that_follows_no_option_stays_where_it_is():
     [
         (GIVEN, 2, "wanted --config FILE, or --job NAME-ID with --bootstrap-servers"),
         (GIVEN[2:], 2, "--deployment-id"),
+        (
+            [*GIVEN, "--app.id", "=", "--bootstrap-servers", "127.0.0.1:1"],
+            2,
+            "wanted a value behind `--app.id =`, found the option --bootstrap-servers",
+        ),
+        ([*GIVEN, "--app.id", "="], 2, "wanted a value behind `--app.id =`, found nothing"),
         ([*GIVEN, "--request-expiry", "0"], 2, "--request-expiry"),
         ([*GIVEN, "--request-expiry", "1e14"], 2, "--request-expiry"),
         (
