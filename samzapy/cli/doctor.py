@@ -64,7 +64,7 @@ from samzapy.stream.examination import (
     examine_coordinator_stream,
     examine_placement,
 )
-from samzapy.stream.horizon import compaction_lag_ms, horizon_ms
+from samzapy.stream.horizon import compaction_lag_ms, horizon_ms, offset_after_downgrade
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import CheckpointPut, ProgressPut
 
@@ -170,7 +170,8 @@ class _Examination:
             return OFFSET_UNKNOWN
         newest_ms = max((record.timestamp_ms for record in records), default=0)
         horizon = horizon_ms(max(self._now_ms, newest_ms), compaction_lag_ms(topic))
-        return next((record.offset for record in records if record.timestamp_ms > horizon), OFFSET_UNKNOWN)
+        young = next((record.offset for record in records if record.timestamp_ms > horizon), OFFSET_UNKNOWN)
+        return max(young, offset_after_downgrade(records))
 
     def _offset_first(self, topic: str) -> int:
         return beginning_offsets(self._offsets, [(topic, 0)], READ_WAIT_S)[topic, 0]

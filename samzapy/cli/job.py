@@ -1,7 +1,7 @@
 """`samzapy job`: `status` tells how a job is.
 
-`plan`, `rewind`, `scale` and `top` are in modules of their names; `submit` in `cluster`; `stop`, `restart` and `list`
-in `whole_job`.
+`downgrade`, `plan`, `rewind`, `scale` and `top` are in modules of their names; `submit` in `cluster`; `stop`, `restart`
+and `list` in `whole_job`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from samzapy.cli.cluster import submit
+from samzapy.cli.downgrade import downgrade
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.job_status import read_status
 from samzapy.cli.plan import plan
@@ -31,6 +32,7 @@ def job() -> None:
     """Start, stop and scale a job; how it is, what it would do, and from where it reads its inputs."""
 
 
+job.add_command(downgrade)
 job.add_command(list_jobs)
 job.add_command(plan)
 job.add_command(restart)

@@ -225,6 +225,19 @@ def export(source: StreamSource, file: Path) -> None:
     """
     if file.exists():
         raise RejectedError(f"wanted to write {file}, found that it is there: name another, or remove it")
+    count = export_to(file, source)
+    click.echo(
+        f"{count} records of {printable(source.topic)} up to offset {source.extent.offset_end}, whole from offset "
+        f"{source.extent.whole_from}"
+    )
+
+
+def export_to(file: Path, source: StreamSource) -> int:
+    """Write the history to `file`, which is not there; return how many records it has.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     header = ExportHeader(topic=source.topic, extent=source.extent, looked=source.looked, cluster=source.cluster)
     end = source.extent.offset_end
     # Under its name there is never half a file.
@@ -239,9 +252,7 @@ def export(source: StreamSource, file: Path) -> None:
         raise ConfigError(f"wanted to write {file}, found {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)
-    click.echo(
-        f"{count} records of {printable(source.topic)} up to offset {end}, whole from offset {source.extent.whole_from}"
-    )
+    return count
 
 
 def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iterator[Iterable[LogRecord]]:

@@ -22,7 +22,13 @@ from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.audit import LATEST_VALUE_ONLY, time_text
 from samzapy.stream.export import merged, read_export
-from samzapy.stream.horizon import Extent, compaction_lag_ms, extent_of_topic, horizon_ms
+from samzapy.stream.horizon import (
+    Extent,
+    compaction_lag_ms,
+    extent_of_topic,
+    horizon_ms,
+    offset_after_downgrade,
+)
 from samzapy.stream.log import LogRecord
 from samzapy.stream.position import Position, Reading
 
@@ -130,6 +136,10 @@ def source_of_topic(address: JobAddress) -> StreamSource:
     horizon = horizon_ms(now_ms, compaction_lag_ms(looked))
     of_horizon = offsets_at(address.connection, [where], horizon, READ_WAIT_S)[where]
     end = end_offsets(asked, [where], deadline_s=READ_WAIT_S)[where]
+    # What the settings promise does not hold for what stood there before a downgrade. (Read twice: the headers are
+    # quickly looked at, and most streams have but few records that are younger than the horizon.)
+    young = read_to_end(address.connection, topic, 0, max(first, of_horizon), deadline_s=READ_WAIT_S)
+    of_horizon = max(of_horizon, offset_after_downgrade(young))
     return StreamSource(
         topic=topic,
         extent=extent_of_topic(offset_first=first, offset_of_horizon=of_horizon, offset_end=end, now_ms=now_ms),

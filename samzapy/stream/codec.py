@@ -84,19 +84,19 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
         ValueError: the record is too large, a field holds what its schema does not allow, or a name in the
             key is empty.
     """
-    text = key_of(record)
-    # What `decode` would refuse is not written: such a record would stop every reader.
-    parse_key(text)
-    key = text.encode()
     if isinstance(record, Removed):
-        return key, None
-    value = _FORM_OF_TYPE[type(record)].encode(record)
-    if len(key) + len(value) > RECORD_BYTES_MAX:
-        raise ValueError(
-            f"wanted a record of at most {RECORD_BYTES_MAX} bytes, found {len(key) + len(value)} for key {text!r}: "
-            "no topic of ours would take it, so it is not written; make the task or the setting smaller"
-        )
-    return key, value
+        return _key_to_write(record), None
+    return _fitting(record, _FORM_OF_TYPE[type(record)].encode(record))
+
+
+def encode_as_of(record: Record, release: str) -> tuple[bytes, bytes]:
+    """The key and the value of `record`, no tombstone, as `release` wrote them; its kind is one that `release` had.
+
+    What the schema of `release` lacks is left out: whoever calls knows that it says nothing.
+
+    Raises: as `encode`.
+    """
+    return _fitting(record, _FORM_OF_TYPE[type(record)].encode_as_of(record, release))
 
 
 def decode(record: LogRecord, *, topic: str, partition: int = 0) -> Record:
@@ -128,6 +128,13 @@ def schema_name_of(record: Record) -> str:
 def schemas_by_name() -> Mapping[str, str]:
     """The schemas that this release writes, as JSON."""
     return {form.schema_name: form.schema_json for form in _FORMS}
+
+
+def schema_as_of(record_type: type[Record], release: str) -> SchemaPut:
+    """The schema in which `release`, which had that kind of record, wrote it; with today's words where it has not
+    changed since."""
+    found = _FORM_OF_TYPE[record_type].as_of(release)
+    return SchemaPut(fingerprint=found.fingerprint, schema_json=found.schema_json)
 
 
 def fingerprint_of(value: bytes) -> str:
@@ -195,6 +202,24 @@ def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | 
         )
     except (KeyError, ValueError):
         return None
+
+
+def _key_to_write(record: Record) -> bytes:
+    text = key_of(record)
+    # What `decode` would refuse is not written: such a record would stop every reader.
+    parse_key(text)
+    return text.encode()
+
+
+def _fitting(record: Record, value: bytes) -> tuple[bytes, bytes]:
+    key = _key_to_write(record)
+    if len(key) + len(value) > RECORD_BYTES_MAX:
+        raise ValueError(
+            f"wanted a record of at most {RECORD_BYTES_MAX} bytes, found {len(key) + len(value)} for key "
+            f"{key_of(record)!r}: no topic of ours would take it, so it is not written; make the task or the setting "
+            "smaller"
+        )
+    return key, value
 
 
 class _UnknownFingerprintError(Exception):

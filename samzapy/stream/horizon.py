@@ -4,17 +4,25 @@ Compaction takes a record only when a later one of its key is older than `min.co
 record that is younger than that, the *audit horizon*, nothing is missing: every record since stands there, and what
 each key held when it began is there too. Before it stands what compaction left: the latest value of each key as of
 then, and no word about what was there in between, or what had been there and was removed.
+
+A downgrade (`coordinator.downgrading`) has the topic compacted at once. So before the last record that one wrote
+nothing is known to be whole, however young it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from samzapy.model.topic_checks import TopicFound
+from samzapy.stream.log import LogRecord
 
 CLOCK_MARGIN_MS = 60 * 60 * 1000
 """The broker's clock may be ahead of ours."""
+
+DOWNGRADE_CAUSE: Final = "downgrade"
+"""With this word the cause begins of all that a downgrade writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,23 @@ def compaction_lag_ms(topic: TopicFound) -> int:
 def horizon_ms(now_ms: int, compaction_lag_ms: int) -> int:
     """Compaction has taken nothing that was appended after this."""
     return now_ms - compaction_lag_ms + CLOCK_MARGIN_MS
+
+
+def is_of_downgrade(record: LogRecord) -> bool:
+    """Whether a downgrade wrote the record."""
+    return any(
+        name == "cause" and value is not None and value.startswith(DOWNGRADE_CAUSE.encode())
+        for name, value in record.headers
+    )
+
+
+def offset_after_downgrade(records: Iterable[LogRecord]) -> int:
+    """The offset after the last record that a downgrade wrote; 0 where none did."""
+    found = 0
+    for record in records:
+        if is_of_downgrade(record):
+            found = record.offset + 1
+    return found
 
 
 def extent_of_topic(*, offset_first: int, offset_of_horizon: int, offset_end: int, now_ms: int) -> Extent:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.schema import fingerprint, to_parsing_canonical_form
@@ -23,11 +23,21 @@ _RELEASES_READ = ("0.1.0",)
 """Those that wrote in schemas which this one does not write in."""
 
 
+class WrittenIn(NamedTuple):
+    """A schema, and the header of the values that are written in it."""
+
+    schema: Any
+    schema_json: str
+    fingerprint: str
+    header: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """How one class is written: its schema, and the way from the class to Avro's dict and back.
 
-    `older`: the schemas in which earlier releases wrote it, by the header of their values.
+    `older`: the schemas in which earlier releases wrote it, by the header of their values; `of_release`: by the
+    release, of those that wrote it otherwise.
     """
 
     record_type: type[Any]
@@ -37,15 +47,26 @@ class Form:
     fingerprint: str
     header: bytes
     older: Mapping[bytes, Any]
+    of_release: Mapping[str, WrittenIn]
     to_avro: Callable[[Any], dict[str, Any]]
     from_avro: Callable[[dict[str, Any]], Any]
 
     def encode(self, record: object) -> bytes:
         """Raises ValueError or TypeError where a field holds what the schema does not allow."""
-        buffer = io.BytesIO()
-        buffer.write(self.header)
-        schemaless_writer(buffer, self.schema, self.to_avro(record))
-        return buffer.getvalue()
+        return self._encoded(record, self.header, self.schema)
+
+    def encode_as_of(self, record: object, release: str) -> bytes:
+        """As `release` wrote it. What its schema lacks is left out, so whoever calls knows that it says nothing.
+
+        Raises: as `encode`.
+        """
+        wanted = self.as_of(release)
+        return self._encoded(record, wanted.header, wanted.schema)
+
+    def as_of(self, release: str) -> WrittenIn:
+        """What `release`, which had this class, wrote it in."""
+        now = WrittenIn(self.schema, self.schema_json, self.fingerprint, self.header)
+        return self.of_release.get(release, now)
 
     def datum(self, value: bytes) -> dict[str, Any]:
         """The fields of a value that begins with one of this form's headers; bytes left over are refused.
@@ -64,6 +85,12 @@ class Form:
             raise ValueError(f"wanted {body.tell()} bytes for a {self.schema_name}, found {len(value)}")
         return cast("dict[str, Any]", found)
 
+    def _encoded(self, record: object, header: bytes, schema: Any) -> bytes:
+        buffer = io.BytesIO()
+        buffer.write(header)
+        schemaless_writer(buffer, schema, self.to_avro(record))
+        return buffer.getvalue()
+
 
 def fingerprint_of_schema(declared: Any) -> str:
     """CRC-64-AVRO of the parsing canonical form, spelled in the order of the bytes in a value's header."""
@@ -80,18 +107,33 @@ def form(
     """The form of a class, with the schema `schemas/<schema_name>.avsc`."""
     declared = _declared(f"{schema_name}.avsc")
     assert declared is not None, f"no schema {schema_name}"
-    older = [found for release in _RELEASES_READ if (found := _declared(f"{release}/{schema_name}.avsc")) is not None]
-    digits = fingerprint_of_schema(declared)
+    found = _written_in(declared)
+    of_release = {
+        release: _written_in(older)
+        for release in _RELEASES_READ
+        if (older := _declared(f"{release}/{schema_name}.avsc")) is not None
+    }
     return Form(
         record_type=record_type,
         schema_name=schema_name,
+        schema=found.schema,
+        schema_json=found.schema_json,
+        fingerprint=found.fingerprint,
+        header=found.header,
+        older={older.header: older.schema for older in of_release.values()},
+        of_release=of_release,
+        to_avro=to_avro,
+        from_avro=from_avro,
+    )
+
+
+def _written_in(declared: Any) -> WrittenIn:
+    digits = fingerprint_of_schema(declared)
+    return WrittenIn(
         schema=parse_schema(declared),
         schema_json=json.dumps(declared, separators=(",", ":")),
         fingerprint=digits,
-        header=_header(digits),
-        older={_header(fingerprint_of_schema(found)): parse_schema(found) for found in older},
-        to_avro=to_avro,
-        from_avro=from_avro,
+        header=MARKER + bytes.fromhex(digits),
     )
 
 
@@ -99,7 +141,3 @@ def _declared(path: str) -> Any:
     """The schema in a file below `schemas/`; None where there is none."""
     file = resources.files("samzapy").joinpath("schemas", *path.split("/"))
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-
-
-def _header(digits: str) -> bytes:
-    return MARKER + bytes.fromhex(digits)

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to export them
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -139,6 +141,31 @@ class KafkaAdmin:
         found = self.find({*asked, *others})
         settings = self._settings(sorted(asked & found.keys()))
         return {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()}
+
+    def alter_settings(self, name: str, settings: Mapping[str, str | None]) -> None:
+        """Set a topic's settings; None takes the topic's word back, so that the cluster's default holds.
+
+        For who was asked to: samzapy changes no setting by itself, it may be somebody's decision.
+
+        Raises:
+            SamzapyError: the cluster does not answer, or does not allow it.
+        """
+        entries = [
+            ConfigEntry(
+                setting,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for setting, value in sorted(settings.items())
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+
+        def ask() -> None:
+            futures = self._admin.client.incremental_alter_configs([resource], request_timeout=_ASK_S)
+            for future in futures.values():
+                future.result()
+
+        self._ask(f"changing settings of {name}", ask)
 
     def cluster(self) -> Cluster:
         """The cluster as `model.topic_checks` needs it."""

@@ -1,0 +1,408 @@
+"""`samzapy job downgrade`: make what a stopped job has on its topics readable for an earlier release."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+import click
+
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.election import election_group
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.cli.coordination import Here
+from samzapy.cli.job_address import JobAddress, coordinator_records, never_ran, of_a_job
+from samzapy.cli.job_status import leader_status
+from samzapy.cli.seconds import Seconds
+from samzapy.cli.stream import export_to
+from samzapy.cli.stream_source import StreamSource, source_of_topic
+from samzapy.cli.terminal import printable
+from samzapy.container.start import positions_of
+from samzapy.coordinator.downgrading import (
+    HURRIED,
+    Downgrade,
+    difference,
+    hosts_with_state,
+    is_hurried,
+    look,
+    refusals,
+    settings_before,
+    settings_without,
+)
+from samzapy.coordinator.starts import PositionsRead
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import CorruptRecordError, DeadlineError, RejectedError, SamzapyError
+from samzapy.model.container import coordinator_transactional_id
+from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_spec, coordinator_topic
+from samzapy.stream.codec import decode
+from samzapy.stream.export import read_export
+from samzapy.stream.horizon import is_of_downgrade
+from samzapy.stream.log import CompactedLog, LogRecord
+from samzapy.stream.records import TermPut
+from samzapy.stream.release_0_1_0 import RELEASE, can_read, first_unread
+
+_TIMEOUT_S = 600.0
+_LOOK_EVERY_S = 1.0
+_ROLL_EVERY_S = 3.0
+"""Longer than a segment is filled (`HURRIED`). A cleaner begins a pass every 15 s by default, and wants something that
+it has not cleaned yet for each."""
+
+_REPLICAS_S = 60.0
+"""Each replica is cleaned by its own broker, and only the leader's can be read: so long the others get beyond it."""
+
+
+@click.command()
+@of_a_job
+@click.option("--to", required=True, type=click.Choice([RELEASE]), help="The release that is to go on with the job.")
+@click.option(
+    "--archive",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where the history is kept, as `samzapy stream export` does: what stands on the topic is compacted away.",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time to wait for the log cleaner.",
+)
+def downgrade(address: JobAddress, to: str, archive: Path, timeout: float) -> None:
+    """Give a stopped job back to an earlier release, with its positions and its state.
+
+    It is refused, and nothing is written, while the job runs, at another factor than 1, and where it uses what the
+    earlier release does not have; each reason is named with the way out. Else the history goes to FILE, the coordinator
+    stream is written anew for the earlier release, and its topic is compacted at once, so that the log cleaner takes
+    what that release cannot read. The topic's settings are changed for that time, and then they are as before.
+
+    Stopped at any moment, it goes on when it is given the same command again, with the same FILE. Until it is done, and
+    later too, this release can run the job. Ends with 3 when it is refused, with 5 when the log cleaner is not done in
+    time, with 4 when somebody starts the job meanwhile.
+
+    \b
+    Example:
+      samzapy job downgrade --config flights.properties --to 0.1.0 --archive flights-before-0.1.0.avro
+    """
+    job, topic = address.job, coordinator_topic(address.job)
+    # First only a look: a leader that lives would be fenced by more than that.
+    looked = look(coordinator_records(address), topic)
+    if looked.known.state.job is None or looked.known.state.term is None:
+        raise never_ran(job)
+    refuse(looked.known.state, _positions(address))
+    admin = KafkaAdmin(address.connection)
+    _refuse_leader(address, admin, looked.known.state)
+    _refuse_missing_inputs(admin, looked.known.state)
+    log = KafkaLog(address.connection, topic, coordinator_transactional_id(job))
+    try:
+        parts = Parts(
+            log=log,
+            topic=topic,
+            spec=coordinator_spec(job),
+            positions=lambda: _positions(address),
+            archive=ArchiveFile(archive, lambda: source_of_topic(address)),
+            settings=_KafkaSettings(admin, topic),
+            replica_count=admin.describe([topic])[topic].replication_factor,
+        )
+        with _ended_in_order():
+            count = carry_out(parts, _next_term, timeout)
+    finally:
+        log.close()
+    _tell(job, looked.known.state, count, archive)
+
+
+class Archive(Protocol):
+    """Where the history is kept."""
+
+    def settings(self) -> Mapping[str, str]:
+        """Those of the topic when it was kept; nothing while it is not."""
+        ...
+
+    def keep(self) -> None:
+        """Keep it, or see that it is kept.
+
+        Raises:
+            RejectedError: something else is there.
+        """
+        ...
+
+
+class TopicSettings(Protocol):
+    """The settings of the coordinator's topic."""
+
+    def now(self) -> Mapping[str, str]: ...
+
+    def alter(self, settings: Mapping[str, str | None]) -> None:
+        """None takes the topic's own word back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a downgrade is made of."""
+
+    log: CompactedLog
+    topic: str
+    spec: TopicSpec
+    positions: Callable[[], PositionsRead]
+    archive: Archive
+    settings: TopicSettings
+    replica_count: int = 1
+    now_s: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+
+
+def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], timeout_s: float) -> int:
+    """Fence, replay, refuse or keep the history, write, have it compacted; return how many facts were written.
+
+    Raises:
+        RejectedError: the job cannot be given back as it is. Nothing was written.
+        DeadlineError: the log cleaner was not done in time. The same again goes on.
+        FencedError: somebody began to lead the job meanwhile.
+    """
+    parts.log.take_over()
+    looked = look(parts.log.read(), parts.topic)
+    refuse(looked.known.state, parts.positions())
+    count = len(difference(looked))
+    is_done = count == 0 and first_unread(parts.log.read()) is None
+    if is_done and not is_hurried(parts.settings.now()):
+        return 0
+    if is_done:
+        _put_back(parts)
+        return 0
+    parts.archive.keep()
+    writer = Downgrade(parts.log, looked, term_of(looked.known.state))
+    writer.append()
+    try:
+        parts.settings.alter(dict(HURRIED))
+        _await_cleaner(parts, writer, timeout_s)
+    finally:
+        _put_back(parts)
+    return count
+
+
+def refuse(state: CoordinatorState, read: PositionsRead) -> None:
+    """Raise RejectedError where 0.1.0 could not go on with the job."""
+    found = refusals(state, read)
+    if found:
+        reasons = "".join(f"\n- {reason}" for reason in found)
+        raise RejectedError(
+            f"wanted a stopped job that release {RELEASE} can go on with, found one that it cannot; nothing was "
+            f"written:{reasons}"
+        )
+
+
+def _await_cleaner(parts: Parts, writer: Downgrade, timeout_s: float) -> None:
+    """Until nothing is left of what 0.1.0 cannot read."""
+    began_s = rolled_s = parts.now_s()
+    clean_s: float | None = None
+    while True:
+        unread = first_unread(parts.log.read())
+        now_s = parts.now_s()
+        clean_s = None if unread is not None else now_s if clean_s is None else clean_s
+        # Replicas that nobody can read are given their time behind that.
+        if clean_s is not None and (parts.replica_count == 1 or now_s - clean_s >= _REPLICAS_S):
+            return
+        if unread is not None and now_s - began_s >= timeout_s:
+            raise _not_cleaned(parts.topic, unread, timeout_s)
+        if now_s - rolled_s >= _ROLL_EVERY_S:
+            writer.roll()
+            rolled_s = now_s
+        parts.pause(_LOOK_EVERY_S)
+
+
+def _not_cleaned(topic: str, unread: LogRecord, timeout_s: float) -> DeadlineError:
+    return DeadlineError(
+        f"wanted the log cleaner to take what {RELEASE} cannot read from {topic} within {timeout_s:.0f} s, found the "
+        f"record at offset {unread.offset} still there. Everything is written, and this release can run the job. See "
+        "that the brokers' log cleaner runs (log.cleaner.enable), and give the same command again, with the same "
+        "archive"
+    )
+
+
+def _put_back(parts: Parts) -> None:
+    """The settings as they were before. One that the topic had no word of its own about has none again."""
+    before = settings_before(parts.spec, parts.archive.settings())
+    try:
+        parts.settings.alter({name: before[name] if name in parts.spec.settings else None for name in HURRIED})
+        now = parts.settings.now()
+        rest = {name: value for name, value in before.items() if now.get(name) != value}
+        if rest:
+            parts.settings.alter(dict(rest))
+    except SamzapyError as error:
+        words = ",".join(f"{name}={value}" for name, value in sorted(before.items()))
+        raise SamzapyError(
+            f"wanted the settings of {parts.topic} as they were before, found that they cannot be changed back now "
+            f"({error}). Give the same command again, or set them with kafka-configs.sh --add-config {words}"
+        ) from error
+
+
+class _KafkaSettings:
+    """The settings of a topic on a cluster."""
+
+    def __init__(self, admin: KafkaAdmin, topic: str) -> None:
+        self._admin = admin
+        self._topic = topic
+
+    def now(self) -> Mapping[str, str]:
+        return self._admin.look([self._topic])[self._topic].settings
+
+    def alter(self, settings: Mapping[str, str | None]) -> None:
+        self._admin.alter_settings(self._topic, settings)
+
+
+class ArchiveFile:
+    """A file of `stream export`. `source` is asked for the stream each time that it is to be kept."""
+
+    def __init__(self, file: Path, source: Callable[[], StreamSource]) -> None:
+        self._file = file
+        self._source = source
+
+    def settings(self) -> Mapping[str, str]:
+        if not self._file.exists():
+            return {}
+        with self._file.open("rb") as opened:
+            return read_export(opened, str(self._file)).header.looked.settings
+
+    def keep(self) -> None:
+        source = self._source()
+        if not self._file.exists():
+            count = export_to(self._file, source)
+            click.echo(f"{count} records of {printable(source.topic)} are kept in {self._file}")
+            return
+        try:
+            with self._file.open("rb") as opened:
+                found = read_export(opened, str(self._file))
+                # To its end: one that was cut short keeps nothing.
+                for _ in found.records:
+                    pass
+        except (OSError, CorruptRecordError) as error:
+            raise self._another(str(error)) from error
+        header = found.header
+        if (header.topic, header.looked.topic_id) != (source.topic, source.looked.topic_id):
+            raise self._another(f"it is of {header.topic} (id {header.looked.topic_id})")
+        later = not_kept(source.records(), header.extent.offset_end)
+        if later is not None:
+            raise self._another(
+                f"it ends at offset {header.extent.offset_end}, and the job has gone on since (offset {later.offset})"
+            )
+
+    def _another(self, why: str) -> RejectedError:
+        return RejectedError(
+            f"--archive: wanted a file that is not there, or the one of a downgrade of this job that was not finished, "
+            f"found {self._file}: {why}. Nothing was written; name another"
+        )
+
+
+def not_kept(records: Iterable[LogRecord], offset_end: int) -> LogRecord | None:
+    """The first record that a history up to `offset_end` lacks, but for what a downgrade wrote."""
+    return next((found for found in records if found.offset >= offset_end and not is_of_downgrade(found)), None)
+
+
+def _positions(address: JobAddress) -> PositionsRead:
+    """What stands on the checkpoint topic.
+
+    Raises:
+        RejectedError: 0.1.0 cannot read it.
+    """
+    topic = checkpoint_topic(address.job)
+    records = list(KafkaTopics(address.connection, address.job).checkpoint_records())
+    unread = [record for record in records if not can_read(record)]
+    if unread:
+        key = (unread[0].key or b"").decode(errors="backslashreplace")
+        raise RejectedError(
+            f"wanted a {topic} that release {RELEASE} can read, found {len(unread)} record(s) that it cannot, the "
+            f"first at offset {unread[0].offset} under {printable(key)}; nothing was written. Positions in broadcast "
+            "inputs are such: a job that had some stays with this release until they are removed, and the topic's log "
+            "cleaner has taken them"
+        )
+    found = positions_of(decode(record, topic=topic) for record in records)
+    return PositionsRead(checkpoints=found.checkpoints, progress=found.progress, bounds={})
+
+
+def _refuse_leader(address: JobAddress, admin: KafkaAdmin, state: CoordinatorState) -> None:
+    """Raise RejectedError where somebody leads the job, or would."""
+    assert state.term is not None, "looked at before"
+    if leader_status(address.job, state.term.url) is not None:
+        raise RejectedError(
+            f"wanted a stopped job, found its coordinator at {state.term.url} on {state.term.host}; stop it first "
+            f"(samzapy job stop --job {address.job} --wait), then its process. Nothing was written"
+        )
+    count = admin.member_count(election_group(address.job))
+    if count:
+        raise RejectedError(
+            f"wanted a stopped job, found {count} process(es) that stand for election in "
+            f"{election_group(address.job)}: stop them first. One that was killed counts until its session "
+            "is over (job.coordinator.election.session.ms). Nothing was written"
+        )
+
+
+def _refuse_missing_inputs(admin: KafkaAdmin, state: CoordinatorState) -> None:
+    """Raise RejectedError where an input is not there, or is another topic: 0.1.0 looks at all that are recorded."""
+    topics = {found.system_stream.stream: found.topic_id for found in state.inputs.values()}
+    there = admin.find(topics)
+    wrong = sorted(name for name in topics if name not in there or there[name].topic_id != topics[name])
+    if wrong:
+        raise RejectedError(
+            f"wanted every topic that the job has ever read, as release {RELEASE} does, found that {', '.join(wrong)} "
+            "was deleted, or deleted and made again; the job stays with this release. Nothing was written"
+        )
+
+
+def _next_term(state: CoordinatorState) -> TermPut:
+    assert state.term is not None, "looked at before"
+    here = Here.now()
+    return TermPut(
+        term=state.term.term + 1,
+        coordinator_id=f"downgrade-{uuid.uuid4().hex}",
+        host=here.host,
+        boot_id=here.boot_id,
+        pid=here.pid,
+        process_started_ms=here.process_started_ms,
+        # Nobody answers there any more, and whoever leads next says where it does.
+        url=state.term.url,
+        started_at_ms=time.time_ns() // 1_000_000,
+    )
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: what was changed for a while is changed back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tell(job: str, state: CoordinatorState, count: int, archive: Path) -> None:
+    if count == 0 and not archive.exists():
+        click.echo(f"{job}: release {RELEASE} can read it already; nothing was written")
+        return
+    click.echo(f"{job}: release {RELEASE} can go on with it; {count} facts were written, its history is in {archive}")
+    if any(key.startswith("stores.") for key in state.config):
+        hosts = ", ".join(map(printable, hosts_with_state(state)))
+        click.echo(
+            f"before it is started: remove {os.path.join('<local.store.dir>', job)} on {hosts}. {RELEASE} cannot read "
+            "that, and builds the state anew from the changelogs"
+        )
+    unknown = settings_without(state)
+    if unknown:
+        click.echo(f"before it is started: take out of its properties file {', '.join(map(printable, unknown))}")

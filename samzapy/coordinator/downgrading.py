@@ -1,0 +1,386 @@
+"""Giving a stopped job back to release 0.1.0, which knows only factor 1: what it must find on the coordinator stream.
+
+Theory. 0.1.0 reads the stream from its first record and refuses all of it because of one that it does not know
+(`stream.release_0_1_0`). So first everything that is true and that it can say is written as it wrote it, under the same
+keys, and everything else gets a tombstone; then whatever stands before that has to go, and only the log cleaner takes
+anything from a compacted topic. It is told to be quick about it for a while (`HURRIED`).
+
+*What is refused.* A job that 0.1.0 would do otherwise, or could not do: it has no key buckets, no scheme but `max`, no
+broadcast inputs, and so on (`refusals`). What only concerns who runs where, and what was asked for and answered, is
+forgotten: no position and no state rests on it. Floors that the positions have passed act no more, and are left out.
+
+*At any moment* this release can go on with the job: what is written says the same as what it replaces. The run goes
+first, because with it go the requests that were made to it: without `inbox` and `request-memory` they are read anew,
+and none of them is for the run that would begin then.
+
+*Twice is once.* Written is the difference between what is to stand there and what does. So whoever was stopped anywhere
+begins again. All that a downgrade writes has `CAUSE`: what stands before the last of it may have been taken, whatever
+the topic's settings say of the audit horizon.
+
+The only functions here that are not pure are the methods of `Downgrade`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.planning import factor_of
+from samzapy.coordinator.replay import Replayed, check_whole, replay
+from samzapy.coordinator.rewinding import taken_up
+from samzapy.coordinator.serving import UNFINISHED
+from samzapy.coordinator.starts import PositionsRead, reached
+from samzapy.coordinator.state import CoordinatorState, latest, records_of
+from samzapy.model.container import Container
+from samzapy.model.grant import Grant
+from samzapy.model.job import TaskMode
+from samzapy.model.text import some
+from samzapy.model.topics import TopicSpec, changelog_topic
+from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.audit import event_name
+from samzapy.stream.codec import decode, encode, headers
+from samzapy.stream.horizon import DOWNGRADE_CAUSE
+from samzapy.stream.keys import Namespace, key_of
+from samzapy.stream.log import CompactedLog, LogRecord, Write
+from samzapy.stream.records import (
+    CheckpointPut,
+    CoordinatorRecord,
+    GrantPut,
+    PlannedTaskPut,
+    ProgressPut,
+    SchemaPut,
+    StartpointPut,
+    TermPut,
+)
+from samzapy.stream.release_0_1_0 import (
+    FINGERPRINTS,
+    FORMAT_LEVEL,
+    RECORDS,
+    RELEASE,
+    SCHEMAS,
+    SCHEME,
+    encoded,
+    has_key,
+    has_setting,
+)
+
+CAUSE: Final = f"{DOWNGRADE_CAUSE} to {RELEASE}"
+ACTOR: Final = "operator"
+
+SEGMENT_MS: Final = 500
+"""A record that comes so long after the first one of its segment begins another; only those before are cleaned."""
+
+HURRIED: Final[Mapping[str, str]] = {
+    "min.compaction.lag.ms": "0",
+    "delete.retention.ms": "0",
+    "min.cleanable.dirty.ratio": "0",
+    "segment.ms": str(SEGMENT_MS),
+}
+"""With these settings of its topic a log cleaner takes what it may at once, also tombstones, in its next two passes."""
+
+_RUN_KEY: Final = Namespace.RUN.encode()
+_SHOWN_MAX: Final = 5
+_ONCE_MORE: Final = "start the job once more with this release, let it settle and stop it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A coordinator stream as it was read: what it says, and the latest value of each key, undecoded."""
+
+    known: Replayed
+    latest: Mapping[bytes, bytes | None]
+
+
+def look(records: Iterable[LogRecord], topic: str) -> Looked:
+    """Read a stream.
+
+    Raises:
+        CorruptRecordError, UnknownSchemaError: as `replay`, and where the plan in force is not whole.
+    """
+    found: dict[bytes, bytes | None] = {}
+
+    def noted() -> Iterator[LogRecord]:
+        for record in records:
+            if record.key is not None:
+                found[record.key] = record.value
+            yield record
+
+    known = replay(noted(), topic=topic)
+    check_whole(known.state, topic)
+    return Looked(known=known, latest=found)
+
+
+def refusals(state: CoordinatorState, read: PositionsRead) -> tuple[str, ...]:
+    """Why 0.1.0 could not go on with the job as it is, each with the way out; nothing where it can.
+
+    Args:
+        read: the positions of record; their bounds are not looked at.
+    """
+    return (
+        *_of_containers(state),
+        *_of_factor(state, read),
+        *_of_settings(state),
+        *_of_plan(state),
+        *_of_inputs(state),
+        *_of_requests(state),
+        *_of_runs(state),
+    )
+
+
+def wanted_on_stream(state: CoordinatorState) -> Mapping[bytes, bytes]:
+    """All that is to stand on the stream, as 0.1.0 wrote it, of a state in which nothing is refused."""
+    facts = [fact for record in records_of(state) if (fact := _as_read(record)) is not None]
+    known = {fact.fingerprint for fact in facts if isinstance(fact, SchemaPut)}
+    return dict(encoded(fact) for fact in (*facts, *(found for found in SCHEMAS if found.fingerprint not in known)))
+
+
+def difference(looked: Looked) -> tuple[tuple[bytes, bytes | None], ...]:
+    """What is to be written; in an order in which every beginning of it does no harm (reliability.md M1)."""
+    wanted = wanted_on_stream(looked.known.state)
+    gone = sorted(key for key, value in looked.latest.items() if value is not None and key not in wanted)
+    return (
+        *((key, None) for key in gone if key == _RUN_KEY),
+        *((key, value) for key, value in wanted.items() if looked.latest.get(key) != value),
+        *((key, None) for key in gone if key != _RUN_KEY),
+    )
+
+
+def settings_without(state: CoordinatorState) -> tuple[str, ...]:
+    """The recorded settings that 0.1.0 refuses in a properties file: they are to be taken out of it."""
+    return tuple(key for key in sorted(state.config) if not has_setting(key))
+
+
+def hosts_with_state(state: CoordinatorState) -> tuple[str, ...]:
+    """The hosts on which local state of the job may be: 0.1.0 cannot read what this release wrote there."""
+    of_processors = {found.host for found in state.localities.values()}
+    of_tasks = {found.host for found in state.task_localities.values()}
+    return tuple(sorted({*of_processors, *of_tasks, *(found.host for found in state.containers.values())}))
+
+
+def settings_before(spec: TopicSpec, settings: Mapping[str, str]) -> Mapping[str, str]:
+    """What the topic's settings are to be again, of those that were hurried.
+
+    Args:
+        settings: of the topic when its history was kept. As a downgrade that was killed left it, it says nothing.
+    """
+    before = {} if is_hurried(settings) else {name: settings[name] for name in HURRIED if name in settings}
+    return {name: spec.settings[name] for name in HURRIED if name in spec.settings} | before
+
+
+def is_hurried(settings: Mapping[str, str]) -> bool:
+    """Whether the topic is as a downgrade left it that was killed."""
+    return all(settings.get(name) == HURRIED[name] for name in ("min.compaction.lag.ms", "delete.retention.ms"))
+
+
+class Downgrade:
+    """The writer of a downgrade: holds the coordinator's transactional id, and begins a term of its own (law L4).
+
+    Args:
+        looked: the stream, read since the id was taken.
+        term: the term that it writes under, the one after the last.
+    """
+
+    def __init__(self, log: CompactedLog, looked: Looked, term: TermPut) -> None:
+        self._log = log
+        self._term = term
+        self._state = looked.known.state
+        self._seq_next = looked.known.seq_next
+        self._to_write = difference(looked)
+
+    def append(self) -> int:
+        """Begin the term, and write what is to be written, in one transaction; return how many facts that were.
+
+        Raises:
+            FencedError, ProducerError: as `CompactedLog.append_atomically`. It may be done again, from the beginning.
+        """
+        term = encode(self._term)
+        self._write((term, *self._to_write))
+        count, self._to_write = len(self._to_write), ()
+        return count
+
+    def roll(self) -> None:
+        """Write the term once more, so that the segment with what was written before is closed, and can be cleaned.
+
+        Raises: as `append`.
+        """
+        self._write((encode(self._term),))
+
+    def _write(self, facts: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self._log.append_atomically(
+            [
+                Write(key=key, value=value, headers=self._headers(seq, key, value))
+                for seq, (key, value) in enumerate(facts, start=self._seq_next)
+            ]
+        )
+        self._seq_next += len(facts)
+
+    def _headers(self, seq: int, key: bytes, value: bytes | None) -> Mapping[str, bytes]:
+        record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="what is written")
+        assert not isinstance(record, CheckpointPut | ProgressPut), "no fact of a coordinator"
+        event = event_name(record, latest(self._state, record))
+        return headers(term=self._term.term, seq=seq, event=event, cause=CAUSE, actor=ACTOR)
+
+
+def _as_read(record: CoordinatorRecord) -> CoordinatorRecord | None:
+    """The fact as 0.1.0 can be told it; None for one that it has no use for."""
+    if isinstance(record, SchemaPut):
+        return record if record.fingerprint in FINGERPRINTS else None
+    if not isinstance(record, RECORDS) or not has_key(key_of(record)):
+        return None
+    if isinstance(record, GrantPut):
+        starts = tuple(replace(start, floors=()) for start in record.grant.starts)
+        return GrantPut(grant=replace(record.grant, starts=starts))
+    return record
+
+
+# --- what is refused ---
+
+
+def _of_containers(state: CoordinatorState) -> Iterator[str]:
+    for container in state.containers_sorted:
+        if container.phase in LIVING:
+            yield (
+                f"{_named(container)} is recorded as {container.phase}: stop the job (samzapy job stop --wait). If its "
+                f"process is gone, {_ONCE_MORE}: what it may still do is fenced by that"
+            )
+        elif not container.is_gone:
+            yield f"{_named(container)} was given up and is not fenced yet: {_ONCE_MORE}"
+    if state.container_count is not None or state.launches:
+        yield (
+            f"its coordinator starts its containers, and {RELEASE} has processes that people start: start it by hand "
+            "once with this release (samzapy run), and stop it"
+        )
+
+
+def _of_factor(state: CoordinatorState, read: PositionsRead) -> Iterator[str]:
+    factor = max(factor_of(state), 1 if state.generation is None else state.generation.factor)
+    if factor > 1:
+        yield f"its factor is {factor}: scale it to 1 while it runs (samzapy job scale --factor 1), and stop it"
+        return
+    unpassed = [
+        f"{start.ssp_kb} (factor {start.finest_factor})"
+        for grant in state.grants_sorted
+        for start in grant.starts
+        if start.ssp_kb.factor > 1 or any(floor.offset_next > reached(grant, start, read) for floor in start.floors)
+    ]
+    if unpassed:
+        yield (
+            f"its parts of a larger factor are not all passed, or not let go: {some(unpassed, _SHOWN_MAX)}. Run it at "
+            "factor 1 with this release until factorFinest in `samzapy job status -o json` is 1, and stop it"
+        )
+
+
+def _of_settings(state: CoordinatorState) -> Iterator[str]:
+    wrong = {key: state.config[key] for key in sorted(state.config) if _is_beyond(key, state.config[key])}
+    if wrong:
+        shown = some([f"{key}={value}" for key, value in wrong.items()], _SHOWN_MAX)
+        yield f"it is set up with what {RELEASE} does not have: {shown}. Set it up without, {_ONCE_MORE}"
+
+
+def _is_beyond(key: str, value: str) -> bool:
+    """Whether the setting makes the job do what 0.1.0 would do otherwise, and not only how soon or where."""
+    if not value:
+        return False
+    if key == "task.partition.scheme":
+        return value != SCHEME
+    if key.startswith("stores.") and key.endswith(".scope"):
+        return value != "key"
+    return (
+        key.startswith("task.intermediate.")
+        or key.endswith(".samza.offset.end")
+        or key
+        in (
+            "task.broadcast.inputs",
+            "task.inputs.patterns",
+            "job.systemstreampartition.grouper.factory",
+            "task.name.grouper.factory",
+        )
+    )
+
+
+def _of_plan(state: CoordinatorState) -> Iterator[str]:
+    if state.generation is not None and state.generation.scheme != SCHEME:
+        yield (
+            f"its tasks are planned by {state.generation.scheme}, and {RELEASE} has only {SCHEME}: set "
+            f"task.partition.scheme={SCHEME}, {_ONCE_MORE}; with stores that needs a new job.id"
+        )
+        return
+    odd = [planned.task_name for planned in state.plan if not _is_of_one_partition(planned)]
+    if odd:
+        yield (
+            f"{RELEASE} has a task for each partition and for nothing else, found {some(odd, _SHOWN_MAX)}. A job with "
+            "stores whose inputs have grown stays with this release"
+        )
+    readers = {planned.task_name for planned in state.planned_tasks.values() if planned.broadcast_ssps}
+    readers |= {grant.task_name for grant in state.grants.values() if _reads_for_itself(grant)}
+    if readers:
+        yield (
+            f"it reads broadcast inputs, which {RELEASE} does not have: {some(sorted(readers), _SHOWN_MAX)}. Set it up "
+            f"without task.broadcast.inputs, {_ONCE_MORE}"
+        )
+
+
+def _is_of_one_partition(planned: PlannedTaskPut) -> bool:
+    ssps = [ssp_kb.ssp for ssp_kb in planned.ssp_kbs]
+    return (
+        len(ssps) == 1 and planned.mode == TaskMode.ACTIVE and TaskNameParts(base=ssps[0]).name == planned.task_name
+    )
+
+
+def _reads_for_itself(grant: Grant) -> bool:
+    return bool(grant.broadcast_parent) or any(start.ssp_kb.reader for start in grant.starts)
+
+
+def _of_inputs(state: CoordinatorState) -> Iterator[str]:
+    for name in sorted(state.inputs):
+        found = state.inputs[name]
+        if found.gone_at_ms or found.period or found.epoch_before:
+            yield (
+                f"{name} is, or was, deleted while the job went on, and {RELEASE} wants every input there ever was: "
+                "the job stays with this release"
+            )
+        elif found.expansions:
+            yield (
+                f"{name} has got partitions that are not read yet: run it with this release until `samzapy job status` "
+                "shows no expansion, and stop it"
+            )
+    if state.job is None:
+        return
+    job = f"{state.job.job_name}-{state.job.job_id}"
+    wanted = len(state.plan)
+    for store in sorted({key.split(".")[1] for key in state.config if key.startswith("stores.")}):
+        topic = state.own_topics.get(changelog_topic(job, store))
+        if topic is not None and wanted and topic.partition_count != wanted:
+            yield (
+                f"{topic.name} has {topic.partition_count} partitions, and {RELEASE} wants one for each partition of "
+                f"the inputs, {wanted}: the job stays with this release"
+            )
+
+
+def _of_requests(state: CoordinatorState) -> Iterator[str]:
+    waiting = [uuid for uuid in sorted(state.requests) if state.requests[uuid].status_code in UNFINISHED]
+    if waiting:
+        yield f"requests to it are not over: {some(waiting, _SHOWN_MAX)}; {_ONCE_MORE}"
+    over = {removed.key for removed in taken_up(state)}
+    words = (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
+    needed = [word.ssp_kb for word in words if key_of(StartpointPut(startpoint=word)) not in over]
+    if needed:
+        yield f"it was rewound, and does not read from there yet: {some(needed, _SHOWN_MAX)}; {_ONCE_MORE}"
+
+
+def _of_runs(state: CoordinatorState) -> Iterator[str]:
+    if (state.run is not None and state.run.counts_after) or any(
+        grant.counts_after or grant.changelog_starts for grant in state.grants.values()
+    ):
+        yield (
+            f"runs of it have begun anew, because its inputs had an end, and {RELEASE} would count what earlier ones "
+            "left: the job stays with this release"
+        )
+    if state.format_level is not None and state.format_level != FORMAT_LEVEL:
+        yield f"its stream is written at format level {state.format_level}, and {RELEASE} reads {FORMAT_LEVEL}"
+
+
+def _named(container: Container) -> str:
+    return f"container {container.execution_id} (processor {container.processor_id} on {container.host})"
