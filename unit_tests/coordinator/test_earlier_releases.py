@@ -127,7 +127,8 @@ def test_a_job_of_release_0_1_0_goes_on_where_it_was():
 
 
 def test_release_0_1_0_has_not_all_schemas_in_which_this_release_writes():
-    """So it refuses what this release wrote, by name. Its own stream tells which it has."""
+    """So it refuses what this release wrote, by name, unless the job was given back to it (`test_downgrading`). Its own
+    stream tells which it has."""
     theirs = {
         decode(record, topic="t").fingerprint
         for record in records_of("coordinator")

@@ -1,0 +1,257 @@
+"""`samzapy job downgrade` on a real broker, whose log cleaner takes what release 0.1.0 cannot read. Without Spark.
+
+The container only says what a container would say, and commits positions as one would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from integration_tests.small_job import SmallJob
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.placement import KafkaInbox
+from samzapy.adapters.kafka.reading import read_to_end
+from samzapy.cli.doctor import doctor
+from samzapy.cli.job import job as job_command
+from samzapy.cli.stream import stream as stream_command
+from samzapy.coordinator.downgrading import HURRIED
+from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import CoordinatorState
+from samzapy.errors import DeadlineError, RejectedError
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
+from samzapy.stream.codec import encode
+from samzapy.stream.export import read_export
+from samzapy.stream.log import LogRecord, Write
+from samzapy.stream.records import CheckpointPut
+from samzapy.stream.release_0_1_0 import FINGERPRINTS, can_read, first_unread
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.waiting import wait_until
+
+SAMZAPY = (sys.executable, "-c", "from samzapy.cli.main import main; main()")
+_WITHIN_S = 60.0
+
+
+class DividedJob(SmallJob):
+    """A job that reads requests, and whose one container, e1, takes up what it is granted."""
+
+    def __enter__(self) -> DividedJob:
+        super().__enter__()
+        self.inbox = KafkaInbox(
+            self.connection, placement_topic(self.job), position=self._position, put=self.commands.put
+        )
+        self.inbox.start()
+        return self
+
+    def close(self) -> None:
+        self.inbox.close()
+        super().close()
+
+    def _position(self) -> tuple[int, int] | None:
+        state = self.state
+        return None if state.term is None or not state.config else (state.term.term, state.inbox.offset_next)
+
+    @property
+    def state(self) -> CoordinatorState:
+        return self.service.status().state
+
+    @property
+    def address(self) -> Sequence[str]:
+        return ["--job", self.job, "--bootstrap-servers", self.connection.bootstrap_servers]
+
+    def settles(self, factor: int) -> None:
+        """Until e1 has every task of that factor, and nothing else is left."""
+
+        def has_all() -> bool:
+            state = self.state
+            planned = {found.task_name for found in state.plan}
+            mine = [found for found in newest_grants(state).values() if not found.released]
+            held = [{"task": found.task_name, "epoch": found.epoch} for found in mine if found.task_name in planned]
+            self.heartbeat("e1", held, streamOffset=state.offset_next)
+            factors = {start.ssp_kb.factor for found in state.grants.values() for start in found.starts}
+            return factors == {factor} and planned == {found.task_name for found in mine}
+
+        wait_until(has_all, _WITHIN_S, f"all tasks of factor {factor}")
+
+    def is_scaled(self, factor: int) -> None:
+        found = CliRunner().invoke(job_command, ["scale", *self.address, "--factor", str(factor), "--no-wait"])
+        assert found.exit_code == 0, found.output
+        self.settles(factor)
+
+    def commits(self, *offsets: int) -> None:
+        """A position for each bucket, under the grant that e1 has."""
+        writes = []
+        for grant in newest_grants(self.state).values():
+            for start in grant.starts:
+                checkpoint = Checkpoint(
+                    ssp_kb=start.ssp_kb,
+                    offset_next=offsets[start.ssp_kb.bucket % len(offsets)],
+                    epoch=grant.epoch,
+                    task_name=grant.task_name,
+                    execution_id=grant.execution_id,
+                )
+                key, value = encode(CheckpointPut(checkpoint=checkpoint))
+                writes.append(Write(key=key, value=value))
+        log = KafkaLog(self.connection, checkpoint_topic(self.job), f"samzapy/{self.job}/e1/0")
+        log.take_over()
+        log.append_atomically(writes)
+        log.close()
+
+    def stops(self) -> None:
+        self.heartbeat("e1", state="STOPPED", streamOffset=self.state.offset_next)
+        wait_until(lambda: self.state.run is not None and self.state.run.ended, _WITHIN_S, "the run to end")
+        self.close()
+
+    def is_given_back(self, archive: Path, *options: str) -> Result:
+        return CliRunner().invoke(
+            job_command, ["downgrade", *self.address, "--to", "0.1.0", "--archive", str(archive), *options]
+        )
+
+    def records(self, topic: str | None = None) -> list[LogRecord]:
+        return list(read_to_end(self.connection, topic or coordinator_topic(self.job)))
+
+    def settings(self) -> Mapping[str, str]:
+        topic = coordinator_topic(self.job)
+        found = self.admin.look([topic])[topic].settings
+        return {name: found[name] for name in HURRIED}
+
+
+@pytest.fixture
+def job(broker: DevBroker) -> Iterator[DividedJob]:
+    """One that was divided by 4 and is whole again, that has read to offset 30 of both partitions, and was stopped."""
+    connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+    with DividedJob(connection, job_container_lease_ms="300000", job_container_lost_ms="600000") as found:
+        # Nobody answers while it is being registered.
+        wait_until(lambda: found.heartbeat("e1"), _WITHIN_S, "an answer to e1")
+        found.settles(1)
+        found.commits(10)
+        found.is_scaled(4)
+        found.commits(17, 20, 12, 15)
+        found.is_scaled(1)
+        found.commits(30)
+        found.stops()
+        yield found
+
+
+def test_release_0_1_0_reads_every_record_and_the_topic_is_as_it_was(job: DividedJob, tmp_path: Path) -> None:
+    before, settings = job.records(), job.settings()
+    assert first_unread(before) is not None
+
+    result = job.is_given_back(tmp_path / "a.avro")
+
+    assert result.exit_code == 0, result.output
+    records = job.records()
+    assert first_unread(records) is None
+    assert all(map(can_read, job.records(checkpoint_topic(job.job))))
+    assert settings == job.settings()
+    state = replay(records, topic=coordinator_topic(job.job)).state
+    assert FINGERPRINTS == state.schemas.keys()
+    assert [(1, 12), (1, 12)] == [
+        (start.ssp_kb.factor, start.offset_next) for grant in state.grants_sorted for start in grant.starts
+    ]
+    with (tmp_path / "a.avro").open("rb") as file:
+        assert before == list(read_export(file, "a.avro").records)
+
+
+def test_an_auditor_finds_nothing_wrong_afterwards(job: DividedJob, tmp_path: Path) -> None:
+    assert job.is_given_back(tmp_path / "a.avro").exit_code == 0
+
+    verified = CliRunner().invoke(stream_command, ["verify", *job.address, "-o", "json"])
+    examined = CliRunner().invoke(doctor, [*job.address, "-o", "json"])
+
+    assert [] == json.loads(verified.stdout)
+    # Nobody leads, and since the run is forgotten, nothing says that nobody is to.
+    assert {"leader-missing", "task-without-owner"} >= {
+        found["code"] for found in json.loads(examined.stdout)["findings"]
+    }
+
+
+def test_this_release_goes_on_with_it_where_it_was(job: DividedJob, tmp_path: Path) -> None:
+    assert job.is_given_back(tmp_path / "a.avro").exit_code == 0
+
+    again = DividedJob(job.connection, job, job_container_lease_ms="300000", job_container_lost_ms="600000")
+    again.input = job.input
+    with again:
+        wait_until(lambda: again.heartbeat("e1", executionId="e2"), _WITHIN_S, "an answer to e2")
+        wait_until(
+            lambda: {"e2"} == {found.execution_id for found in newest_grants(again.state).values()},
+            _WITHIN_S,
+            "both tasks to be granted to e2",
+        )
+
+        grants = newest_grants(again.state).values()
+        assert [(1, 30, ())] * 2 == [
+            (start.ssp_kb.factor, start.offset_next, start.floors) for grant in grants for start in grant.starts
+        ]
+
+
+def test_a_job_that_runs_is_refused_and_goes_on(broker: DevBroker, tmp_path: Path) -> None:
+    connection = KafkaConnection(bootstrap_servers=broker.bootstrap_servers)
+    with DividedJob(connection) as found:
+        wait_until(lambda: found.heartbeat("e1"), _WITHIN_S, "an answer to e1")
+        found.settles(1)
+
+        result = found.is_given_back(tmp_path / "a.avro")
+
+        assert isinstance(result.exception, RejectedError)
+        assert "container e1 (processor 0 on host-b) is recorded as RUNNING" in str(result.exception)
+        assert not (tmp_path / "a.avro").exists()
+        assert found.service.leads
+        found.settles(1)
+
+
+def test_killed_while_it_waits_it_is_finished_by_the_same_command(job: DividedJob, tmp_path: Path) -> None:
+    before, settings = job.records(), job.settings()
+    archive = tmp_path / "a.avro"
+    command = [*SAMZAPY, "job", "downgrade", *job.address, "--to", "0.1.0"]
+    # Where nothing can be compacted it waits.
+    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "delete"})
+    with subprocess.Popen([*command, "--archive", str(archive)]) as process:
+        wait_until(lambda: job.settings() == HURRIED, _WITHIN_S, "the topic's settings to be changed")
+        process.kill()
+    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "compact"})
+    assert job.settings() == HURRIED
+
+    assert job.is_given_back(archive).exit_code == 0
+
+    assert first_unread(job.records()) is None
+    assert settings == job.settings()
+    with archive.open("rb") as file:
+        assert before == list(read_export(file, "a.avro").records)
+
+
+def test_ended_while_it_waits_it_puts_the_settings_back(job: DividedJob, tmp_path: Path) -> None:
+    settings = job.settings()
+    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "delete"})
+    command = [*SAMZAPY, "job", "downgrade", *job.address, "--to", "0.1.0"]
+    with subprocess.Popen([*command, "--archive", str(tmp_path / "a.avro")]) as process:
+        wait_until(lambda: job.settings() == HURRIED, _WITHIN_S, "the topic's settings to be changed")
+        os.kill(process.pid, signal.SIGTERM)
+        assert 128 + signal.SIGTERM == process.wait(_WITHIN_S)
+
+    assert settings == job.settings()
+    assert first_unread(job.records()) is not None
+
+
+def test_a_cleaner_that_is_not_done_in_time_is_told(job: DividedJob, tmp_path: Path) -> None:
+    settings = job.settings()
+    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "delete"})
+    began = time.monotonic()
+
+    result = job.is_given_back(tmp_path / "a.avro", "--timeout", "2")
+
+    assert isinstance(result.exception, DeadlineError)
+    assert 2 <= time.monotonic() - began < _WITHIN_S
+    assert settings == job.settings()
