@@ -32,6 +32,7 @@ LONGEST_FIRST = (
     "test_a_topic_of_a_pattern_is_deleted_and_made_again.py",
     "test_one_leader_any_number_of_candidates.py",
     "test_spark_standalone_runs_containers.py",
+    "test_a_job_is_given_back_to_release_0_1_0.py",
     "test_dev_broker.py",
     "test_operators_ask_by_a_topic.py",
     "test_containers_keep_their_contract.py",
