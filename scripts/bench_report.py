@@ -20,7 +20,7 @@ and what elasticity costs.
 Written by `scripts/bench`; do not edit.
 Read the figures as ratios within one table: on another machine, or under another load, all of them move.
 """
-SCALE = ("pause", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
+SCALE = ("pause", "moved", "cpu", "cores", "slow", "memory", "tasks", "store", "spread")
 """Parts of `scripts/bench scale`, in the order in which they stand on the page."""
 PLACEMENT = ("move", "loss")
 """Parts of `scripts/bench placement`, in the same way."""

@@ -16,6 +16,7 @@ from bench_conditions import busy, load, machine, versions
 from bench_scale_cost import cores, cpu
 from bench_scale_job import Ground
 from bench_scale_memory import memory
+from bench_scale_moved import moved
 from bench_scale_pause import pause
 from bench_scale_slow import slow
 from bench_scale_spread import spread
@@ -24,6 +25,7 @@ from bench_scale_tasks import tasks
 
 PARTS: Mapping[str, Callable[[Ground], str]] = {
     "pause": pause,
+    "moved": moved,
     "cpu": cpu,
     "cores": cores,
     "slow": slow,

@@ -84,6 +84,14 @@ class Told:
                 found[sample.labels[label]] = found.get(sample.labels[label], 0.0) + sample.value
         return found
 
+    def by_task(self, name: str) -> Mapping[tuple[str, str], float]:
+        """A metric of tasks, by processor and task."""
+        return {
+            (sample.labels["processor"], sample.labels["task"]): sample.value
+            for sample in self._samples
+            if sample.name == f"samzapy_{name}"
+        }
+
     def mean(self, name: str, since: Told | None = None) -> float:
         """The mean of a summary, all its series together; 0 of nothing. `since`: of what came after that moment."""
         sums, counts = (
@@ -101,6 +109,7 @@ class ScaledJob:
         cores: of each container.
         settings: over what every job here has.
         verb: what `samzapy` is asked to do with the file.
+        own_stores: whether each container has local stores of its own, as on a host of its own.
     """
 
     def __init__(
@@ -113,6 +122,7 @@ class ScaledJob:
         cores: int = 2,
         settings: Mapping[str, str] | None = None,
         verb: Sequence[str] = ("run",),
+        own_stores: bool = False,
     ) -> None:
         self.ground = ground
         self.name = name
@@ -122,6 +132,7 @@ class ScaledJob:
         self.directory = ground.directory / name
         self._job_file = job_file
         self._verb = verb
+        self._own_stores = own_stores
         self._cores = cores
         self._settings = {**_SOON, **(settings or {})}
         self._containers: list[Running] = []
@@ -146,7 +157,7 @@ class ScaledJob:
                     **self._settings,
                     **more,
                     "processor.id": f"p{number}",
-                    "local.store.dir": str(self.directory / "state"),
+                    "local.store.dir": str(self.directory / "state" / (f"p{number}" if self._own_stores else "")),
                     "job.coordinator.port": str(port),
                 },
                 verb=self._verb,

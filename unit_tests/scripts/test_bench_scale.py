@@ -9,6 +9,7 @@ import pytest
 from bench_report import SCALE
 from bench_scale import PARTS, WITHOUT_BROKER, section
 from bench_scale_job import Ground, Phase, Told, there_and_back
+from bench_scale_moved import JOIN, SPLIT, Moved, Task, moved_of, tasks_of, verdicts
 from bench_scale_probe import Heard, silences_ms
 from bench_scale_spread import PARTITIONS, murmur2, spread_of
 
@@ -111,6 +112,77 @@ def test_a_bucket_by_the_hash_of_the_partition_leaves_most_buckets_empty() -> No
     hashes = [zlib.crc32(b"%08d" % number) for number in range(2000)]
 
     assert 3 * PARTITIONS == spread_of([found % PARTITIONS for found in hashes], hashes, 4).empty
+
+
+TASKS_TOLD = """# TYPE samzapy_task_disk_usage_bytes gauge
+samzapy_task_disk_usage_bytes{job="a-1",processor="p1",task="Partition_0-1-2"} 1048576
+# TYPE samzapy_task_store_identify_seconds gauge
+samzapy_task_store_identify_seconds{job="a-1",processor="p0",task="Partition_0-0-2"} 0.25
+samzapy_task_store_identify_seconds{job="a-1",processor="p1",task="Partition_0-1-2"} 0.5
+"""
+
+
+def a_task(processor: str, mib: int = 0, identify_s: float = 0.0) -> Task:
+    return Task(processor=processor, disk_bytes=mib << 20, identify_s=identify_s)
+
+
+def a_change(mb: int, longest_s: float, *, kind: str = JOIN, moved: float = 0.5, restore_s: float = 0.0) -> Moved:
+    return Moved(
+        mb=mb,
+        kind=kind,
+        silences_ms=[1.0, 1000 * longest_s],
+        moved=moved,
+        moved_mib=0,
+        whole_mib=0,
+        restore_s=restore_s,
+        copy_s=0,
+    )
+
+
+def test_tasks_are_told_with_their_processors() -> None:
+    assert {"Partition_0-0-2": a_task("p0", 0, 0.25), "Partition_0-1-2": a_task("p1", 1, 0.5)} == tasks_of(
+        Told(TASKS_TOLD)
+    )
+
+
+def test_what_is_on_a_host_where_nothing_of_its_partition_was_has_moved() -> None:
+    before = {"Partition_0": a_task("p0", 9, 5.0), "Partition_1": a_task("p0", 9, 5.0)}
+    after = {
+        "Partition_0-0-2": a_task("p0", 2, 0.1),
+        "Partition_0-1-2": a_task("p1", 3, 1.0),
+        "Partition_1-0-2": a_task("p0", 2, 0.2),
+        "Partition_1-1-2": a_task("p1", 3, 2.0),
+    }
+
+    found = moved_of(before, after, mb=10, kind=SPLIT, silences_ms=[1.0])
+
+    assert (0.5, 6, 10, 3.0) == (found.moved, found.moved_mib, found.whole_mib, found.restore_s)
+    assert found.copy_s == pytest.approx(0.3)
+
+
+def test_what_stayed_with_its_task_is_neither_moved_nor_copied() -> None:
+    before = {"Partition_0": a_task("p0", 9, 5.0), "Partition_1": a_task("p0", 9, 5.0)}
+    after = {"Partition_0": a_task("p0", 9, 5.0), "Partition_1": a_task("p1", 9, 3.0)}
+
+    found = moved_of(before, after, mb=10, kind=JOIN, silences_ms=[1.0])
+
+    assert (0.5, 3.0, 0) == (found.moved, found.restore_s, found.copy_s)
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "moved", "verdict"),
+    [(5.0, 0.5, "pass"), (5.1, 0.5, "**fail**"), (9.0, 0.0, "nothing moved")],
+    ids=["within", "beyond", "vacuous"],
+)
+def test_a_pause_may_be_longer_by_what_the_moved_state_takes_to_restore(
+    longest_s: float, moved: float, verdict: str
+) -> None:
+    found = [
+        *(a_change(0, 2.0, kind=kind) for kind in (JOIN, SPLIT)),
+        *(a_change(200, longest_s, kind=kind, moved=moved, restore_s=2.0) for kind in (JOIN, SPLIT)),
+    ]
+
+    assert [verdict, verdict] == [row[-1] for row in verdicts(found)]
 
 
 def test_the_page_has_a_place_for_each_part() -> None:
