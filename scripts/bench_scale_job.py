@@ -8,6 +8,7 @@ are written in a transaction that is committed when the measuring begins: writin
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -231,6 +232,10 @@ class ScaledJob:
             raise SamzapyError(f"{self.name}: {what} failed: {done.stderr.strip()}; see {self.directory}")
         return done.stdout
 
+    def times_said(self, pattern: str) -> int:
+        """How often what matches stands in the containers' logs."""
+        return sum(len(re.findall(pattern, path.read_text(errors="replace"))) for path in self._logs())
+
     def cpu_s(self) -> Mapping[str, float]:
         """CPU seconds so far, by role, of all containers."""
         return _added(cpu_of(tree_of(container.pid)) for container in self._containers)
@@ -267,8 +272,11 @@ class ScaledJob:
             self._say_last_words(error)
 
     def _say_last_words(self, error: BaseException) -> None:
-        for path in sorted(self.directory.glob("*/*.log")):
+        for path in self._logs():
             error.add_note(f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]))
+
+    def _logs(self) -> Sequence[Path]:
+        return sorted(self.directory.glob("*/*.log"))
 
     def _place(self, number: int) -> Place:
         return Place(

@@ -1,7 +1,8 @@
 """What a slow virtual task does to its neighbours: the part `slow` of `scripts/bench scale`.
 
 A micro-batch is over when its slowest task is. So the others wait, for as long as the slow one takes for its part of a
-batch, and how large that is, is what bounds of a batch are for.
+batch, and how large that is, is what bounds of a batch are for: by records, and by time. The latter is kept by ending
+the batch and beginning a query with smaller ones, so how often that happened is told beside it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ _SLOW = (0, 0)
 BOUNDS: tuple[Mapping[str, str], ...] = (
     {"task.batch.offsets.max": "200000"},
     {"task.batch.offsets.max": "200000", "task.transaction.max.ms": "200"},
+    {"task.batch.offsets.max": "200000", "task.batch.max.ms": "1000"},
     {"task.batch.offsets.max": "2000"},
     {"task.batch.offsets.max": "500"},
 )
+_STEP = "micro-batches of [0-9]+ offsets at most instead of [0-9]+"
+"""What a container says when it ends its query, and begins another one with a bound of its own."""
 _GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "the task itself": (_SLOW,),
     "same partition": ((0, 1),),
@@ -44,13 +48,18 @@ _GROUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """With one bound and one cost of the slow task: latencies by group, and its share of the batches' time."""
+    """With one bound and one cost of the slow task: latencies by group, and its share of the batches' time.
+
+    Attributes:
+        steps: how often the query was begun anew, because a micro-batch took too long, or they were short again.
+    """
 
     bound: str
     slower: int
     latencies_ms: Mapping[str, tuple[float, float]]
     share: float
     batches_per_s: float
+    steps: int
 
 
 def slow(ground: Ground) -> str:
@@ -71,7 +80,7 @@ def slow(ground: Ground) -> str:
                 (
                     *("bound of a batch", "cost of the task"),
                     *(f"{group}: {what}" for group in _GROUPS for what in ("p50 ms", "longest")),
-                    *("its share of batches", "batches/s"),
+                    *("its share of batches", "batches/s", "queries begun anew"),
                 ),
                 [
                     (
@@ -87,6 +96,7 @@ def slow(ground: Ground) -> str:
                         ),
                         f"{one.share:.0%}",
                         f"{one.batches_per_s:.1f}",
+                        f"{one.steps}",
                     )
                     for one in found
                 ],
@@ -101,6 +111,10 @@ def slow(ground: Ground) -> str:
                     "*Same partition* is the other bucket of the slow task's partition: its records stand behind the "
                     "burst in the same log, whatever the bounds. *Other partition* has no burst and waits for batches "
                     "alone.",
+                    "*Queries begun anew*: what a bound by time costs. A batch that takes longer than "
+                    "`task.batch.max.ms` (a minute by default) is ended, and the query goes on with smaller ones, and "
+                    "with larger ones again when those are short; each time nobody's keys go on until the new query "
+                    "runs, a second or two that are in all latencies of the row.",
                     "*Its share*: for how much of the time of the micro-batches the task held a worker "
                     "(`samzapy_task_busy_seconds_total`).",
                 ]
@@ -120,6 +134,7 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
     with Probing(job.ground.servers, job.input, OUTPUT, PARTITIONS, probes, RATE_PER_S) as probing:
         probing.settle()
         before = job.wait_at_work()
+        steps_before = job.times_said(_STEP)
         burst_s = time.monotonic()
         job.write(_burst(job.ground, keys, slower), partition=_SLOW[0])
         time.sleep(max(0.0, burst_s + _MEASURE_S - time.monotonic()))
@@ -137,6 +152,7 @@ def _measured(job: ScaledJob, bound: str, slower: int) -> Found:
         share=_share(before, after, f"SystemStreamPartition_kafka.{job.input}.{_SLOW[0]}-{_SLOW[1]}-{FACTOR}"),
         batches_per_s=(after.total("container_batches_total") - before.total("container_batches_total"))
         / (measured_s - burst_s),
+        steps=job.times_said(_STEP) - steps_before,
     )
 
 
