@@ -447,7 +447,7 @@ def heartbeats(containers: int, seconds: float, page: Path) -> None:
 @click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
 @click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
 def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> None:
-    """What elasticity costs and how long keys wait; half an hour, or a part at a time."""
+    """What elasticity costs and how long keys wait; most of an hour, or a part at a time."""
     parts = [part for part in PARTS if part in only or not only]
     target = page or (None if only or quick else PAGE)
     with tempfile.TemporaryDirectory(prefix="samzapy-bench-") as scratch, ExitStack() as stack:
