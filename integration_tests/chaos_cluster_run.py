@@ -134,7 +134,9 @@ class ClusterRun(LaunchedRun):
         candidates = "\n".join(f"--- {found.log_path}\n{found.log_text()[-3000:]}" for found in self._coordinators)
         return f"{candidates}\n{containers}"
 
-    def wait(self, condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
+    def wait(
+        self, condition: Callable[[], T | None], deadline_s: float, what: str, *, poll_interval_s: float = 0.05
+    ) -> T:
         """As of the run, but seldom enough that looking costs nothing: looks at the stream read all of it."""
 
         def asked() -> T | None:
@@ -142,7 +144,7 @@ class ClusterRun(LaunchedRun):
             return condition()
 
         try:
-            return wait_until(asked, deadline_s, what, poll_interval_s=_LOOK_EVERY_S)
+            return wait_until(asked, deadline_s, what, poll_interval_s=max(poll_interval_s, _LOOK_EVERY_S))
         except Exception as error:
             error.add_note(f"seed {self.seed}\n{self._last_words()}")
             raise

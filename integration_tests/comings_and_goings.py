@@ -9,16 +9,17 @@ from __future__ import annotations
 import random
 import time
 import uuid as uuids
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Subject
+from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Seen, Subject
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import DeadlineError, ExitCode
 from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import ConfigPut, ContainerPut, GrantPut, PlacedPut, RunPut, TermPut
+from samzapy.testing.coordinator_audit import Audit
 from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
@@ -29,6 +30,7 @@ DONE_WITHIN_S = 240.0
 """A request; it expires then."""
 _LEAVES_WITHIN_S = 30.0
 _APPEARS_WITHIN_S = 300.0
+_LOOK_EVERY_S = 0.3
 _QUIET_S = (4.0, 10.0)
 _MOVES = 0.4
 """Of all that happens, if any does."""
@@ -263,16 +265,26 @@ class ComingsAndGoings(LedgerRun):
 
     def _check_owners(self) -> Iterator[Violation]:
         try:
-            self.wait(self._has_settled, _APPEARS_WITHIN_S, "every processor to have its share")
+            found = self._wait_settled()
         except DeadlineError as error:
             error.add_note(f"the coordinator stream's last records:\n{self._last_records()}")
             for name, processor in self.processors.items():
                 error.add_note(f"last words of {name}:\n{processor.log_text()[-4000:]}")
             raise
-        yield from super()._check_owners()
+        yield from self._check_owners_of(found)
 
-    def _has_settled(self) -> bool:
-        owners = self._audit().owners()
+    def _wait_settled(self) -> Sequence[Seen]:
+        """Until every processor has its share; the stream as it stands then."""
+        return self.wait(
+            self._settled, _APPEARS_WITHIN_S, "every processor to have its share", poll_interval_s=_LOOK_EVERY_S
+        )
+
+    def _settled(self) -> Sequence[Seen] | None:
+        found = self.read(self.coordinator, 0)
+        return found if self._has_settled(self._audit(found)) else None
+
+    def _has_settled(self, audited: Audit) -> bool:
+        owners = audited.owners()
         return len(owners) == self.task_count * self.factor and len(set(owners.values())) == len(self.processors)
 
     def _stop(self) -> None:

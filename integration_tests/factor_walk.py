@@ -1,26 +1,31 @@
 """A stateful job that is scaled again and again while its processors die, leave and come back, under a ledger.
 
 `scripts/chaos --scale` runs it for long, a test for eight changes. A seed decides the factors and who does what when.
-Each change is a request on the placement topic; it must succeed, whoever is killed meanwhile, at a random moment or at
-a named crash point. In the middle the input gets more partitions.
+Each change is a request on the placement topic; it must succeed, although somebody is killed in each, at a random
+moment, and somebody else at a named crash point, or leaves. Then the job comes to rest, and each key bucket must have
+exactly one owner, one that lives. In the middle the input gets more partitions.
 """
 
 from __future__ import annotations
 
 import time
 import uuid as uuids
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings
-from integration_tests.ledger_run import INPUT, Subject, stopped_worker
+from integration_tests.ledger_run import INPUT, Seen, Subject, stopped_worker
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.placement import StatusCode
+from samzapy.testing.coordinator_audit import Audit
 from samzapy.testing.crash_points import CrashPoint, arming
 from samzapy.testing.job_process import kill
 from samzapy.testing.ledger import Violation
+
+T = TypeVar("T")
 
 FACTORS = (1, 2, 4, 8)
 PROCESSORS = 2
@@ -38,19 +43,24 @@ CRASH_POINTS = {
 }
 """Of a container, by who dies of them (design section 13)."""
 _HITS_MAX = 8
+_LOOK_EVERY_S = 0.3
 _EXPANDING = {"job.coordinator.monitor-partition-change.frequency.ms": "1000", "job.expansion.settle.ms": "5000"}
-_DISTURBANCES = ("leader", "driver", "jvm", "worker", "leave", "nothing")
+KILLS = ("leader", "driver", "jvm", "worker")
+"""Who is killed in a change: the coordinator, a container (its Python half or its JVM), or one of its workers."""
+_LEAVES = 0.25
+"""Of the changes in which everybody is there."""
 _DISTURBED_AFTER_S = (0.0, 3.0)
 
 
 @dataclass(slots=True)
 class Changes:
-    """What was changed, for the record."""
+    """What was changed, for the record. `at_rest`: how often each key bucket had exactly one owner afterwards."""
 
     factors: list[int] = field(default_factory=list)
     partitions: list[int] = field(default_factory=list)
     crash_points: list[str] = field(default_factory=list)
     disturbed: dict[str, int] = field(default_factory=dict)
+    at_rest: int = 0
     late_leaves: int = 0
     longest_s: float = 0.0
 
@@ -78,7 +88,11 @@ class ArmedPoint:
 
 
 class FactorWalk(ComingsAndGoings):
-    """A ledger run over changes of the factor and of the number of partitions."""
+    """A ledger run over changes of the factor and of the number of partitions.
+
+    Attributes:
+        wrong: what broke a rule on the way.
+    """
 
     def __init__(
         self,
@@ -98,13 +112,14 @@ class FactorWalk(ComingsAndGoings):
             subject=subject,
         )
         self.changes = Changes()
+        self.wrong: list[Violation] = []
         self._points: list[ArmedPoint] = []
         # What a processor was started with.
         self._armed: dict[str, ArmedPoint] = {}
 
     def walk(self, count: int, *, expansions: int) -> None:
-        """`count` changes of the factor, each with something that goes wrong meanwhile, and doublings of the partitions
-        spread over them; then everybody is there."""
+        """`count` changes of the factor, somebody killed in each, and doublings of the partitions spread over them;
+        then everybody is there."""
         expanded_before = {count * number // (expansions + 1) for number in range(1, expansions + 1)}
         for number in range(count):
             self._be_quiet()
@@ -112,22 +127,38 @@ class FactorWalk(ComingsAndGoings):
                 self.expand(INPUT, 2 * self.inputs[INPUT])
                 self.changes.partitions.append(self.inputs[INPUT])
             factor = self._chance.choice([found for found in FACTORS if found != self.factor])
-            self.change(factor, self._chance.choice(_DISTURBANCES))
+            self.change(factor, self._chance.choice(KILLS), leave=self._chance.random() < _LEAVES)
         self.end()
 
-    def change(self, factor: int, disturbance: str) -> None:
-        """One change of the factor, and what goes wrong meanwhile: whoever is absent comes back, else `disturbance`."""
+    def change(self, factor: int, killed: str, *, leave: bool = False) -> None:
+        """One change of the factor, in which somebody is killed and whoever is absent comes back; then all is at rest.
+
+        Args:
+            killed: one of `KILLS`.
+            leave: whether somebody leaves, too, where nobody is absent.
+        """
         begun_s = time.monotonic()
         request = self._ask(factor)
-        self._disturb(disturbance)
-        self._wait_done(request, f"factor {factor} to be at work")
+        self._disturb(killed, leave=leave)
+        self._wait(lambda: self._status(request), f"factor {factor} to be at work")
         assert self._status(request) is StatusCode.SUCCEEDED, self._response_text(request)
         self.factor = factor
         self.changes.factors.append(factor)
         self.changes.longest_s = max(self.changes.longest_s, round(time.monotonic() - begun_s, 1))
+        self.wrong += self._check_owners()
+        self.changes.at_rest += 1
 
-    def _wait_done(self, request: uuids.UUID, what: str) -> None:
-        while self.wait(lambda: self._status(request) or not self._running(), DONE_WITHIN_S, what) is True:
+    def _wait(self, condition: Callable[[], T | None], what: str, poll_interval_s: float = 0.05) -> T:
+        """`wait`, with somebody there to do it: all may have died."""
+
+        def asked() -> tuple[T | None] | None:
+            found = condition()
+            return (found,) if found or not self._running() else None
+
+        while True:
+            (found,) = self.wait(asked, DONE_WITHIN_S, what, poll_interval_s=poll_interval_s)
+            if found:
+                return found
             self._join(self._chance.choice(sorted(self.processors)))
 
     def end(self) -> None:
@@ -177,25 +208,49 @@ class FactorWalk(ComingsAndGoings):
         with self._store() as store:
             return store.write_scale_request(self._run_id(), factor, request_expiry=timedelta(seconds=DONE_WITHIN_S))
 
-    def _disturb(self, kind: str) -> None:
-        """At a moment of chance: somebody comes back, dies or leaves, or nothing happens."""
-        at_s = time.monotonic() + self._chance.uniform(*_DISTURBED_AFTER_S)
-        self.wait(lambda: time.monotonic() >= at_s, 60, "the moment of the disturbance")
+    @property
+    def deaths(self) -> int:
+        """Of processes, of our doing: at a moment of chance, or at a crash point."""
+        at_points = sum(armed.has_fired() for armed in self._points)
+        return self.comings.kills + self.figures.faults.get("worker", 0) + at_points
+
+    def _disturb(self, killed: str, *, leave: bool) -> None:
+        """At moments of chance, in an order of chance: somebody dies; who is absent comes back, or one leaves."""
         running = self._running()
         absent = [name for name in self.processors if name not in running]
-        if absent:
-            kind = "join"
-            name = self._chance.choice(absent)
+        kinds = [killed, *(["join"] if absent else ["leave"] if leave else [])]
+        self._chance.shuffle(kinds)
+        for kind in kinds:
+            at_s = time.monotonic() + self._chance.uniform(*_DISTURBED_AFTER_S)
+            self.wait(lambda at_s=at_s: time.monotonic() >= at_s, 60, "the moment of the disturbance")  # type: ignore[misc]
+            if kind == "join":
+                self._come_back(self._chance.choice(absent))
+            else:
+                self._do(kind)
+            self.changes.disturbed[kind] = self.changes.disturbed.get(kind, 0) + 1
+
+    def _come_back(self, name: str) -> None:
+        """With a crash point, unless it was needed before because nobody was there."""
+        if name not in self._running():
             self._join(name, environment=self._arm(name))
-        elif kind == "leader":
-            self._kill(self._leader(), "driver")
-        elif kind in ("driver", "jvm"):
-            self._kill(self._chance.choice(running), kind)
-        elif kind == "worker":
-            self._kill_worker(self._chance.choice(running))
+
+    def _do(self, kind: str) -> None:
+        """To one of those that run; all may have died of their crash points, or left."""
+        name = self._wait(self._leader_or_none if kind == "leader" else self._one_that_runs, "somebody who runs")
+        if kind == "worker":
+            self._kill_worker(name)
         elif kind == "leave":
-            self._leave(self._chance.choice(running))
-        self.changes.disturbed[kind] = self.changes.disturbed.get(kind, 0) + 1
+            self._leave(name)
+        else:
+            self._kill(name, "driver" if kind == "leader" else kind)
+
+    def _leader_or_none(self) -> str | None:
+        found = self._living_leader()
+        return found if found in self._running() else None
+
+    def _one_that_runs(self) -> str | None:
+        running = self._running()
+        return self._chance.choice(running) if running else None
 
     def _kill_worker(self, name: str) -> None:
         """In its slot, so at work; it takes a while while a query is started anew."""
@@ -210,6 +265,22 @@ class FactorWalk(ComingsAndGoings):
             worker, is_open = found
             kill(worker)
             self.fault("worker", is_open)
+
+    def finish(self) -> list[Violation]:
+        return [*self.wrong, *super().finish()]
+
+    def _wait_settled(self) -> Sequence[Seen]:
+        return self._wait(self._settled, "each key bucket to have one owner that lives", _LOOK_EVERY_S)
+
+    def _has_settled(self, audited: Audit) -> bool:
+        """In the middle of a walk somebody may be absent."""
+        owners = audited.owners_of_buckets().values()
+        newest = audited.newest_executions()
+        return (
+            len(audited.owners()) == self.task_count * self.factor
+            and all(len(found) == 1 for found in owners)
+            and {found[0] for found in owners} == {newest.get(name) for name in self._running()}
+        )
 
     def told(self) -> str:
         return f"{super().told()}, {self.changes}"

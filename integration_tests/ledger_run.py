@@ -69,6 +69,7 @@ _NOT_NOW = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIM
 _ENDS_IN_A_ROW_MAX = 4
 _ANSWERS_WITHIN_S = 300.0
 _LOOKS_MIN = 15
+_LAG_MAX, _LAG_MAX_S = 12_000, 40
 
 
 class Seen(NamedTuple):
@@ -291,6 +292,7 @@ class Figures:
 
     seed: int
     records: int = 0
+    records_per_s: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
     hit_open_transactions: int = 0
     starts: int = 0
@@ -333,7 +335,7 @@ class LedgerRun:
         self.feeder = Feeder(self.broker.bootstrap_servers, self.ledger, seed, inputs)
         self.watcher = Watcher(self.broker.bootstrap_servers, self.subject)
         self.figures = Figures(seed)
-        self._begun_s = time.monotonic()
+        self._begun_s = self._fed_since_s = time.monotonic()
         self._ends_in_a_row = 0
         self._seen_at_last_end = 0
         self._killed = False
@@ -367,8 +369,14 @@ class LedgerRun:
     def _where_state_is(self) -> Mapping[str, str]:
         return {"local.store.dir": str(self.directory / "state")}
 
-    def feed(self, records_per_s: float, lag_max: int = 12_000) -> None:
-        """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends."""
+    def feed(self, records_per_s: float, lag_max: int | None = None) -> None:
+        """Start the feed. It waits for a job that is far behind, so that its end is near when the feed ends.
+
+        Args:
+            lag_max: in records; by default what is fed in 40 s, longer than a query takes to be there again.
+        """
+        lag_max = max(_LAG_MAX, int(_LAG_MAX_S * records_per_s)) if lag_max is None else lag_max
+        self._fed_since_s = time.monotonic()
         self.feeder.start(records_per_s, lambda: len(self.ledger.acked) - self.watcher.count(), lag_max)
         self.subject.feed(self.broker.bootstrap_servers)
 
@@ -428,7 +436,9 @@ class LedgerRun:
         """To be called when the next end of the job is the test's doing."""
         self._killed = True
 
-    def wait(self, condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
+    def wait(
+        self, condition: Callable[[], T | None], deadline_s: float, what: str, *, poll_interval_s: float = 0.05
+    ) -> T:
         """`wait_until`, with the job kept running meanwhile."""
 
         def asked() -> T | None:
@@ -436,7 +446,7 @@ class LedgerRun:
             return condition()
 
         try:
-            return wait_until(asked, deadline_s, what)
+            return wait_until(asked, deadline_s, what, poll_interval_s=poll_interval_s)
         except Exception as error:
             error.add_note(f"seed {self.seed}; the job's last words:\n{self.job.log_text()[-4000:]}")
             raise
@@ -445,6 +455,7 @@ class LedgerRun:
         """End the feed, wait for its last records to come out, stop the job, and apply all rules."""
         self.subject.stop()
         self.feeder.stop()
+        self.figures.records_per_s = round(len(self.ledger.acked) / (time.monotonic() - self._fed_since_s), 1)
         last = {sentinel(*place).encode() for place in _partitions(self.inputs)}
         self.wait(
             lambda: last <= self.watcher.keys, _ANSWERS_WITHIN_S, "the last record of each partition to come out"
@@ -555,9 +566,15 @@ class LedgerRun:
             return {key[1:]: value for key, value in transaction.cursor(entries)}
 
     def _check_owners(self) -> Iterator[Violation]:
-        """Who runs what: the auditor's answer and that of samzapy's own fold."""
-        found = self.read(self.coordinator, 0)
-        # Of one reading: what is still changing hands would look like a disagreement.
+        """Who runs what, as things stand now."""
+        yield from self._check_owners_of(self.read(self.coordinator, 0))
+
+    def _check_owners_of(self, found: Sequence[Seen]) -> Iterator[Violation]:
+        """Who runs what: the auditor's answer and that of samzapy's own fold.
+
+        Args:
+            found: one reading of the stream: what is still changing hands would look like a disagreement.
+        """
         audited = self._audit(found).owners()
         records = [LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in found]
         state = replay(records, topic=self.coordinator).state

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.factor_walk import FactorWalk
+from integration_tests.factor_walk import KILLS, FactorWalk
 from integration_tests.rules_subject import RulesSubject
 from integration_tests.seeds import told_seed
 from samzapy.testing.ledger import told
 
 CHANGES = 8
 # Of the job with rules: a split and two merges. Who is killed in the second comes back in the third.
-CHANGES_WITH_RULES = ((4, "worker"), (2, "leader"), (1, "nothing else"))
+CHANGES_WITH_RULES = ((4, "worker"), (2, "leader"), (1, "jvm"))
 RECORDS_PER_S = 300
 
 
@@ -34,7 +34,9 @@ def test_a_walk_over_factors_with_kills_loses_and_doubles_nothing(
         with capsys.disabled():
             print(f"walk over factors: {run.told()}", file=sys.stderr, flush=True)
         assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
-        assert len(run.changes.factors) == CHANGES
+        assert CHANGES == len(run.changes.factors) == run.changes.at_rest
+        assert run.deaths >= CHANGES, "somebody is to be killed in each change"
+        assert sum(run.changes.disturbed.get(kind, 0) for kind in KILLS) == CHANGES
 
 
 @pytest.mark.ledger
@@ -47,8 +49,8 @@ def test_every_task_s_copy_of_the_rules_is_right_through_splits_merges_and_kills
         run.feed(RECORDS_PER_S)
         run.start_all()
 
-        for factor, disturbance in CHANGES_WITH_RULES:
-            run.change(factor, disturbance)
+        for factor, killed in CHANGES_WITH_RULES:
+            run.change(factor, killed)
         run.end()
         violations = run.finish()
 
@@ -56,4 +58,5 @@ def test_every_task_s_copy_of_the_rules_is_right_through_splits_merges_and_kills
             print(f"walk with rules: {run.told()}", file=sys.stderr, flush=True)
         assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
         assert [factor for factor, _ in CHANGES_WITH_RULES] == run.changes.factors
-        assert {"worker": 1, "leader": 1, "join": 1} == run.changes.disturbed
+        assert {"worker": 1, "leader": 1, "jvm": 1, "join": 1} == run.changes.disturbed
+        assert run.deaths >= len(CHANGES_WITH_RULES)

@@ -36,8 +36,8 @@ def test_every_record_of_the_first_step_reaches_the_second_one_once(
         run.feed(RECORDS_PER_S, LAG_MAX)
         run.start_all()
 
-        for factor, disturbance in CHANGES:
-            run.change(factor, disturbance)
+        for factor, killed in CHANGES:
+            run.change(factor, killed)
         run.end()
         violations = run.finish()
 
@@ -45,7 +45,8 @@ def test_every_record_of_the_first_step_reaches_the_second_one_once(
             print(f"two steps: {run.told()}", file=sys.stderr, flush=True)
         assert not violations, f"SAMZAPY_WALK_SEED={seed}: {told(violations)}"
         assert [factor for factor, _ in CHANGES] == run.changes.factors
-        assert run.figures.faults == {"worker": sum(disturbance == "worker" for _, disturbance in CHANGES)}
+        assert run.figures.faults == {"worker": sum(killed == "worker" for _, killed in CHANGES)}
+        assert run.deaths == len(CHANGES)
 
 
 @pytest.mark.ledger

@@ -4,8 +4,9 @@
     scripts/chaos --scale [--job running_sums|rules|repartition] [--changes 30] [--expansions 3] [--seed N]
     scripts/chaos --cluster [--faults 10] [--only KIND] [--seconds S] [--seed N]
 
-With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody dies
-in each change, at a random moment or at a named crash point. The job `rules` has a broadcast input beside, whose
+With `--scale` the job also changes its factor again and again and its input gets more partitions, while somebody is
+killed in each change, at a random moment, and others die at named crash points; after each change every key bucket must
+have exactly one owner. The job `rules` has a broadcast input beside, whose
 messages change what its tasks do: what each of them knows at any time, and keeps, must be right too. The job
 `repartition` sends each record on through an intermediate stream, by another key: what its second step makes of them
 must be right too.
@@ -43,6 +44,7 @@ from samzapy.testing.ledger import Violation, told
 
 SECONDS = 600.0
 CHANGES, EXPANSIONS = 30, 3
+SCALE_RATE = 2000
 _ANY_NUMBER = 10_000
 
 
@@ -81,7 +83,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--only", choices=KINDS, action="append", help="faults of this kind, with --cluster; may be repeated"
     )
-    parser.add_argument("--rate", type=float, help=f"records per second [300; {CLUSTER_RATE:g} with --cluster]")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        help=f"records per second [{RECORDS_PER_S}; {SCALE_RATE} with --scale, {CLUSTER_RATE:g} with --cluster]; fewer "
+        "while the job is far behind",
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     return parser.parse_args(arguments)
 
@@ -92,13 +99,15 @@ def _by_hand(options: argparse.Namespace, directory: Path) -> tuple[Sequence[Vio
     subject = SUBJECTS[options.job]()
     kind = FactorWalk if options.scale else ComingsAndGoings
     with kind(directory, seed=options.seed, subject=subject) as run:
-        run.feed(options.rate or RECORDS_PER_S)
+        run.feed(options.rate or (SCALE_RATE if options.scale else RECORDS_PER_S))
         run.start_all()
         if isinstance(run, FactorWalk):
             run.walk(options.changes, expansions=options.expansions)
         else:
             run.disturb(options.seconds or SECONDS, moves=options.moves)
         violations = run.finish()
+        if isinstance(run, FactorWalk):
+            print(f"chaos: {run.deaths} killed, {len(run.changes.crash_points)} of them at named crash points")
         print(f"chaos: {time.monotonic() - begun_s:.0f} s, {run.told()}", flush=True)
     return violations, "" if options.scale else "; whoever kept its grants kept its query"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class Audit:
         self.complaints: list[str] = []
         self.term, self.seq, self.epoch = 0, -1, 0
         self.phases: dict[str, str] = {}
+        self.processor_of: dict[str, str] = {}
         self.grants: dict[str, dict[str, Any]] = {}
         self.plans: dict[str, dict[str, Any]] = {}
         self.generation: dict[str, Any] | None = None
@@ -58,6 +59,24 @@ class Audit:
             if len(living) == 1:
                 found[task] = living.pop()
         return found
+
+    def owners_of_buckets(self) -> Mapping[str, Sequence[str]]:
+        """Which executions have each SSPKb of the plan in force, or a part of it, and have not let go; in quiet one."""
+        held = [
+            (Bucket.of(start["ssp_kb"]), str(grant["execution_id"]))
+            for grant in self.grants.values()
+            if not grant["released"] and self.phases.get(grant["execution_id"]) not in _GONE
+            for start in grant["starts"]
+        ]
+        return {
+            ssp_kb: [execution for bucket, execution in held if bucket.overlaps(Bucket.of(ssp_kb))]
+            for ssp_kbs in self.planned_buckets().values()
+            for ssp_kb in ssp_kbs
+        }
+
+    def newest_executions(self) -> Mapping[str, str]:
+        """Of each processor the execution that was heard of last."""
+        return {processor: execution for execution, processor in self.processor_of.items()}
 
     def planned_buckets(self) -> Mapping[str, list[str]]:
         """What each task of the plan in force reads for itself, as SSPKbs in text form."""
@@ -126,6 +145,7 @@ class Audit:
         if phase not in (_LIVING if before is None else {before} | _NEXT.get(before, set())):
             self._complain(f"execution {name} went from {before} to {phase}")
         self.phases[name] = phase
+        self.processor_of[name] = value["processor_id"]
 
     def _grant(self, key: str, value: dict[str, Any]) -> None:
         before = self.grants.get(key)

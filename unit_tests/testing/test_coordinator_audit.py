@@ -72,6 +72,31 @@ def test_a_task_s_positions_are_those_of_its_buckets_and_of_the_broadcast_inputs
     assert [*audit.planned_buckets()[name], *read_by_all] == audit.planned_positions()[name]
 
 
+def test_every_bucket_has_its_owner_and_none_while_nothing_is_granted() -> None:
+    records = audited(a_world())
+    nothing_granted = [record for record in records if not record.key.startswith(b"grant/")]
+
+    found = Audit().read(records)
+    without = Audit().read(nothing_granted)
+
+    assert {(ssp_kb, ("e2",)) for ssp_kbs in found.planned_buckets().values() for ssp_kb in ssp_kbs} == {
+        (ssp_kb, tuple(executions)) for ssp_kb, executions in found.owners_of_buckets().items()
+    }
+    assert found.planned_buckets() and {"0": "e2"} == found.newest_executions()
+    assert set(found.owners_of_buckets()) == set(without.owners_of_buckets())
+    assert not any(without.owners_of_buckets().values())
+
+
+def test_a_bucket_that_two_have_is_said_to_have_two_owners() -> None:
+    records = audited(a_world())
+    forget_the_fence(records)
+    kept = [record for record in records if record.value is not None or not record.key.startswith(b"grant/")]
+
+    found = Audit().read(kept)
+
+    assert {("e1", "e2")} == {tuple(executions) for executions in found.owners_of_buckets().values()}
+
+
 def lose(records: Records) -> None:
     del records[find(records, b"grant/")]
 
