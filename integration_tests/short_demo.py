@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+FLIGHTS_AT_FIRST, FLIGHTS_PER_S = 20_000, 1_000
+"""With a second act, of a data set of which the others come in while that goes on."""
 MOMENTS = {"starting": "Spark starts", "processed": "in [1-9]"}
 """What the line says behind which the interrupt comes. Not each state is told in a line, so it is the line that
 counts."""
@@ -37,6 +39,7 @@ def main(path: str, moment: str, *options: str) -> int:
     import demo_screen
 
     demo.data_set = lambda: Path(path)
+    demo.FLIGHTS_AT_FIRST, demo.FLIGHTS_PER_S = FLIGHTS_AT_FIRST, FLIGHTS_PER_S
     if moment in MOMENTS:
         line = demo_screen._PlainLines._line
         is_then = re.compile(MOMENTS[moment]).match

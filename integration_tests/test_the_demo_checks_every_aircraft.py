@@ -119,6 +119,25 @@ def test_a_demo_is_right_can_be_kept_and_a_second_one_begins_anew(directory: Pat
     assert broker.process() is None
 
 
+def test_a_demo_that_scales_its_job_and_lets_its_topic_grow_is_right(directory: Path, short: Path) -> None:
+    command = [*short_command(short, "never", directory), "--scale"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    told = (
+        f"Published {short_demo.FLIGHTS_AT_FIRST:,} flights",
+        f"{short_demo.FLIGHTS_PER_S:,} more flights come in each second",
+        "SUCCEEDED: 16 tasks run with factor 4",
+        "The job reads all 8 partitions",
+        "SUCCEEDED: 4 tasks run with factor 1",
+        f"All {SHORT_COUNT:,} flights are published",
+        f"Read {SHORT_COUNT:,} records, lag 0",
+        f"of all {len(flights.expected_from(short).figures):,} aircraft",
+    )
+    assert re.search(".*".join(map(re.escape, told)), done.stdout, re.DOTALL), done.stdout
+
+
 @pytest.mark.parametrize(("moment", "shown"), list(short_demo.MOMENTS.items()))
 def test_an_interrupted_demo_leaves_nothing_running(
     directory: Path, short: Path, mark: str, moment: str, shown: str
