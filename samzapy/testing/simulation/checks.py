@@ -59,8 +59,10 @@ from samzapy.stream.log import LogRecord
 from samzapy.stream.records import (
     CheckpointPut,
     CoordinatorRecord,
+    FactorPut,
     GenerationPut,
     GrantPut,
+    InputPut,
     LaunchPut,
     PlacedPut,
     PlannedTaskPut,
@@ -309,6 +311,7 @@ class LogChecks:
         # Buckets that went on from where an operator said; tasks that began with the broadcast copy of another one.
         self.rewound_grants = self.inherited_copies = 0
         self.runs = 0
+        self.factor_changes = self.expansions = 0
         self._topic = topic
         self._ledger = ledger
         self._works_on = works_on
@@ -389,6 +392,10 @@ class LogChecks:
                 self._order(found, record)
             case LaunchPut():
                 self._launch(found, record.launch)
+            case FactorPut():
+                self.factor_changes += isinstance(before, FactorPut) and before.factor != record.factor
+            case InputPut():
+                self.expansions += isinstance(before, InputPut) and before.partition_count < record.partition_count
             case _:
                 pass
         item = Committed(found.offset, record)

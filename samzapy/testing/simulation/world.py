@@ -182,6 +182,7 @@ class History:
         inherited_copies: tasks that began with the broadcast copy of another one.
         launches: executions that the coordinator was to start. `placements`: of tasks on a reserve, or a standby.
         runs: of the job; more than one if all left, or a bounded one had read everything, and somebody came.
+        factor_changes: as recorded. `expansions`: how often more partitions of an input were taken in.
         virtual_ms: how long it lasted for those inside.
         topics: as they were left.
     """
@@ -200,10 +201,17 @@ class History:
     launches: int = 0
     placements: int = 0
     runs: int = 0
+    factor_changes: int = 0
+    expansions: int = 0
     kind: Kind = Kind.STATELESS
     virtual_ms: int = 0
     trace: tuple[str, ...] = ()
     topics: tuple[MemoryTopic, ...] = ()
+
+    @property
+    def deaths(self) -> int:
+        """Of containers and coordinators, killed at any moment or between any two effects."""
+        return self.faults["container killed"] + self.faults["coordinator killed"]
 
     @property
     def digest(self) -> str:
@@ -321,6 +329,8 @@ class World:
             launches=len(self.checks.launches_recorded),
             placements=self.checks.placements,
             runs=self.checks.runs,
+            factor_changes=self.checks.factor_changes,
+            expansions=self.checks.expansions,
             kind=self.kind,
             virtual_ms=self.clock.monotonic_ms() - self._began_ms,
             trace=tuple(self.trace),
