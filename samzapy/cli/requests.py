@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid as uuids
 from collections.abc import Callable, Sequence
@@ -78,18 +79,24 @@ class Asking:
     timeout_s: float | None
 
     def answer(
-        self, store: ContainerPlacementMetadataStore, uuid: uuids.UUID, state: CoordinatorState
+        self,
+        store: ContainerPlacementMetadataStore,
+        uuid: uuids.UUID,
+        state: CoordinatorState,
+        output: str = "table",
     ) -> ContainerPlacementResponseMessage | None:
         """Show the uuid of a request that was written, and wait for its terminal answer; None where nobody waits.
 
         Args:
             state: of the job, whose expiry is that of a request without its own.
+            output: `json` where nobody waits: the uuid is all that the command prints.
 
         Raises: as `_answer`.
         """
-        click.echo(str(uuid), err=self.wait)
         if not self.wait:
+            click.echo(json.dumps({"uuid": str(uuid)}, indent=2) if output == "json" else str(uuid))
             return None
+        click.echo(str(uuid), err=True)
         if self.timeout_s is not None:
             return _answer(store, uuid, self.timeout_s, 0)
         config = parse_recorded(state.config)

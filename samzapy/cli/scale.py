@@ -99,7 +99,7 @@ def scale(
             expected_generation=expected_generation,
             request_expiry=asking.expiry,
         )
-        found = asking.answer(store, uuid, state)
+        found = asking.answer(store, uuid, state, output)
         if found is None:
             return
         pauses = _pauses(address, reader, state.epoch)
@@ -115,7 +115,7 @@ def _resize(address: JobAddress, state: CoordinatorState, containers: int, askin
         uuid = store.write_resize_request(
             asking.deployment_id or run_id_of(address, state), containers, request_expiry=asking.expiry
         )
-        found = asking.answer(store, uuid, state)
+        found = asking.answer(store, uuid, state, output)
     if found is not None and output == "json":
         click.echo(json.dumps({"response": found.response_message}, indent=2))
     else:

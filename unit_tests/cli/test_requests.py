@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
@@ -137,3 +138,19 @@ def test_it_is_given_up_at_last(
 
     assert DeadlineError.__name__ == waits(topic, monkeypatch, timeout_s=timeout_s)
     assert given_up_at_s == pytest.approx(topic.now_s, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("output", "printed"), [("table", f"{UUID_OF_IT}\n"), ("json", f'{{"uuid": "{UUID_OF_IT}"}}')]
+)
+def test_where_nobody_waits_the_uuid_is_all_that_is_printed_as_json_where_that_is_asked_for(
+    output: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking = Asking(deployment_id=None, expiry=None, wait=False, timeout_s=None)
+
+    found = asking.answer(Topic(), UUID_OF_IT, a_job(), output)  # type: ignore[arg-type]  # all of the store that is used
+
+    assert found is None
+    told = capsys.readouterr()
+    assert "" == told.err
+    assert printed == (json.dumps(json.loads(told.out)) if output == "json" else told.out)
