@@ -13,7 +13,6 @@ from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.cli.table import print_rows
-from samzapy.config import parse_recorded
 from samzapy.coordinator.rewinding import Move, meant, moves, refused_rewind
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, RejectedError
@@ -79,7 +78,7 @@ def rewind(
             processor=processor,
             request_expiry=asking.expiry,
         )
-        found = asking.answer(store, uuid, state)
+        found = asking.answer(store, uuid, state, output)
     if output == "json" and found is not None:
         click.echo(json.dumps({"response": found.response_message}, indent=2))
     else:
@@ -104,15 +103,8 @@ def _planned(address: JobAddress, wanted: Rewind, state: CoordinatorState) -> Se
     read = positions.read(
         sorted({ssp_kb.ssp for planned in state.plan if planned.task_name in tasks for ssp_kb in planned.positions})
     )
-    config = parse_recorded(state.config)
     try:
-        return moves(
-            wanted,
-            state,
-            read,
-            landmarks,
-            offset_default_of=lambda ssp: config.offset_default(str(ssp.system_stream)),
-        )
+        return moves(wanted, state, read, landmarks)
     except ValueError as error:
         raise RejectedError(f"{error}; nothing was written") from error
 

@@ -16,9 +16,10 @@ A startpoint is removed when grants that are newer have everything it is for, an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from samzapy.coordinator.beginnings import begun_anew, offset_defaults
 from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequests
 from samzapy.coordinator.grants import not_at_work
 from samzapy.coordinator.liveness import Sightings
@@ -131,14 +132,11 @@ def moves(
     state: CoordinatorState,
     read: PositionsRead,
     landmarks: Mapping[SystemStreamPartition, Landmarks],
-    *,
-    offset_default_of: Callable[[SystemStreamPartition], str],
 ) -> Sequence[Move]:
     """What a rewind would change, for people.
 
     Args:
         read: of everything that its tasks read.
-        offset_default_of: as of `starts_of`.
 
     Raises:
         ValueError: as `offset_of`.
@@ -146,6 +144,7 @@ def moves(
     grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
     positions = meant(wanted, state.plan)
     tasks = {task_name for task_name, _ in positions}
+    config = config_of(state)
     begins: dict[SspKeyBucket, int] = {}
     for planned in state.plan:
         if planned.task_name not in tasks:
@@ -154,8 +153,9 @@ def moves(
             planned,
             grants,
             read,
-            offset_default_of={one.ssp: offset_default_of(one.ssp) for one in planned.positions},
+            offset_default_of=offset_defaults(planned, state, config),
             accepted_losses=(),
+            epoch_before_of=begun_anew(planned, state, config),
             startpoints=startpoints,
         )
         begins.update((start.ssp_kb, start.offset_next) for start in starts.of_buckets)

@@ -34,6 +34,7 @@ from samzapy.coordinator.actions import (
     answers,
     hand_overs,
 )
+from samzapy.coordinator.beginnings import begun_anew, epoch_before, offset_defaults
 from samzapy.coordinator.commands import (
     CollectRequests,
     Command,
@@ -710,9 +711,9 @@ class CoordinatorService:
             if missing:
                 self._wait_for_topic(planned, missing[0])
                 continue
-            begun_anew = self._begun_anew(planned)
+            epoch_before_of = begun_anew(planned, state, self._config)
             if awaited := copies_awaited(
-                planned, kin, grants, read, epoch_before_of=begun_anew, startpoints=startpoints
+                planned, kin, grants, read, epoch_before_of=epoch_before_of, startpoints=startpoints
             ):
                 self._wait_for_copies(planned, awaited)
                 continue
@@ -720,9 +721,9 @@ class CoordinatorService:
                 planned,
                 grants,
                 read,
-                offset_default_of=self._offset_defaults(planned),
+                offset_default_of=offset_defaults(planned, state, self._config),
                 accepted_losses=self._accepted_losses(),
-                epoch_before_of=begun_anew,
+                epoch_before_of=epoch_before_of,
                 startpoints=startpoints,
             )
             found.append(
@@ -770,9 +771,6 @@ class CoordinatorService:
         self._trouble = str(error)
         self._act_next_ms = self._clock.monotonic_ms() + LOOK_ROUND_MS
 
-    def _offset_defaults(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, str]:
-        return {ssp_kb.ssp: self._offset_default(ssp_kb.ssp) for ssp_kb in planned.positions}
-
     def _ends_to_fix(
         self, planned: PlannedTaskPut, read: PositionsRead
     ) -> tuple[tuple[SystemStreamPartition, int], ...]:
@@ -796,35 +794,10 @@ class CoordinatorService:
             for planned in tasks
         }
 
-    def _begun_anew(self, planned: PlannedTaskPut) -> dict[SystemStreamPartition, int]:
-        """The SSPs of which what earlier runs read, or what was read of earlier topics, does not count, and where the
-        epochs of those end."""
-        run = self._known.state.run
-        if run is None:
-            return {}
-        return {
-            ssp_kb.ssp: max(
-                run.epoch_before if self._config.resets_offset(str(ssp_kb.ssp.system_stream)) else run.counts_after,
-                self._epoch_before(ssp_kb.ssp),
-            )
-            for ssp_kb in planned.positions
-        }
-
-    def _epoch_before(self, ssp: SystemStreamPartition) -> int:
-        """Up to which epoch positions are of another topic of the name."""
-        known = self._known.state.inputs.get(ssp.system_stream)
-        return 0 if known is None else known.epoch_before
-
     def _epoch_not_comparable(self, planned: PlannedTaskPut) -> int:
         """Local state of an epoch before this one may have come further in an earlier topic of a name."""
-        return max((epoch + 1 for found in planned.positions if (epoch := self._epoch_before(found.ssp))), default=0)
-
-    def _offset_default(self, ssp: SystemStreamPartition) -> str:
-        """A partition that was added while the job ran is read from its beginning, whatever the default."""
-        known = self._known.state.inputs.get(ssp.system_stream)
-        if known is not None and ssp.partition >= known.partition_count_first:
-            return "oldest"
-        return self._config.offset_default(str(ssp.system_stream))
+        epochs = [epoch_before(found.ssp, self._known.state) for found in planned.positions]
+        return max((epoch + 1 for epoch in epochs if epoch), default=0)
 
     def _note(self, findings: tuple[Finding, ...]) -> None:
         """Keep what was found, and say it once when it comes and once when it goes."""

@@ -524,13 +524,7 @@ def test_what_would_come_again_or_be_skipped_is_told_of_each_position_and_nothin
         wanted = rewind_of({"stream": "kafka.orders", "to": "1ms"} | arguments)
         assert "" == refused_rewind(wanted, job.state)
         ssps = {ssp_kb.ssp for planned in job.state.plan for ssp_kb in planned.positions}
-        found = moves(
-            wanted,
-            job.state,
-            job.world.read(ssps),
-            job.world.landmarks(ssps, 1),
-            offset_default_of=lambda ssp: "oldest",
-        )
+        found = moves(wanted, job.state, job.world.read(ssps), job.world.landmarks(ssps, 1))
         return [(move.task_name, str(move.ssp_kb), move.offset_from, move.offset_to) for move in found]
 
     assert [
@@ -541,6 +535,40 @@ def test_what_would_come_again_or_be_skipped_is_told_of_each_position_and_nothin
         stream="kafka.rules", to="newest", task=TASK.format(1)
     )
     assert offset == job.world.topic.end_offset
+
+
+def test_a_partition_that_came_later_is_shown_at_its_beginning_whatever_the_default():
+    job = RewoundJob(systems_kafka_samza_offset_default="upcoming")
+    orders = an_ssp("kafka.orders.3").system_stream
+    state = with_input(job.state, orders, partition_count_first=3)
+    nothing_granted = replace(state, grants={})
+
+    assert {2: 100, 3: 0} == {number: shown_from(job, nothing_granted, number) for number in (2, 3)}
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_an_earlier_topic_or_run_read_is_not_shown_as_where_a_position_is(reset):
+    job = RewoundJob(systems_kafka_streams_orders_samza_reset_offset=str(reset).lower())
+    job.commits("kafka.orders.1:0/1", 40)
+    orders = an_ssp("kafka.orders.1").system_stream
+    next_run = replace(job.state, run=replace(job.state.run, epoch_before=job.state.epoch))
+    topic_anew = with_input(job.state, orders, epoch_before=job.state.epoch)
+
+    assert 40 == shown_from(job, job.state, 1)
+    assert (0 if reset else 40) == shown_from(job, next_run, 1)
+    assert 0 == shown_from(job, topic_anew, 1)
+
+
+def with_input(state, system_stream, **changes):
+    return replace(state, inputs={**state.inputs, system_stream: replace(state.inputs[system_stream], **changes)})
+
+
+def shown_from(job, state, partition):
+    """Where a partition is, as `samzapy job rewind --plan` shows it."""
+    wanted = rewind_of({"stream": "kafka.orders", "to": "oldest", "partition": str(partition)})
+    ssps = {ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions}
+    (move,) = moves(wanted, state, job.world.read(ssps), job.world.landmarks(ssps, 1))
+    return move.offset_from
 
 
 def test_a_task_s_history_tells_its_rewinds_and_no_others():
