@@ -12,6 +12,7 @@ SamzapyError                          exit 1
 ├── LostContainerError                this execution was given up by the coordinator   exit 4
 ├── DeadlineError                     somebody else was too slow; says who and for how long   exit 5
 ├── TaskError                         the user's code, or its data                exit 7
+│   └── SlowMessageError              a message took longer than its transaction may be open
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
 ├── DataError                         a person: the data is not as it must be     exit 8
 │   ├── MissingTopicError             an input that is not there
@@ -104,6 +105,11 @@ class TaskError(SamzapyError):
     """User code failed on a message and the policy is `fail`; carries task, SSP, offset, key and traceback."""
 
     exit_code = ExitCode.TASK_FAILED
+
+
+class SlowMessageError(TaskError):
+    """A message took so long that the broker ended its transaction. It may be quicker the next time, so it is tried
+    as often as other failures of a query before it ends the container."""
 
 
 class LocalStateError(SamzapyError):

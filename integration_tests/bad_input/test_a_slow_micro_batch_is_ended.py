@@ -10,7 +10,7 @@ from integration_tests.bad_input.kit import Cluster, Job, WarmSpark, unique
 SLOW = [f"slow 0.1 {number}".encode() for number in range(240)]
 
 
-def test_a_micro_batch_is_ended_in_time_and_the_next_ones_are_smaller(
+def test_a_micro_batch_that_takes_longer_than_a_transaction_may_is_ended_in_time_and_the_next_ones_are_smaller(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     topic = cluster.topic("input")
@@ -24,7 +24,9 @@ def test_a_micro_batch_is_ended_in_time_and_the_next_ones_are_smaller(
             "systems.kafka.samza.offset.end": "head",
             "task.batch.offsets.max": "400",
             "task.batch.max.ms": "4000",
+            # Its transactions are short, however long it goes on.
             "task.transaction.max.ms": "500",
+            "task.transaction.timeout.ms": "3000",
         },
     )
     cluster.make(job.output("answers"))
@@ -32,5 +34,6 @@ def test_a_micro_batch_is_ended_in_time_and_the_next_ones_are_smaller(
     told = job.run(spark)
 
     assert 0 == told.code, told.told[-6000:]
+    assert "the query failed" not in told.told
     assert "micro-batches of 100 offsets at most instead of 400, because one has run for " in told.told
     assert SLOW == cluster.values(job.output("answers"))

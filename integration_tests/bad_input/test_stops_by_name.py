@@ -144,6 +144,26 @@ def test_a_worker_that_dies_is_tried_three_times_and_then_told_by_name(
     assert [] == cluster.values(job.output("answers"))
 
 
+def test_a_message_that_takes_longer_than_a_transaction_may_be_open_is_tried_three_times_and_then_told_by_name(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    times = {"task_transaction_timeout_ms": "2000", "task_transaction_max_ms": "1000"}
+    job = a_job(cluster, tmp_path, **times)
+    # The first one opens the transaction, which the broker ends while the second one is handled.
+    cluster.publish(job.inputs[0], b"good", b"slow 4", b"good")
+
+    told = job.run(spark)
+
+    told.refused(
+        ExitCode.TASK_FAILED,
+        "the query failed and is started anew (3 without a commit): samzapy.errors.SlowMessageError: ",
+        f"task SystemStreamPartition_kafka.{job.inputs[0]}.0 failed at kafka.{job.inputs[0]}.0 offset 1, key b'k': ",
+        "wanted it handled and committed within task.transaction.timeout.ms (2000), found it to take 40",
+        "raise task.transaction.timeout.ms",
+    )
+    assert [] == cluster.values(job.output("answers"))
+
+
 # --- input that is gone before it was read ---
 
 

@@ -171,7 +171,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="20000",
         kind="ms",
         least=1,
-        meaning="The broker ends a transaction that is open for longer.",
+        meaning="The broker ends a transaction that is open for longer; no message may take the task so long.",
     ),
     ConfigKey(
         name="task.batch.offsets.max",

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, WorkPlan
+from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.warmth import Warmth
 from samzapy.stream.log import LogRecord
@@ -370,11 +371,16 @@ class BatchDone:
 class QueryFailed:
     """The query is dead; the reason is for the operator.
 
-    is_outage: what it wanted of the brokers they did not do in time, which no record is to blame for.
+    kind: the error's class, if it was one of ours; it says who can do something about it.
     """
 
     reason: str
-    is_outage: bool = False
+    kind: type[SamzapyError] = SamzapyError
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the brokers did not do in time what was wanted of them, which no record is to blame for."""
+        return issubclass(self.kind, TemporaryError | UndeliveredError)
 
 
 QueryEvent = BatchDone | QueryFailed

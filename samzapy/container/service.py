@@ -175,7 +175,7 @@ class ContainerService:
         self._absent_now: frozenset[SystemStream] = frozenset()
         # The newest order to restart that the query which runs was started after.
         self._restart = 0
-        self._failure = ""
+        self._failure: QueryFailed | None = None
         # Why the last start was put off; said once, though it may be so for long.
         self._put_off = ""
         self._figures = ContainerFigures()
@@ -197,8 +197,9 @@ class ContainerService:
         Raises:
             LostContainerError: the coordinator gave this execution up, or nobody answered for too long.
             ConfigError: the job runs under another configuration than this container's.
-            TaskError: user code failed under policy `fail`, or three starts led to no commit.
+            TaskError: user code failed under policy `fail`, or a message was too slow in three starts.
             LostRangeError, CorruptRecordError and others of their branch: data is not as it must be.
+            SamzapyError: three starts led to no commit, or a micro-batch hangs.
         """
         self._ports.slots.take_all(_YIELD_MS)
         try:
@@ -659,14 +660,21 @@ class ContainerService:
         return self._orders.input_ends.get(ssp) if self._config.is_bounded(str(ssp.system_stream)) else None
 
     def _check_commits(self, starts: Mapping[SspKeyBucket, int]) -> None:
-        """End the container when the starts before led to nothing. What a batch committed before it failed counts."""
+        """End the container when the starts before led to nothing. What a batch committed before it failed counts.
+
+        Raises:
+            TaskError: that was the user's code.
+            SamzapyError: it was something else.
+        """
         if any(offset > self._starts.get(ssp_kb, offset) for ssp_kb, offset in starts.items()):
             self._starts_without_commit = 0
         self._starts = starts
         if self._starts_without_commit >= STARTS_WITHOUT_COMMIT_MAX:
-            raise SamzapyError(
+            assert self._failure is not None, "starts are counted when they fail"
+            error = TaskError if issubclass(self._failure.kind, TaskError) else SamzapyError
+            raise error(
                 f"wanted a commit within {STARTS_WITHOUT_COMMIT_MAX} starts of the query, found none; "
-                f"last failure: {self._failure}. Unread are {self._unread()}"
+                f"last failure: {self._failure.reason}. Unread are {self._unread()}"
             )
 
     def _unread(self) -> str:
@@ -808,7 +816,7 @@ class ContainerService:
 
     def _query_failed(self, failed: QueryFailed) -> None:
         self._figures.recoveries += 1
-        self._failure = failed.reason
+        self._failure = failed
         if failed.is_outage:
             # As at a start: it lasts as long as it lasts, and no record is to blame.
             attempt = len(_BACK_OFF_MS)

@@ -32,11 +32,14 @@ from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
 from samzapy.errors import (
     ConfigError,
+    FencedError,
     LocalStateError,
     LostContainerError,
     MissingTopicError,
     ProducerError,
+    SlowMessageError,
     TaskError,
+    UndeliveredError,
 )
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.serde import serde_of
@@ -146,6 +149,7 @@ class TaskRunner:
 
         Raises:
             LostContainerError: another execution or epoch works on this task, or the lease has run out.
+            SlowMessageError: a message took longer than the broker lets a transaction be open.
             SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
         """
         reports = self._run(self._meter.begin(chunks), slot)
@@ -166,22 +170,44 @@ class TaskRunner:
                     try:
                         position = self._meter.process.timed(self._handle, rows, position, transaction)
                     except MessageFailed as failed:
-                        transaction.abort()
-                        slot.mark_clean()
-                        self._forget()
+                        self._abort(transaction, slot)
                         return tally.failed(rows.route, str(failed))
                     if position < len(rows.offsets) or transaction.is_full(self._limits, self._bytes_held()):
                         self._meter.commit.timed(self._commit, transaction, slot, tally)
                         transaction = None
             if transaction is not None:
                 self._meter.commit.timed(self._commit, transaction, slot, tally)
-        except BaseException:
+        except BaseException as error:
             # Whatever it was, the local transaction must not keep the environment's lock; the slot stays open.
             if transaction is not None:
                 transaction.local.abort()
             self._forget()
+            if transaction is not None and self._is_of_a_slow_message(error, transaction):
+                # Else somebody else may have ended the transaction.
+                slot.check_lease()
+                raise self._slow_message(transaction) from error
             raise
         return tally.reports()
+
+    def _is_of_a_slow_message(self, error: BaseException, transaction: _Transaction) -> bool:
+        """Whether the broker may have ended the transaction because one message kept it open for too long."""
+        if not isinstance(error, FencedError | ProducerError) or isinstance(error, UndeliveredError):
+            return False
+        timeout_s = self._plan.config.transaction_timeout_ms / 1000
+        is_late = self._limits.now_s() - transaction.begun_at_s > timeout_s
+        # Before it the transaction was open for `task.transaction.max.ms` at most, which is at most half of it.
+        return is_late and transaction.last is not None and transaction.last.took_s > timeout_s / 2
+
+    def _slow_message(self, transaction: _Transaction) -> SlowMessageError:
+        last = transaction.last
+        assert last is not None
+        open_ms = (self._limits.now_s() - transaction.begun_at_s) * 1000
+        return SlowMessageError(
+            f"{self._place(last.rows, last.index)}: wanted it handled and committed within "
+            f"task.transaction.timeout.ms ({self._plan.config.transaction_timeout_ms}), found it to take "
+            f"{last.took_s * 1000:.0f} ms, with its transaction open for {open_ms:.0f} ms, which the broker had ended "
+            "meanwhile; let the task take less time, or raise task.transaction.timeout.ms"
+        )
 
     def _begin(self, slot: SlotGuard) -> _Transaction:
         slot.check_lease()
@@ -226,52 +252,58 @@ class TaskRunner:
         bytes_max, ssp, skip_below = self._limits.bytes_max, given.ssp_kb.ssp, handled.offset_next
         state.is_broadcast = bool(given.ssp_kb.reader)
         offsets, keys, values, timestamps_ms = rows.offsets, rows.keys, rows.values, rows.timestamps_ms
-        index, records_in = start, 0
-        for index in range(start, len(offsets)):
-            offset = offsets[index]
-            if offset < skip_below:
-                continue
-            key, value = keys[index], values[index]
-            state.message_key, state.key_prefix = key, None
-            try:
-                headers = () if rows.headers is None else tuple(rows.headers[index] or ())
-                process(
-                    IncomingMessageEnvelope(
-                        ssp,
-                        offset,
-                        key_decode(key),
-                        value_decode(value),
-                        key,
-                        value,
-                        timestamps_ms[index],
-                        headers,
-                        given.intermediate,
-                    ),
-                    collector,
-                    context,
-                )
-                if collector.must_be_checked:
-                    self._check_outputs(transaction.producer)
-            except (LocalStateError, ProducerError):
-                raise  # The disk's or the broker's fault, not the message's.
-            except (MissingTopicError, ConfigError) as error:
-                # The job's mistake, under every policy: as dead letters all messages would go there.
-                raise MessageFailed(f"{self._place(rows, index)}: {error}") from error
-            except (Exception, SystemExit) as error:  # User code may raise anything; the policy decides.
-                outputs.clear()
-                state.roll_back_message()
-                self._refuse(rows, index, error, transaction.producer)
-                handled.dead_letters += 1
-            if outputs:
-                for output in outputs:
-                    produce(*output)
-                handled.records_out += len(outputs)
-                outputs.clear()
-            if journal:
-                journal.clear()
-            records_in += 1
-            if now_s() >= deadline_s or collector.bytes_sent + state.bytes_held > bytes_max:
-                break
+        index, records_in, since_s = start, 0, now_s()
+        try:
+            for index in range(start, len(offsets)):
+                offset = offsets[index]
+                if offset < skip_below:
+                    continue
+                key, value = keys[index], values[index]
+                state.message_key, state.key_prefix = key, None
+                try:
+                    headers = () if rows.headers is None else tuple(rows.headers[index] or ())
+                    process(
+                        IncomingMessageEnvelope(
+                            ssp,
+                            offset,
+                            key_decode(key),
+                            value_decode(value),
+                            key,
+                            value,
+                            timestamps_ms[index],
+                            headers,
+                            given.intermediate,
+                        ),
+                        collector,
+                        context,
+                    )
+                    if collector.must_be_checked:
+                        self._check_outputs(transaction.producer)
+                except (LocalStateError, ProducerError, FencedError):
+                    raise  # The disk's or the broker's fault, not the message's.
+                except (MissingTopicError, ConfigError) as error:
+                    # The job's mistake, under every policy: as dead letters all messages would go there.
+                    raise MessageFailed(f"{self._place(rows, index)}: {error}") from error
+                except (Exception, SystemExit) as error:  # User code may raise anything; the policy decides.
+                    outputs.clear()
+                    state.roll_back_message()
+                    self._refuse(rows, index, error, transaction.producer)
+                    handled.dead_letters += 1
+                if outputs:
+                    for output in outputs:
+                        produce(*output)
+                    handled.records_out += len(outputs)
+                    outputs.clear()
+                if journal:
+                    journal.clear()
+                records_in += 1
+                ended_s = now_s()
+                if ended_s >= deadline_s or collector.bytes_sent + state.bytes_held > bytes_max:
+                    break
+                since_s = ended_s
+        finally:
+            # A message that takes the transaction past its time is the last one in it.
+            transaction.last = _Last(rows, index, now_s() - since_s)
         handled.offset_next = max(handled.offset_next, offsets[index] + 1)
         handled.records_in += records_in
         self._meter.skipped += index + 1 - start - records_in
@@ -414,6 +446,17 @@ class TaskRunner:
         self._forget()
         tally.add(transaction)
 
+    def _abort(self, transaction: _Transaction, slot: SlotGuard) -> None:
+        """Of a message that failed. Its words count, also when it took longer than the transaction may be open."""
+        try:
+            transaction.abort()
+            slot.mark_clean()
+        except (FencedError, ProducerError) as error:
+            _LOG.warning(
+                "the broker, or whoever comes next, ends what task %s began: %s", self._route.task_name, error
+            )
+        self._forget()
+
     def _produce_changelog(self, producer: Producer, changelog_next: dict[str, int]) -> None:
         """One record per changed entry: of several writes to one key only the last matters."""
         for store, entries in self._state.changes():
@@ -492,6 +535,15 @@ class _Handled:
     commits: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The message that was handled last: where it stands in its rows, and what it took."""
+
+    rows: Rows
+    index: int
+    took_s: float
+
+
 @dataclass(slots=True, kw_only=True)
 class _Transaction:
     producer: Producer
@@ -499,6 +551,7 @@ class _Transaction:
     position: LocalPosition
     begun_at_s: float
     handled: dict[int, _Handled] = field(default_factory=dict)
+    last: _Last | None = None
 
     def handled_of(self, route: int, given: _Input) -> _Handled:
         """What this transaction has done of a route's rows; it begins where the local store stands."""

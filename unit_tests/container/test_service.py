@@ -27,8 +27,10 @@ from samzapy.errors import (
     MissingTopicError,
     ProducerError,
     SamzapyError,
+    SlowMessageError,
     TaskError,
     TopicIdentityError,
+    UndeliveredError,
 )
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
@@ -509,6 +511,16 @@ def test_three_starts_without_a_commit_end_the_container_by_name() -> None:
     assert ["stop query", "kill holders", "take slots", "block 5"] == container.trace[-4:]
 
 
+def test_three_starts_that_failed_of_a_slow_message_end_the_container_as_the_task_s_failure() -> None:
+    container = AContainer()
+    slow = QueryFailed(reason="task a failed at kafka.orders.0 offset 7", kind=SlowMessageError)
+
+    with pytest.raises(TaskError, match="found none; last failure: task a failed at kafka.orders.0 offset 7"):
+        container.run(slow, slow, slow)
+
+    assert 3 == len(container.query.started)
+
+
 def test_failed_starts_wait_longer_each_time() -> None:
     container = AContainer()
 
@@ -558,7 +570,7 @@ def test_failures_of_a_quiet_job_that_are_hours_apart_do_not_add_up() -> None:
 def test_brokers_that_are_away_are_waited_for_and_end_no_container() -> None:
     container = AContainer()
 
-    container.run(*[QueryFailed(reason="nobody takes the outputs", is_outage=True)] * 9)
+    container.run(*[QueryFailed(reason="nobody takes the outputs", kind=UndeliveredError)] * 9)
 
     assert 10 == len(container.query.started)
     assert [3000] * 9 == [pause for pause in container.pauses_ms if pause > 50]

@@ -12,7 +12,14 @@ from samzapy.container.measures import KEYS_EVERY
 from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, ReportKind
 from samzapy.container.worker import TRACEBACK_CHARS_MAX
-from samzapy.errors import FencedError, LocalStateError, LostContainerError, ProducerError
+from samzapy.errors import (
+    FencedError,
+    LocalStateError,
+    LostContainerError,
+    ProducerError,
+    SlowMessageError,
+    UndeliveredError,
+)
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key, task_entry_key
@@ -552,6 +559,20 @@ def test_a_sick_disk_fails_the_batch_and_makes_no_dead_letter_of_a_good_message(
     assert [] == worker.kafka.values("dead")
 
 
+def test_an_owner_that_is_no_more_makes_no_dead_letter_of_a_good_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = AWorker(config=a_job(**DEAD_LETTERS))
+
+    def answer(topic: str) -> int | None:
+        raise FencedError("a newer owner has the transactional id")
+
+    monkeypatch.setattr(worker.slot.producer(), "partition_count", answer)
+
+    with pytest.raises(FencedError):
+        worker.run(rows(("a", 1)))
+
+    assert "produce dead" not in worker.trace
+
+
 def test_an_interrupted_process_is_no_failed_message() -> None:
     worker = AWorker(failing_at(0, KeyboardInterrupt()), config=a_job(**DEAD_LETTERS))
 
@@ -951,6 +972,126 @@ def test_the_next_transaction_sees_what_the_one_before_committed() -> None:
     worker.run(rows(("a", 1), ("a", 2), ("a", 3)))
 
     assert [1, 3, 6] == [value["total"] for _, value in worker.outputs()]
+
+
+def a_worker_with_a_slow_message(at: int, took_s: float, noticed: str = "commit", **config: str) -> AWorker:
+    """With a time-out of 20 s. The message at offset `at` takes so long, the ones before it 2 s each; the broker ends
+    the transaction meanwhile, which is noticed when the next record is produced or at the commit."""
+    worker = AWorker(config=a_job(task_transaction_timeout_ms="20000", **config))
+    producer = worker.slot.producer()
+
+    def end() -> None:
+        worker.kafka.init(producer.transactional_id)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        sum_up(envelope, collector, context)
+        worker.now_s += took_s if envelope.offset == at else 2.0
+        if envelope.offset == at and noticed == "commit":
+            producer.while_flushing = end
+        elif envelope.offset == at:
+            end()
+
+    worker.process = process
+    return worker
+
+
+@pytest.mark.parametrize("noticed", ["produce", "commit"])
+def test_a_message_that_takes_longer_than_its_transaction_may_be_open_is_named(noticed: str) -> None:
+    worker = a_worker_with_a_slow_message(1, took_s=19.0, noticed=noticed)
+
+    with pytest.raises(SlowMessageError) as slow:
+        worker.run(rows(("a", 1), ("a", 2), ("a", 3)))
+
+    assert (
+        f"task {TASK} failed at kafka.orders.0 offset 1, key b'a': wanted it handled and committed within "
+        "task.transaction.timeout.ms (20000), found it to take 19000 ms, with its transaction open for 21000 ms, which "
+        "the broker had ended meanwhile; let the task take less time, or raise task.transaction.timeout.ms"
+    ) == str(slow.value)
+    assert isinstance(slow.value.__cause__, FencedError)
+    assert ([], {}, "open") == (worker.outputs(), worker.sums, worker.slot.state)
+    worker.environment.begin().abort()
+
+
+@pytest.mark.parametrize(
+    ("took_s", "waited_s"),
+    [(17.0, 0.0), (9.0, 20.0)],
+    ids=["the time was not over", "most of it was spent elsewhere"],
+)
+def test_a_message_that_was_quick_enough_is_not_to_blame_for_a_transaction_that_failed(
+    took_s: float, waited_s: float
+) -> None:
+    worker = a_worker_with_a_slow_message(1, took_s, noticed="commit")
+    handle = worker.process
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        handle(envelope, collector, context)
+        producer, end = worker.slot.producer(), worker.slot.producer().while_flushing
+
+        def wait() -> None:
+            worker.now_s += waited_s
+            end()
+
+        producer.while_flushing = wait
+
+    worker.process = process
+
+    with pytest.raises(FencedError):
+        worker.run(rows(("a", 1), ("a", 2)))
+
+
+def test_brokers_that_were_away_are_no_slow_message_s_fault() -> None:
+    worker = AWorker()
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        worker.now_s += 30.0
+
+    def nobody_answers() -> None:
+        raise UndeliveredError("wanted all records written within 20 s")
+
+    worker.process = process
+    worker.slot.producer().while_flushing = nobody_answers
+
+    with pytest.raises(UndeliveredError):
+        worker.run(rows(("a", 1)))
+
+
+def test_a_slow_message_of_a_container_whose_lease_ran_out_is_not_to_blame() -> None:
+    worker = a_worker_with_a_slow_message(1, took_s=19.0)
+    # One before the transaction, one before its commit.
+    worker.slot.lease_checks = 2
+
+    with pytest.raises(LostContainerError):
+        worker.run(rows(("a", 1), ("a", 2)))
+
+
+@pytest.mark.parametrize("policy", [{}, DEAD_LETTERS])
+def test_many_short_messages_may_take_longer_than_a_transaction_may_be_open(policy: dict[str, str]) -> None:
+    worker = a_worker_with_a_slow_message(-1, took_s=0.0, **policy)
+
+    report = worker.run(rows(*[("a", 1)] * 50))
+
+    assert worker.now_s > 5 * 19.0
+    assert (50, 17) == (report.records_in, report.commits)
+
+
+def test_a_slow_message_that_fails_is_told_in_its_own_words() -> None:
+    worker = a_worker_with_a_slow_message(1, took_s=19.0, noticed="produce")
+    before = worker.process
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        before(envelope, collector, context)
+        if envelope.offset == 1:
+            raise TimeoutError("nobody answered for 19 s")
+
+    worker.process = process
+
+    report = worker.run(rows(("a", 1), ("a", 2)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert "kafka.orders.0 offset 1, key b'a': TimeoutError: nobody answered for 19 s" in report.error
+    # What it began is ended by whoever ends the container.
+    assert ([], {}, "open") == (worker.outputs(), worker.sums, worker.slot.state)
+    worker.environment.begin().abort()
 
 
 # --- what is below the next offset is done ---

@@ -39,6 +39,7 @@ from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
 from samzapy.container.work import ReportKind, WorkPlan
+from samzapy.errors import SamzapyError
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
@@ -359,14 +360,15 @@ def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Ite
 
 
 def _failed(reason: str) -> QueryFailed:
-    return QueryFailed(reason=reason, is_outage=is_outage(reason))
+    return QueryFailed(reason=reason, kind=kind_of(reason))
 
 
-def is_outage(reason: str) -> bool:
-    """Whether a query failed of brokers that were away. Of a worker's error only the text comes here, by Spark."""
+def kind_of(reason: str) -> type[SamzapyError]:
+    """The class of the error that a query failed of, if it was one of ours: of a worker's error only the text comes
+    here, by Spark."""
     found = _OUR_ERROR.match(reason)
     kind = None if found is None else getattr(errors, found[1], None)
-    return isinstance(kind, type) and issubclass(kind, errors.TemporaryError | errors.UndeliveredError)
+    return kind if isinstance(kind, type) and issubclass(kind, SamzapyError) else SamzapyError
 
 
 def reason_of(text: str) -> str:

@@ -16,10 +16,18 @@ from samzapy.adapters.spark.query import (
     _collected,
     _Run,
     is_direct,
-    is_outage,
+    kind_of,
     reason_of,
 )
-from samzapy.container.ports import BatchDone
+from samzapy.container.ports import BatchDone, QueryFailed
+from samzapy.errors import (
+    BrokerUnavailableError,
+    FencedError,
+    ProducerError,
+    SamzapyError,
+    SlowMessageError,
+    UndeliveredError,
+)
 from samzapy.model.grant import BucketStart, Floor
 from samzapy.testing.builders import a_work_plan, an_ssp_kb
 
@@ -87,23 +95,42 @@ def test_what_a_rehearsal_fails_of_is_told_to_spark_in_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "kind"),
     [
-        ("samzapy.errors.UndeliveredError: wanted all records written within 30 s, found 3 unwritten", True),
-        ("samzapy.errors.BrokerUnavailableError: no broker answered", True),
-        ("samzapy.errors.ProducerError: producing to totals: Kafka answered INVALID_RECORD", False),
-        ("samzapy.errors.FencedError: the transaction timed out", False),
-        ("samzapy.errors.ExitCode: no error at all", False),
-        ("ValueError: samzapy.errors.BrokerUnavailableError: words of somebody else", False),
+        (
+            "samzapy.errors.UndeliveredError: wanted all records written within 30 s, found 3 unwritten",
+            UndeliveredError,
+        ),
+        ("samzapy.errors.BrokerUnavailableError: no broker answered", BrokerUnavailableError),
+        ("samzapy.errors.SlowMessageError: task a failed at kafka.orders.0 offset 7", SlowMessageError),
+        ("samzapy.errors.FencedError: the transaction timed out", FencedError),
+        ("samzapy.errors.ExitCode: no error at all", SamzapyError),
+        ("ValueError: samzapy.errors.BrokerUnavailableError: words of somebody else", SamzapyError),
     ],
 )
-def test_brokers_that_are_away_are_told_from_what_else_a_worker_fails_of(error: str, expected: bool) -> None:
+def test_which_error_of_ours_a_worker_failed_of_is_read_off_its_text(error: str, kind: type[SamzapyError]) -> None:
     told = (
         'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1, '
         f"in call\n{error}\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"
     )
 
-    assert expected is is_outage(reason_of(told))
+    assert kind is kind_of(reason_of(told))
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_outage"),
+    [
+        (UndeliveredError, True),
+        (BrokerUnavailableError, True),
+        (ProducerError, False),
+        (FencedError, False),
+        (SlowMessageError, False),
+    ],
+)
+def test_brokers_that_are_away_are_told_from_what_else_a_worker_fails_of(
+    kind: type[SamzapyError], is_outage: bool
+) -> None:
+    assert is_outage is QueryFailed(reason="it failed", kind=kind).is_outage
 
 
 def test_routes_stand_task_by_task() -> None:
