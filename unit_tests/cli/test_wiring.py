@@ -1,11 +1,16 @@
 """A process that should have ended does, whatever its main thread waits for."""
 
+from __future__ import annotations
+
 import pytest
 
 from samzapy.cli import wiring
 from samzapy.cli.signals import DrainRequest
 from samzapy.errors import ExitCode
+from samzapy.testing.builders import a_config
 from samzapy.testing.waiting import wait_until
+
+END_GRACE_S = wiring._END_GRACE_S
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +49,8 @@ def test_a_process_that_was_drained_ends_also_if_nobody_answers() -> None:
     process.drain.ask("a test")
 
     assert process.ends_with(ExitCode.TIMED_OUT)
+
+
+def test_a_job_that_is_asked_to_stop_is_gone_within_ten_seconds_whatever_its_batch_does() -> None:
+    """What stops a job by itself often kills what has not ended by then: Docker does after ten seconds."""
+    assert a_config().drain_ms / 1000 + END_GRACE_S < 10.0
