@@ -76,6 +76,7 @@ _LEADER_WAIT_MS = 2000
 _END_GRACE_S = 3.0
 _LOST_GRACE_S = 20.0
 _END_LOOK_S = 1.0
+_MOUNTS = Path("/proc/mounts")
 _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
 
@@ -344,7 +345,7 @@ def _bound_the_end(
     threading.Thread(target=watch, name="samzapy-end", daemon=True).start()
 
 
-def _check_store_directory(config: JobConfig) -> None:
+def _check_store_directory(config: JobConfig, mounts: Path = _MOUNTS) -> None:
     """Refuse a local.store.dir that cannot be used, and warn of one that is not kept over reboots."""
     if config.local_store_dir is None:
         return
@@ -358,17 +359,19 @@ def _check_store_directory(config: JobConfig) -> None:
             f"local.store.dir: wanted a writable directory at {path}, found {error.strerror}; "
             "every processor of the job on this host must be able to read and write it"
         ) from error
-    if _file_system(path) in _NOT_PERSISTENT or path.resolve().is_relative_to(tempfile.gettempdir()):
+    if _file_system(path, mounts) in _NOT_PERSISTENT or path.resolve().is_relative_to(tempfile.gettempdir()):
         _LOG.warning(
             "local.store.dir %s is not kept over reboots: state will be rebuilt from the changelog then", path
         )
 
 
-def _file_system(path: Path) -> str:
-    """The kind of the file system that holds `path`, from /proc/mounts; the longest mount point wins."""
+def _file_system(path: Path, mounts: Path) -> str:
+    """The kind of the file system that holds `path`, from the kernel's table; the longest mount point wins."""
     best, kind = "", ""
-    for line in Path("/proc/mounts").read_text().splitlines():
+    for line in mounts.read_text().splitlines():
         _, mounted_at, found, *_ = line.split()
+        # The table's fields are parted by blanks, so those in names are written in octal.
+        mounted_at = mounted_at.replace(r"\040", " ")
         if path.resolve().is_relative_to(mounted_at) and len(mounted_at) >= len(best):
             best, kind = mounted_at, found
     return kind

@@ -1,12 +1,16 @@
-"""A process that should have ended does, whatever its main thread waits for."""
+"""A process that should have ended does, whatever its main thread waits for; and what it says of its directory."""
 
 from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from samzapy.cli import wiring
 from samzapy.cli.signals import DrainRequest
-from samzapy.errors import ExitCode
+from samzapy.errors import EnvironmentMissingError, ExitCode
 from samzapy.testing.builders import a_config
 from samzapy.testing.waiting import wait_until
 
@@ -54,3 +58,75 @@ def test_a_process_that_was_drained_ends_also_if_nobody_answers() -> None:
 def test_a_job_that_is_asked_to_stop_is_gone_within_ten_seconds_whatever_its_batch_does() -> None:
     """What stops a job by itself often kills what has not ended by then: Docker does after ten seconds."""
     assert a_config().drain_ms / 1000 + END_GRACE_S < 10.0
+
+
+# --- where local state is ---
+
+ROOT = "/dev/root / ext4 rw 0 0\n"
+
+
+def told_of(directory: Path, mounts: str, caplog: pytest.LogCaptureFixture) -> str:
+    """What is said of a `local.store.dir` there."""
+    table = directory.parent / "mounts"
+    table.write_text(mounts)
+    with caplog.at_level(logging.WARNING):
+        wiring._check_store_directory(a_config(local_store_dir=str(directory)), table)
+    return caplog.text
+
+
+@pytest.fixture
+def _nothing_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of the test, made by now, counts as one that is kept."""
+    monkeypatch.setattr(tempfile, "tempdir", "/somewhere/else")
+
+
+@pytest.mark.usefixtures("_nothing_is_temporary")
+@pytest.mark.parametrize("kind", ["tmpfs", "ramfs", "devtmpfs"])
+def test_a_directory_in_memory_is_said_not_to_be_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    told = told_of(tmp_path / "state", f"{ROOT}none {tmp_path} {kind} rw 0 0\n", caplog)
+
+    assert f"local.store.dir {tmp_path / 'state'} is not kept over reboots: state will be rebuilt" in told
+
+
+def test_a_directory_for_temporary_files_is_said_not_to_be_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert "is not kept over reboots" in told_of(tmp_path / "state", ROOT, caplog)
+
+
+@pytest.mark.usefixtures("_nothing_is_temporary")
+def test_of_a_directory_on_a_disk_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # The mount that is nearest to it counts, wherever it stands in the table; a name that begins alike is none.
+    others = f"none {tmp_path}/sta tmpfs rw 0 0\nnone {tmp_path.parent} tmpfs rw 0 0\n"
+
+    assert "" == told_of(tmp_path / "state", f"{ROOT}/dev/sda {tmp_path} ext4 rw 0 0\n{others}", caplog)
+
+
+@pytest.mark.usefixtures("_nothing_is_temporary")
+def test_a_link_to_memory_is_seen_through(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "memory")
+
+    told = told_of(tmp_path / "state", f"{ROOT}none {tmp_path}/memory tmpfs rw 0 0\n", caplog)
+
+    assert "is not kept over reboots" in told
+
+
+@pytest.mark.usefixtures("_nothing_is_temporary")
+def test_a_mount_point_with_a_blank_in_it_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = told_of(tmp_path / "my state", f"{ROOT}none {tmp_path}/my\\040state tmpfs rw 0 0\n", caplog)
+
+    assert "is not kept over reboots" in told
+
+
+def test_a_directory_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+
+    with pytest.raises(
+        EnvironmentMissingError, match=r"local\.store\.dir: wanted a writable directory at .*/state, found"
+    ):
+        wiring._check_store_directory(a_config(local_store_dir=str(tmp_path / "state")))
