@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import configparser
 import re
+import shutil
+import subprocess
+import sys
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,3 +25,57 @@ def test_what_spark_asks_for_at_the_first_batch_comes_with_a_plain_install() -> 
     names = re.findall(r"^([a-z][a-z0-9-]*)", setup["options"]["install_requires"], re.MULTILINE)
 
     assert {"pandas", "pyarrow", "pyspark"} <= set(names)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    """The wheel as pip makes it, of a copy: what setuptools leaves in a tree would get into the next one."""
+    directory = tmp_path_factory.mktemp("wheel")
+    tree = directory / "tree"
+    tree.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    for name in ("samzapy", "schemas"):
+        # The link to the schemas stays one, as in a clone.
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet")
+    made = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(directory), str(tree)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert 0 == made.returncode, made.stdout + made.stderr
+    (path,) = directory.glob("samzapy-*.whl")
+    return ZipFile(path)
+
+
+def metadata_of(wheel: ZipFile) -> tuple[str, Message]:
+    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    return name.removesuffix("METADATA"), message_from_bytes(wheel.read(name))
+
+
+def below(directory: Path, pattern: str) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob(pattern)}
+
+
+def test_the_wheel_has_every_schema_of_this_release_and_of_those_before_it(wheel: ZipFile) -> None:
+    in_wheel = {name.removeprefix("samzapy/schemas/") for name in wheel.namelist() if name.endswith(".avsc")}
+
+    assert below(ROOT / "schemas", "*.avsc") == in_wheel
+    assert "0.1.0/grant.avsc" in in_wheel
+
+
+def test_the_wheel_has_every_module_the_pinned_jars_and_the_mark_of_its_types(wheel: ZipFile) -> None:
+    wanted = {f"samzapy/{name}" for pattern in ("*.py", "*.lock") for name in below(ROOT / "samzapy", pattern)}
+
+    assert set() == {*wanted, "samzapy/py.typed"} - {*wheel.namelist()}
+    assert {"kafka-broker.lock", "kafka-tools.lock", "spark-kafka.lock"} <= {Path(name).name for name in wanted}
+
+
+def test_the_wheel_has_its_license_and_nothing_of_the_tests(wheel: ZipFile) -> None:
+    directory, metadata = metadata_of(wheel)
+
+    assert ("Apache-2.0", "LICENSE") == (metadata["License"], metadata["License-File"])
+    assert f"{directory}licenses/LICENSE" in wheel.namelist()
+    assert {"samzapy", directory.rstrip("/")} == {name.partition("/")[0] for name in wheel.namelist()}
