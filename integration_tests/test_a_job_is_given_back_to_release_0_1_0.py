@@ -6,12 +6,12 @@ The container only says what a container would say, and commits positions as one
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -212,16 +212,26 @@ def test_a_job_that_runs_is_refused_and_goes_on(broker: DevBroker, tmp_path: Pat
         found.settles(1)
 
 
+@contextmanager
+def waiting(job: DividedJob, archive: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process of its own, that waits for a log cleaner that does nothing."""
+    topic = coordinator_topic(job.job)
+    job.admin.alter_settings(topic, {"cleanup.policy": "delete"})
+    command = [*SAMZAPY, "job", "downgrade", *job.address, "--to", "0.1.0", "--archive", str(archive)]
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until(lambda: job.settings() == HURRIED, _WITHIN_S, "the topic's settings to be changed")
+            yield process
+        finally:
+            process.kill()
+    job.admin.alter_settings(topic, {"cleanup.policy": "compact"})
+
+
 def test_killed_while_it_waits_it_is_finished_by_the_same_command(job: DividedJob, tmp_path: Path) -> None:
     before, settings = job.records(), job.settings()
     archive = tmp_path / "a.avro"
-    command = [*SAMZAPY, "job", "downgrade", *job.address, "--to", "0.1.0"]
-    # Where nothing can be compacted it waits.
-    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "delete"})
-    with subprocess.Popen([*command, "--archive", str(archive)]) as process:
-        wait_until(lambda: job.settings() == HURRIED, _WITHIN_S, "the topic's settings to be changed")
+    with waiting(job, archive) as process:
         process.kill()
-    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "compact"})
     assert job.settings() == HURRIED
 
     assert job.is_given_back(archive).exit_code == 0
@@ -234,11 +244,8 @@ def test_killed_while_it_waits_it_is_finished_by_the_same_command(job: DividedJo
 
 def test_ended_while_it_waits_it_puts_the_settings_back(job: DividedJob, tmp_path: Path) -> None:
     settings = job.settings()
-    job.admin.alter_settings(coordinator_topic(job.job), {"cleanup.policy": "delete"})
-    command = [*SAMZAPY, "job", "downgrade", *job.address, "--to", "0.1.0"]
-    with subprocess.Popen([*command, "--archive", str(tmp_path / "a.avro")]) as process:
-        wait_until(lambda: job.settings() == HURRIED, _WITHIN_S, "the topic's settings to be changed")
-        os.kill(process.pid, signal.SIGTERM)
+    with waiting(job, tmp_path / "a.avro") as process:
+        process.terminate()
         assert 128 + signal.SIGTERM == process.wait(_WITHIN_S)
 
     assert settings == job.settings()

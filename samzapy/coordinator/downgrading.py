@@ -75,7 +75,7 @@ SEGMENT_MS: Final = 500
 HURRIED: Final[Mapping[str, str]] = {
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": "0",
-    "min.cleanable.dirty.ratio": "0",
+    "min.cleanable.dirty.ratio": "0.0",
     "segment.ms": str(SEGMENT_MS),
 }
 """With these settings of its topic a log cleaner takes what it may at once, also tombstones, in its next two passes."""
