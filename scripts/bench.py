@@ -274,6 +274,7 @@ def sampled(process: Running) -> Iterator[Samples]:
 )
 def rss(records: int, page: Path) -> None:
     """Memory of a keyed count while records pass: does it end?"""
+    begun, load_before = datetime.datetime.now(datetime.UTC), load()
     with bench() as at:
         topic = f"records-{MEMORY_RECORD_BYTES}"
         make_topics(at.servers, {topic: PARTITIONS, OUTPUT: PARTITIONS})
@@ -281,10 +282,21 @@ def rss(records: int, page: Path) -> None:
         with running(SUBJECTS["count"], at.place(topic, "bench-rss")) as process, sampled(process) as samples:
             for look in process.looks(records, DEADLINE_S):
                 samples.records = look.records
-    steps = report.memory_by_million(samples.found)
+    conditions = [
+        f"{machine(begun, load_before)} One run.",
+        *busy([load_before]),
+        "One broker and the job share the machine; memory is that of the job's processes alone. "
+        + versions("pyspark", "confluent-kafka", "pyarrow"),
+    ]
+    body = memory_section(records, report.memory_by_million(samples.found), conditions)
+    click.echo(body)
+    report.write_section(page, "rss", body)
+
+
+def memory_section(records: int, steps: Sequence[report.Memory], conditions: Sequence[str]) -> str:
     growth = report.growth_of(steps, lambda step: step.total_mib)
     verdict = "bounded" if growth <= report.MEMORY_GROWTH_MAX else "**not bounded**"
-    body = "\n\n".join(
+    return "\n\n".join(
         [
             "## Memory",
             f"A keyed count over {records:,} records of {MEMORY_RECORD_BYTES} bytes and {KEY_COUNT:,} keys. "
@@ -293,10 +305,10 @@ def rss(records: int, page: Path) -> None:
             report.memory_table(steps),
             f"From the second million to the last: x {growth:.2f} (at most {report.MEMORY_GROWTH_MAX} counts as "
             f"bounded): {verdict}.",
+            "Conditions:",
+            report.bullets(conditions),
         ]
     )
-    click.echo(body)
-    report.write_section(page, "rss", body)
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench import memory_section
 from bench_latency import Latency
 from bench_measure import Steady
 from bench_report import (
@@ -117,3 +118,13 @@ def test_growth_leaves_the_first_step_out() -> None:
     steps = [Memory(records=number, mib={"JVM": mib}) for number, mib in ((1, 10), (2, 100), (3, 110))]
 
     assert 1.1 == growth_of(steps, lambda step: step.total_mib)
+
+
+def test_memory_is_shown_with_the_conditions_under_which_it_was_measured() -> None:
+    steps = [Memory(records=million * 1_000_000, mib={"JVM": 500.0, "workers": 100.0}) for million in (1, 2, 3)]
+
+    section = memory_section(3_000_000, steps, ["2026-11-24; 2 x a processor; load average 0.1 before, 2.0 after."])
+
+    assert "A keyed count over 3,000,000 records" in section
+    assert "x 1.00 (at most" in section
+    assert section.endswith("Conditions:\n\n- 2026-11-24; 2 x a processor; load average 0.1 before, 2.0 after.")
