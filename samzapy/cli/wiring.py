@@ -1,4 +1,4 @@
-"""The composition root of a container: the only place where ports meet adapters.
+"""The composition root of a container's driver: where its ports meet adapters.
 
 Started by a person, this process is one processor of the job, and a candidate to lead it (`cli.coordination`). Started
 by the job's coordinator (`cli.cluster`), it is a container only. Order of a start, so that a mistake is told before the
