@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +26,38 @@ def test_what_spark_asks_for_at_the_first_batch_comes_with_a_plain_install() -> 
     names = re.findall(r"^([a-z][a-z0-9-]*)", setup["options"]["install_requires"], re.MULTILINE)
 
     assert {"pandas", "pyarrow", "pyspark"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("banner", "found"),
+    [
+        (None, "none"),
+        ('java version "1.8.0_392"', "8"),
+        ('openjdk version "16.0.1" 2021-04-20', "16"),
+        ("no words that mean anything", "none"),
+    ],
+)
+def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: str | None, found: str) -> None:
+    tree, java = tmp_path / "tree", tmp_path / "java" / "bin" / "java"
+    for name in ("scripts/setup", "setup.cfg", "pyproject.toml", "samzapy/adapters/maven/spark-kafka.lock"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    if banner is not None:
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
+        java.chmod(0o755)
+
+    told = subprocess.run(
+        [tree / "scripts/setup"],
+        env={**os.environ, "JAVA_HOME": str(tmp_path / "java")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert 2 == told.returncode
+    assert told.stderr.startswith(f"scripts/setup: wanted Java 17 or newer, found {found} as '{java}'. Install ")
+    assert not (tree / ".venv").exists()
 
 
 @pytest.fixture(scope="module")
