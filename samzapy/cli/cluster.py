@@ -36,7 +36,7 @@ from samzapy.cli.submitting import (
     running_containers,
     submission_of,
 )
-from samzapy.config import CLUSTER_MANAGERS, COUNT_KEY, JobConfig
+from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching import failed_job, is_over
 from samzapy.coordinator.ports import Launcher
@@ -138,9 +138,11 @@ def _process_launcher(
             "wanted cluster.process.dir, a directory for local state and logs of the containers, found nothing"
         )
 
+    sizes = _sizes(config, spark_options)
+
     def command_of(launch: Launch, store_dir: Path) -> Sequence[str]:
         own = (f"processor.id={launch.processor_id}", f"local.store.dir={store_dir}")
-        return submit_command(job_file, config_file, [*overrides, *own], spark_options)
+        return submit_command(job_file, config_file, [*overrides, *own], [*sizes, *spark_options])
 
     return ProcessLauncher(
         hosts=config.process_hosts,
@@ -148,6 +150,22 @@ def _process_launcher(
         command_of=command_of,
         environment=environment_of_spark(),
     )
+
+
+def _sizes(config: JobConfig, spark_options: Sequence[str]) -> Sequence[str]:
+    """What each container is to have, as spark-submit is told; unless its own options do, or nothing is said."""
+
+    def is_told(option: str, setting: str) -> bool:
+        # `--conf a=b` and `--conf=a=b`; `--master m` and `--master=m`.
+        values = (found.removeprefix("--conf=").removeprefix("-c=") for found in spark_options)
+        return any(found.partition("=")[0] in (option, setting) for found in values)
+
+    found: list[str] = []
+    if MEMORY_KEY in config.properties and not is_told("--driver-memory", "spark.driver.memory"):
+        found += ["--driver-memory", f"{config.container_memory_mib}m"]
+    if CORES_KEY in config.properties and not is_told("--master", "spark.master"):
+        found += ["--master", f"local[{config.container_cores},1]"]
+    return found
 
 
 def run_coordinator(

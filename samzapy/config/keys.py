@@ -15,6 +15,8 @@ ALL_SSPS_TO_SINGLE_TASK: Final = "all-ssps-to-single-task"
 PARTITION_SCHEMES: Final = ("max", "cogroup", "group-by-partition", "group-by-ssp", ALL_SSPS_TO_SINGLE_TASK)
 FACTOR_KEY: Final = "job.elasticity.factor"
 COUNT_KEY: Final = "job.container.count"
+MEMORY_KEY: Final = "cluster-manager.container.memory.mb"
+CORES_KEY: Final = "cluster-manager.container.cpu.cores"
 CLUSTER_MANAGERS: Final = ("process", "standalone")
 FACTORS: Final = tuple(str(2**power) for power in range(9))
 REQUIRED: Final = object()
@@ -464,22 +466,23 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="Time a running micro-batch has to finish when the job is stopped.",
     ),
     ConfigKey(
-        name="cluster-manager.container.memory.mb",
+        name=MEMORY_KEY,
         default="1024",
         kind="count",
         least=256,
         of_process=True,
-        meaning="Memory in MiB of a container's JVM, where a cluster manager is asked for it; its Python workers need "
-        "memory beside.",
+        meaning="Memory in MiB of a container's JVM; its Python workers need memory beside. With --cluster process only "
+        "where it is set and spark-submit's options do not tell it.",
     ),
     ConfigKey(
-        name="cluster-manager.container.cpu.cores",
+        name=CORES_KEY,
         default="1",
         kind="count",
         least=1,
         most=512,
         of_process=True,
-        meaning="Cores of a container, where a cluster manager is asked for them: its worker slots.",
+        meaning="Cores of a container, which are its worker slots. With --cluster process only where it is set and "
+        "spark-submit's options do not tell them (--master); else Spark's default, all of the machine's.",
     ),
     ConfigKey(
         name="cluster.standalone.rest.url",

@@ -71,3 +71,37 @@ def test_a_mistake_is_told_before_anything_is_started(tmp_path: Path) -> None:
 
     assert 2 == found.exit_code
     assert isinstance(wrong.exception, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), ["--driver-memory", "2048m", "--master", "local[3,1]"]),
+        (("--master", "local[2]"), ["--driver-memory", "2048m", "--master", "local[2]"]),
+        (("--master=local[2]", "--driver-memory", "1g"), ["--master=local[2]", "--driver-memory", "1g"]),
+        (
+            ("--conf", "spark.driver.memory=1g", "--conf=spark.master=local[2]"),
+            ["--conf", "spark.driver.memory=1g", "--conf=spark.master=local[2]"],
+        ),
+    ],
+)
+def test_a_container_has_the_size_that_is_set_unless_sparks_own_options_tell_it(
+    options: tuple[str, ...], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def start(command: list[str], log_path: Path, environment: dict[str, str]) -> ProcessIdentity:
+        started.append(command)
+        return ProcessIdentity(pid=2**22 + 1, started_ticks=1, boot_id="b")
+
+    monkeypatch.setattr(process_launcher, "start_in_own_session", start)
+    config = a_config(
+        cluster_manager="process",
+        cluster_process_dir=str(tmp_path),
+        **{"cluster-manager.container.memory.mb": "2048", "cluster-manager.container.cpu.cores": "3"},
+    )
+
+    launcher_of(config, JOB_FILE, None, (), options).launch(a_launch("e1", phase=LaunchPhase.WANTED, host=""))
+
+    (command,) = started
+    assert told == command[5 : command.index(str(JOB_FILE))]
