@@ -55,7 +55,7 @@ from samzapy.container.start import (
     starts_of,
     superseded_keys,
 )
-from samzapy.container.unused import remove_unused
+from samzapy.container.unused import REMOVED_AT_ONCE_MAX, remove_unused
 from samzapy.container.warming import Warming, WarmPorts
 from samzapy.container.work import ReportKind, Route, WorkPlan
 from samzapy.errors import (
@@ -96,6 +96,7 @@ _YIELD_MS = 1000
 STARTS_WITHOUT_COMMIT_MAX = 3
 _REHEARSAL_MAX_MS = 60_000
 _UNUSED_EVERY_MS = 3_600_000
+_UNUSED_REST_MS = 60_000
 _BACK_OFF_MS = (200, 1000, 3000)
 
 
@@ -920,6 +921,8 @@ class ContainerService:
         self._unused_at_ms = now_ms + _UNUSED_EVERY_MS
         ports = self._ports
         removed = remove_unused(in_use, ports.tasks_here(), ports.state_of, ports.clock.wall_ms())
+        if len(removed) == REMOVED_AT_ONCE_MAX:
+            self._unused_at_ms = now_ms + _UNUSED_REST_MS  # There may be more, and a disk that fills up.
         if removed:
             _LOG.info("removed local state of tasks that are no more: %s", some(removed))
 

@@ -23,7 +23,7 @@ from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS
 
 UNUSED_MS: Final = CHANGELOG_DELETE_RETENTION_MS // 2
 REMOVED_AT_ONCE_MAX: Final = 10
-"""Files may be large, and whoever removes them also watches the query. What is left goes the next time."""
+"""Files may be large, and whoever removes them also watches the query. What is left goes a minute later."""
 
 
 def remove_unused(

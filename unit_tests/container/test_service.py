@@ -15,7 +15,7 @@ from samzapy.container.service import (
     ContainerPorts,
     ContainerService,
 )
-from samzapy.container.unused import UNUSED_MS
+from samzapy.container.unused import REMOVED_AT_ONCE_MAX, UNUSED_MS
 from samzapy.container.work import Report, ReportKind
 from samzapy.errors import (
     BrokerUnavailableError,
@@ -745,6 +745,29 @@ def test_what_was_let_go_of_only_now_waits_for_its_time_and_a_later_look_finds_i
 
     # It becomes too old a moment after a look, and the next one comes an hour later.
     assert [1, 1, 1, 0] == found
+
+
+def test_where_there_are_many_the_next_ones_go_a_minute_later() -> None:
+    container = a_host_with_leftovers()
+    old_ms = container.disks["c"].written_at_ms
+    others = [TaskName(f"d{number:02}") for number in range(REMOVED_AT_ONCE_MAX)]
+    for name in others:
+        container.disks[name] = MemoryStateDirectory(name)
+        container.disks[name].fresh().close()
+        container.disks[name].written_at_ms = old_ms
+    left: list[int] = []
+
+    def after(ms: int) -> Callable[[], BatchDone]:
+        def step() -> BatchDone:
+            left.append(sum(container.disks[name].number > 0 for name in ("c", *others)))
+            container.clock.advance(ms)
+            return a_batch(a_report())
+
+        return step
+
+    container.run(None, after(59_000), after(1000), after(0))
+
+    assert [1, 1, 0] == left
 
 
 def test_without_a_plan_nothing_is_known_of_who_needs_what() -> None:
