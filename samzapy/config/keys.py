@@ -471,8 +471,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="count",
         least=256,
         of_process=True,
-        meaning="Memory in MiB of a container's JVM; its Python workers need memory beside. With --cluster process only "
-        "where it is set and spark-submit's options do not tell it.",
+        meaning="Memory in MiB of a container's JVM; its Python workers need memory beside. With --cluster process "
+        "only where it is set and spark-submit's options do not tell it.",
     ),
     ConfigKey(
         name=CORES_KEY,
