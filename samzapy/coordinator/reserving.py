@@ -225,7 +225,7 @@ def _await_reserve(
         text = f"{_restoring(last, state, seen)} (try {len(tries)} of {command.tries_max})"
         yield from said(request, Phase.RESTORING, text, command.now_ms)
     elif number is None:
-        yield from _place(request, processor_id, last.execution_id, command)
+        yield from _place(request, processor_id, last.execution_id, command, state)
     else:
         for execution_id in old:
             text = f"request {request.uuid}: {last.execution_id} stands by in its place"
@@ -249,7 +249,7 @@ def _await_standby(
 ) -> Iterable[CoordinatorRecord]:
     best = best_standby(processor_id, state, seen)
     if best is not None and is_warm(best.execution_id, state, seen):
-        yield from _place(request, processor_id, best.execution_id, command)
+        yield from _place(request, processor_id, best.execution_id, command, state)
     elif best is not None:
         yield from said(request, Phase.RESTORING, _restoring(best, state, seen), command.now_ms)
     elif not standbys_of(processor_id, state):
@@ -258,12 +258,24 @@ def _await_standby(
 
 
 def _place(
-    request: RequestPut, processor_id: ProcessorId, execution_id: ExecutionId, command: ReviewRequests
+    request: RequestPut,
+    processor_id: ProcessorId,
+    execution_id: ExecutionId,
+    command: ReviewRequests,
+    state: CoordinatorState,
 ) -> Iterable[CoordinatorRecord]:
     """The request first: torn behind it, the rest is written when it is looked at again."""
     text = f"the tasks go to {execution_id}, which has their state; whoever runs them is to let go"
     yield replace(_pausing(request, text, command.now_ms), execution_id=execution_id)
-    yield PlacedPut(processor_id=processor_id, execution_id=execution_id, uuid=request.uuid)
+    yield _placed(request, processor_id, execution_id, state)
+
+
+def _placed(
+    request: RequestPut, processor_id: ProcessorId, execution_id: ExecutionId, state: CoordinatorState
+) -> PlacedPut:
+    runner = runner_of(state, processor_id) if request.destination_host == STANDBY else None
+    left = "" if runner is None else place_of(runner, state)
+    return PlacedPut(processor_id=processor_id, execution_id=execution_id, uuid=request.uuid, left_host=left)
 
 
 def _stop(
@@ -304,7 +316,7 @@ def _hand_over(
         )
         yield ended(request, StatusCode.FAILED, text, command.now_ms)
     elif placed is None or placed.execution_id != execution_id:
-        yield PlacedPut(processor_id=processor_id, execution_id=execution_id, uuid=request.uuid)
+        yield _placed(request, processor_id, execution_id, state)
     else:
         holders = _holders(processor_id, execution_id, state)
         text = f"{some(holders)} is to let go" if holders else f"the tasks begin in {execution_id}"

@@ -384,11 +384,16 @@ def _host_for(
     """Where a standby is to be started; empty for anywhere, None for nowhere now.
 
     Among the hosts that may have it where the last one was, because its state is there; else that with the fewest
-    containers, and rather not the one that had no place for the last one. One that is full comes last.
+    containers, and rather not the one that had no place for the last one. One that is full comes last; that which the
+    processor left for its standby is none, as long as another one is named.
     """
     has_come = last is not None and last.execution_id in state.containers
     before, refused = (place_of(last, state), "") if last and has_come else ("", last.host if last else "")
-    load = hosts_allowed(processor_id, command, state, seen)
+    load = dict(hosts_allowed(processor_id, command, state, seen))
+    placed = state.placed.get(processor_id)
+    if placed is not None and command.hosts and len(load) > 1:
+        # An operator wanted it off that host. Where hosts are not named another one may be known, and gone for good.
+        load.pop(placed.left_host, None)
     if load:
         return min(load, key=lambda host: (load[host][0], host == refused, host != before, load[host], host))
     if command.hosts:

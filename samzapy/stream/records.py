@@ -347,12 +347,14 @@ class RestartPut:
 class PlacedPut:
     """`placed/<processor id>`: the execution that runs the processor's tasks, whatever processor it is of itself.
 
-    Without it that is the processor's own. `uuid` is that of the request.
+    Without it that is the processor's own. `uuid` is that of the request; `left_host` the host that it was to leave for
+    a standby, which is not where the next one is to stand; empty otherwise.
     """
 
     processor_id: ProcessorId
     execution_id: ExecutionId
     uuid: str
+    left_host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,12 @@ EXAMPLES: tuple[Record, ...] = (
         forgotten_uuid="11b0d30c-d518-4307-9e8e-c8529eb30f04",
     ),
     RestartPut(processor_id=ProcessorId("0"), number=3, uuid="88b0d30c-d518-4307-9e8e-c8529eb30f04"),
-    PlacedPut(processor_id=ProcessorId("0"), execution_id=_EXECUTION, uuid="77b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    PlacedPut(
+        processor_id=ProcessorId("0"),
+        execution_id=_EXECUTION,
+        uuid="77b0d30c-d518-4307-9e8e-c8529eb30f04",
+        left_host="host-a",
+    ),
     LaunchPut(
         launch=Launch(
             execution_id=_EXECUTION,

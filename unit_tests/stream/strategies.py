@@ -215,7 +215,7 @@ records = st.one_of(
     ),
     st.builds(InboxPut, offset_next=longs, forgotten_timestamp_ms=longs, forgotten_uuid=texts),
     st.builds(RestartPut, processor_id=processor_ids, number=longs, uuid=texts),
-    st.builds(PlacedPut, processor_id=processor_ids, execution_id=execution_ids, uuid=texts),
+    st.builds(PlacedPut, processor_id=processor_ids, execution_id=execution_ids, uuid=texts, left_host=texts),
     st.builds(
         LaunchPut,
         launch=st.builds(
