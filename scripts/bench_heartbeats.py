@@ -62,6 +62,11 @@ class Answers:
     def p99_ms(self) -> float:
         return percentile(self.answer_ms, 99.0)
 
+    @property
+    def late_p99_ms(self) -> float:
+        """How late heartbeats that were due began, by the fault of whoever sends them."""
+        return percentile(self.late_ms, 99.0)
+
 
 class _Container:
     """What a container says of itself: that it runs, and holds what the stream leaves it."""

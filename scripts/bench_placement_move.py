@@ -52,10 +52,9 @@ def move(ground: Ground, state_mb: int) -> str:
     with at_work(ground, "placement-move", state_mb) as (job, probing):
         quiet = in_quiet(probing)
         runner = job.wait_runner()
-        for number in range(count):
+        for _ in range(count):
             runner = _move(job, probing, runner, WARM, moves)
-            if not number % 2:
-                runner = _move(job, probing, runner, STOPPED, moves)
+            runner = _move(job, probing, runner, STOPPED, moves)
     return _text(moves, quiet, state_mb)
 
 
@@ -112,6 +111,7 @@ def move_rows(moves: Sequence[Move]) -> list[tuple[str, ...]]:
                 f"{percentile(pauses, 50):.0f}",
                 f"**{percentile(pauses, 95):.0f}**",
                 f"{max(pauses):.0f}",
+                ", ".join(f"{max(found.silences_ms):.0f}" for found in own),
                 f"{statistics.median(told):.0f}",
                 f"{max(told)}",
                 f"{statistics.median(found.took_s for found in own):.0f}",
@@ -134,7 +134,7 @@ def _text(moves: Sequence[Move], quiet: Sequence[float], state_mb: int) -> str:
             reached(moves),
             report.table(
                 (
-                    *("how", "moves", "a key heard nothing for, ms: p50", "p95", "longest"),
+                    *("how", "moves", "a key heard nothing for, ms: p50", "p95", "longest", "worst key of each move"),
                     *("query runs again after, ms: median", "longest", "request to answer, s"),
                 ),
                 move_rows(moves),
@@ -142,7 +142,7 @@ def _text(moves: Sequence[Move], quiet: Sequence[float], state_mb: int) -> str:
             report.bullets(
                 [
                     f"{WHAT_RUNS} In turn: a move, a restart in place (`LAST_SEEN`) where there is no second place, a "
-                    "move back, a move, and so on. The destination of a move has no state on its disk, so all of it "
+                    "move back, a restart, and so on. The destination of a move has no state on its disk, so all of it "
                     "comes from the changelog; a restart in place finds it there.",
                     "*A key heard nothing*: the longest time between two records of a key, as a `read_committed` "
                     "reader of the output saw them, from the request until every key came through again, so that also "

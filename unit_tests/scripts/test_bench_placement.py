@@ -99,8 +99,8 @@ def test_a_row_of_moves_is_of_all_keys_of_its_kind() -> None:
     moves = [a_move(WARM, 100.0, 200.0), a_move(STOPPED, 9000.0, told_ms=8000), a_move(WARM, 300.0, told_ms=9)]
 
     assert [
-        (WARM, "2", "200", "**300**", "300", "8", "9", "30"),
-        (STOPPED, "1", "9000", "**9000**", "9000", "8000", "8000", "30"),
+        (WARM, "2", "200", "**300**", "300", "200, 300", "8", "9", "30"),
+        (STOPPED, "1", "9000", "**9000**", "9000", "9000", "8000", "8000", "30"),
     ] == move_rows(moves)
 
 
