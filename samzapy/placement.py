@@ -134,7 +134,8 @@ class ContainerPlacementMetadataStore:
 
         Args:
             deployment_id: the run of the job, `runId` of `samzapy job status -o json`.
-            request_expiry: the request fails when it is not done so long after it was read; None: the job's default.
+            request_expiry: the request fails when it is not done so long after it was read, a move when the container
+                that it goes to is not ready; None: the job's default.
             timestamp_ms: since 1970; requests for one processor are served in this order. None: now.
             arguments: what the action needs beside these.
 

@@ -50,8 +50,8 @@ destination_host_option = partial(
     "--destination-host",
     required=True,
     metavar="HOST",
-    help=f"Where it is to run; or {ANY_HOST}, another host; or {LAST_SEEN}, where it runs or ran; or {STANDBY}, where "
-    "its state is at hand.",
+    help=f"Where it is to run; or {ANY_HOST}, another host if one is known; or {LAST_SEEN}, where it runs or ran; or "
+    f"{STANDBY}, where its state is at hand.",
 )
 request_expiry_option = partial(
     click.option,
