@@ -34,6 +34,7 @@ from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
+from samzapy.stream.records import Record
 from samzapy.testing import coordinator_audit as audit
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.job_process import JobProcess
@@ -682,6 +683,10 @@ class LedgerRun:
 
     def stream(self) -> list[object]:
         """The coordinator stream; nothing before the first process has made it."""
+        return [record for _, record in self.stream_by_offset()]
+
+    def stream_by_offset(self) -> list[tuple[int, Record]]:
+        """`stream`, and where each record stands."""
         try:
             found = self.read(self.coordinator, 0)
         except KafkaException as error:
@@ -689,8 +694,12 @@ class LedgerRun:
                 return []
             raise
         return [
-            decode(
-                LogRecord(offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value), topic=self.coordinator
+            (
+                seen.offset,
+                decode(
+                    LogRecord(offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value),
+                    topic=self.coordinator,
+                ),
             )
             for seen in found
         ]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.comings_and_goings import PROCESSORS, RECORDS_PER_S, ComingsAndGoings
+from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.seeds import told_seed
 from samzapy.testing.ledger import told
 
-DISTURBED_S = 100.0
+DISTURBED_S = 180.0
 
 
 @pytest.mark.ledger
@@ -31,4 +31,5 @@ def test_processors_come_and_go_and_no_record_is_lost_or_doubled(
             print(f"comings and goings: {run.told()}", file=sys.stderr, flush=True)
         assert not violations, f"SAMZAPY_CHAOS_SEED={seed}: {told(violations)}"
         assert run.comings.kills_of_the_leader > 0
-        assert run.comings.joins > PROCESSORS
+        assert run.comings.leaves > 0
+        assert run.comings.returns > 0
