@@ -30,7 +30,7 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.cli.coordination import Coordination, Here
 from samzapy.cli.submitting import submission_of
 from samzapy.config import JobConfig
-from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec
+from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
@@ -155,6 +155,10 @@ class Contest:
     def records(self) -> list[LogRecord]:
         """The coordinator stream."""
         return list(read_to_end(self.connection, self.topic))
+
+    def answers(self) -> list[LogRecord]:
+        """The placement topic: requests, and what a leader wrote about them."""
+        return list(read_to_end(self.connection, placement_topic(f"{self.job_name}-1")))
 
     def terms(self) -> list[Term]:
         """All terms so far; the topic is not compacted while a test runs."""

@@ -20,6 +20,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import ASKED_WITHIN_S, KafkaElection
 from samzapy.config import JobConfig
 from samzapy.errors import ConfigError
+from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore
 from samzapy.stream.codec import parse_headers
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config
@@ -206,15 +207,22 @@ def test_who_takes_over_goes_on_with_what_its_predecessor_would_only_have_shown(
 
 
 def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Contest, leader: CandidateProcess) -> None:
-    """SIGSTOP for longer than the session, SIGCONT: from then on it is a candidate, and can lead again (H05, H06)."""
+    """SIGSTOP for longer than the session, SIGCONT: from then on it is a candidate, and can lead again (H05, H06).
+
+    On both topics that a leader writes to: it may have had a request in its hands when it was stopped.
+    """
     other = contest.candidate()
     assert not other.leads()
-
-    leader.stop()
-    stopped_s = time.monotonic()
+    with ContainerPlacementMetadataStore(contest.bootstrap_servers, job=f"{contest.job_name}-1") as store:
+        # Of no run of the job, so it is refused.
+        request = store.write_container_placement_request_message("0-00000000", "0", ANY_HOST)
+        leader.stop()
+        stopped_s = time.monotonic()
+        wait_until(lambda: store.read_container_placement_response_message(request), 60, "an answer to the request")
     second = contest.wait_for_term(2)
     wait_until(other.leads, 30, "the other one to lead")
     wait_until(lambda: time.monotonic() - stopped_s > STOPPED_S, 2 * STOPPED_S, "the stop to have been long enough")
+    answered = contest.answers()
     leader.go_on()
 
     answers = [leader.ask() for _ in range(50)]
@@ -223,6 +231,7 @@ def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Conte
     assert second.pid == other.pid
     after = [record for record in contest.records() if record.offset >= second.offset]
     assert {2} == {parse_headers(record.headers).term for record in after}
+    assert answered == contest.answers()
 
     other.kill()
 
