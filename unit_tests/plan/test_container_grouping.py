@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.model.container import NO_LOCALITY, Locality
+from samzapy.model.launch import standby_name
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.container_grouping import group_tasks
 from samzapy.plan.job_plan import plan_job
-from samzapy.testing.builders import a_config
+from samzapy.testing.builders import a_config, a_launch
 
 CASES = Path(__file__).parent.parent / "samza_cases" / "group_containers.jsonl"
 TASKS = st.lists(st.integers(0, 40).map(lambda number: f"Partition_{number}"), unique=True, max_size=30)
@@ -144,9 +145,12 @@ def test_a_task_whose_state_is_elsewhere_is_the_first_to_leave():
 
 
 def cases():
-    """Samza's own answers. Standbys (`replication`) are not planned yet."""
+    """Samza's own answers, without the containers of standbys (`3-0`): see `standbys_of`."""
     found = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
-    return [case for case in found if "replication" not in case["in"]]
+    for case in found:
+        case["standbys"] = {name: tasks for name, tasks in case["out"].items() if "-" in name}
+        case["out"] = {name: tasks for name, tasks in case["out"].items() if "-" not in name}
+    return found
 
 
 def ours(case):
@@ -222,9 +226,26 @@ def test_processors_without_a_task_are_no_error(case):
     assert len(set(found.values())) == len(found) == len(case["in"]["tasks"])
 
 
+@pytest.mark.parametrize("case", [case for case in ANSWERED if case["standbys"]], ids=lambda case: case["id"])
+def test_a_standby_has_the_name_that_samza_gives_its_container_and_the_state_of_the_same_tasks(case):
+    """Samza plans standbys as tasks of containers of their own. Here a standby is an execution of its processor, and
+    has all that the processor has; where it is, is decided when it is started (`coordinator.standby`)."""
+    of_each = range(case["in"]["replication"] - 1)
+
+    expected = {
+        standby_name(a_launch(processor_id=processor, standby=number)): sorted(
+            f"Standby-{task}-{number}" for task in tasks
+        )
+        for processor, tasks in case["out"].items()
+        for number in of_each
+    }
+    assert expected == {name: sorted(tasks) for name, tasks in case["standbys"].items()}
+
+
 def test_all_recorded_cases_are_asked():
     assert len(FRESH) + len(KNOWN) + len(REFUSED) + sum(not is_balanced(case) for case in ANSWERED) == len(cases())
     assert len(FRESH) >= 15 and len(KNOWN) >= 25
+    assert 9 == sum("replication" in case["in"] for case in cases())
 
 
 # --- the parts of a task ---

@@ -8,7 +8,7 @@ from samzapy.errors import ConfigError, PartitionSchemeError
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.plan.groupers import group_ssps
 from samzapy.plan.job_plan import numbered_tasks, plan_job
-from samzapy.plan.partition_schemes import GROUPERS, AllSspsToSingleTask, partition_counts_of, periods
+from samzapy.plan.partition_schemes import GROUPERS, AllSspsToSingleTask, partition_counts_of
 from samzapy.testing.builders import a_config
 from unit_tests.plan.samza_names import cases, our_mapping, our_name, our_ssp, our_ssp_kb
 
@@ -118,7 +118,7 @@ def test_samza_groups_equally(case):
         assert_equal_to_all_ssps_to_single_task(case, config, ssps)
         return
     broadcast = broadcast_ssps(config)
-    scheme = {"partition": "group-by-partition", "ssp": "group-by-ssp"}[case["in"]["grouper"]]
+    scheme = SCHEME_OF[case["in"]["grouper"]]
     groups = group_ssps(GROUPERS[scheme](), "scheme", {}, [ssp for ssp in ssps if ssp not in broadcast])
     factor = config.get("job.elasticity.factor", "1")
     if factor in NO_FACTOR:
@@ -145,7 +145,9 @@ def assert_equal_to_all_ssps_to_single_task(case, config, ssps):
             a_config(task_partition_scheme="all-ssps-to-single-task", task_broadcast_inputs="kafka.rules#0")
         return
     if not ssps:
-        return  # Samza throws; a topic without partitions does not exist in Kafka.
+        # A topic without partitions does not exist in Kafka.
+        assert "error" in case["out"]
+        return
     found = AllSspsToSingleTask(config["processor.list"].split(",")).group({}, ssps)
     assert {our_name(name, 1): {our_ssp(f) for f in tasks} for name, tasks in case["out"].items()} == {
         task: set(members) for task, members in found.items()
@@ -153,7 +155,8 @@ def assert_equal_to_all_ssps_to_single_task(case, config, ssps):
 
 
 def broadcast_ssps(config):
-    """Without the planner, which refuses what Samza allows here: a stream that is input and broadcast in one."""
+    """Without the planner, which refuses what Samza allows here: a stream that is input and broadcast in one (see
+    `test_a_stream_that_samza_broadcasts_in_part_is_refused`)."""
     text = config.get("task.broadcast.inputs", "")
     if not text:
         return ()
@@ -170,6 +173,50 @@ def broadcast_ssps(config):
         for item in found
         for partition in item.partitions
     )
+
+
+SCHEME_OF = {"partition": "group-by-partition", "ssp": "group-by-ssp"}
+
+
+def divided_of(case):
+    """The SSPs of a case that one task gets, and not all."""
+    broadcast = broadcast_ssps(case["in"]["config"])
+    return [ssp for ssp in sorted(our_ssp(fields) for fields in case["in"]["ssps"]) if ssp not in broadcast]
+
+
+def handed_in(case):
+    """The configuration that a job would be handed in with here, for the job of a recorded case."""
+    divided, given = divided_of(case), case["in"]["config"]
+    system = case["in"]["ssps"][0][0]
+    store = {"stores_seen_msg_serde": "json", "local_store_dir": "/data"} if "stores.st.factory" in given else {}
+    return a_config(
+        job_default_system=system,
+        task_inputs=",".join(sorted({str(ssp.system_stream) for ssp in divided})),
+        task_broadcast_inputs=given.get("task.broadcast.inputs", ""),
+        task_partition_scheme=SCHEME_OF[case["in"]["grouper"]],
+        **{f"systems_{system}_bootstrap_servers": "localhost:9092"},
+        **store,
+    )
+
+
+def is_broadcast_in_part(case):
+    streams = {ssp.system_stream for ssp in divided_of(case)}
+    return any(ssp.system_stream in streams for ssp in broadcast_ssps(case["in"]["config"]))
+
+
+RECORDED = [*cases("group_ssp.jsonl", "group_ssp"), *cases("ssp_proxy.jsonl", "ssp_proxy")]
+BROADCAST_IN_PART = [case for case in RECORDED if case["in"]["grouper"] in SCHEME_OF and is_broadcast_in_part(case)]
+
+
+@pytest.mark.parametrize("case", BROADCAST_IN_PART, ids=lambda case: case["id"])
+def test_a_stream_that_samza_broadcasts_in_part_is_refused(case):
+    """On purpose otherwise than Samza (docs/planning.md): a stream is divided or broadcast."""
+    with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: .* stands in task\.inputs too"):
+        handed_in(case)
+
+
+def test_several_recorded_cases_broadcast_a_stream_in_part():
+    assert len(BROADCAST_IN_PART) >= 15
 
 
 # What ours reads on purpose where Samza throws: the whole stream, and job.default.system as everywhere else.
@@ -222,17 +269,11 @@ def test_samza_expands_equally(case):
         ssp: task for ssp, task in our_mapping(case["in"]["previous"]).items() if stateful and ssp not in broadcast
     }
     ssps = sorted(our_ssp(fields) for fields in case["in"]["ssps"])
-    scheme = {"partition": "group-by-partition", "ssp": "group-by-ssp"}[case["in"]["grouper"]]
-    divided = [ssp for ssp in ssps if ssp not in broadcast]
-    if case["out"].get("cause") == "IllegalArgumentException":
-        now, before = partition_counts_of(divided), partition_counts_of(previous)
-        bound = periods(previous)
-        # The planner refuses both by name before it asks a grouper. (Samza counts a broadcast partition once for each
-        # task, so to it an input that is broadcast in part has grown with the number of tasks.)
-        assert broadcast or any(now[stream] % bound[stream] or now[stream] < before[stream] for stream in bound)
-        return
+    scheme = SCHEME_OF[case["in"]["grouper"]]
     if "error" in case["out"]:
-        return  # Elasticity turned on with state, which Samza cannot do at all.
+        assert_refused_or_better(case, previous)
+        return
+    divided = [ssp for ssp in ssps if ssp not in broadcast]
     found = group_ssps(GROUPERS[scheme](), "scheme", previous, divided)
 
     expected = {
@@ -240,3 +281,26 @@ def test_samza_expands_equally(case):
         for name, tasks in case["out"].items()
     }
     assert expected == {group.task_name: set(group.ssps) for group in found}
+
+
+def assert_refused_or_better(case, previous):
+    """What Samza throws at: a stream that is broadcast in part, one that has fewer partitions, and elasticity that is
+    turned on with state, which it cannot do at all."""
+    if is_broadcast_in_part(case):
+        # Samza counts such a partition once for each task, so to it the stream has grown with their number.
+        with pytest.raises(ConfigError, match="stands in task.inputs too"):
+            handed_in(case)
+        return
+    config, now = handed_in(case), partition_counts_of(divided_of(case))
+    before = plan_job(config, partition_counts_of(previous), None, ["0"])
+    if case["out"]["cause"] == "IllegalArgumentException":
+        with pytest.raises(PartitionSchemeError, match="wanted at least the 4 partitions of generation 1, found 2"):
+            plan_job(config, now, before, ["0"])
+        return
+
+    after = plan_job(config, now, before, ["0"], factor=int(case["in"]["config"]["job.elasticity.factor"]))
+
+    halves = {
+        (f"{task.name}-{bucket}-2", kb.ssp) for task in before.tasks for kb in task.ssp_kbs for bucket in (0, 1)
+    }
+    assert halves == {(task.name, kb.ssp) for task in after.tasks for kb in task.ssp_kbs}
