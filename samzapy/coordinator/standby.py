@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.grants import executions_to_grant, newest_grants
@@ -39,7 +40,7 @@ from samzapy.coordinator.launching import (
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.state import CoordinatorState, evolve, is_leaving, sorted_processors, uncommitted
 from samzapy.model.container import ContainerPhase
-from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
@@ -89,6 +90,22 @@ def standbys_of(processor_id: ProcessorId, state: CoordinatorState) -> tuple[Lau
         return ()
     runner = executions_to_grant(state).get(processor_id)
     return tuple(launch for launch in found if launch.execution_id != runner)
+
+
+def with_standbys(plan: JobModel, state: CoordinatorState) -> JobModel:
+    """`plan`, and a container for each standby with what it has at hand: the tasks of its processor, as in Samza's
+    JobModel. No planner makes them: they are executions, which come and go without another plan."""
+    found = [
+        ContainerModel(
+            processor_id=ProcessorId(standby_name(launch)),
+            location_id=launch.host_found or launch.host or None,
+            tasks=tuple(replace(task, mode=TaskMode.STANDBY) for task in container.tasks),
+        )
+        for container in plan.containers
+        if container.tasks
+        for launch in standbys_of(container.processor_id, state)
+    ]
+    return replace(plan, containers=(*plan.containers, *found))
 
 
 def _standing(processor_id: ProcessorId, launches: Iterable[Launch]) -> tuple[Launch, ...]:

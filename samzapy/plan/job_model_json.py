@@ -11,6 +11,8 @@
 
 Names as in Samza's own JobModel. `location-id` is null where a processor has not run yet. `mode` is `active`,
 `virtual` (one key bucket of a base task) or `standby`; `partition` is the StreamTask number of seed 003.
+Of a job that runs, `GET /jobModel` also has a container for each standby, under its name (`4-0` is the first one of
+processor 4) and with that processor's tasks in mode `standby`. No plan has any; on reading they are left out.
 `keyBucket` is -1, or may be absent on reading, for a task that takes the whole partition; else `keyBucketFactor`
 says of how many it is. Broadcast SSPs, which other tasks read too, have none; absent on reading means none of them.
 """
@@ -74,7 +76,7 @@ def job_model_of_json(found: object) -> JobModel:
     model = JobModel(
         generation=_number(found, "generation"),
         config={str(key): str(value) for key, value in _field(found, "config", dict).items()},
-        containers=tuple(_container_of(item) for item in _field(found, "containers", list)),
+        containers=tuple(_container_of(item) for item in _field(found, "containers", list) if not _is_standby(item)),
     )
     _check(model)
     return model
@@ -101,6 +103,11 @@ def _refuse_twice(name: str, values: Iterable[Hashable]) -> None:
         if value in known:
             raise ValueError(f"{name}: wanted {value} once, found it twice")
         known.add(value)
+
+
+def _is_standby(found: object) -> bool:
+    tasks = _field(found, "tasks", list)
+    return bool(tasks) and all(_field(task, "mode", str) == TaskMode.STANDBY for task in tasks)
 
 
 def _container_of(found: object) -> ContainerModel:

@@ -10,11 +10,20 @@ from samzapy.coordinator.decide import decide
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sighting, Sightings
 from samzapy.coordinator.requests import review_requests
-from samzapy.coordinator.standby import LAG_MAX, best_standby, clash, is_warm, named, promotions, standby_count
+from samzapy.coordinator.standby import (
+    LAG_MAX,
+    best_standby,
+    clash,
+    is_warm,
+    named,
+    promotions,
+    standby_count,
+    with_standbys,
+)
 from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, STANDBYS_MAX
-from samzapy.coordinator.state import INITIAL, committed, evolve
+from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
 from samzapy.model.container import ContainerPhase, ProcessorLocality
-from samzapy.model.job import ProcessorId
+from samzapy.model.job import ProcessorId, TaskMode
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
 from samzapy.model.warmth import Warmth
@@ -143,6 +152,25 @@ def test_nobody_takes_over_while_an_active_one_has_come_back():
     back = ContainerPut(container=a_container("e2", phase=ContainerPhase.STARTED))
 
     assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), seen(s0=WARM))
+
+
+def test_the_job_model_shows_each_standby_with_the_tasks_of_its_processor():
+    state = a_state(lost=ContainerPhase.RUNNING)
+    plan = job_model(state)
+
+    shown = with_standbys(plan, state)
+
+    assert plan.containers == shown.containers[:1]
+    assert [
+        (name, host, [(task, TaskMode.STANDBY) for task in "ab"])
+        for name, host in (("0-0", "host-b"), ("0-1", "host-c"))
+    ] == [
+        (one.processor_id, one.location_id, [(task.name, task.mode) for task in one.tasks])
+        for one in shown.containers[1:]
+    ]
+    # One that runs the tasks is none any more.
+    taken_over = a_state(PlacedPut(processor_id=P, execution_id="s0", uuid=""), lost=ContainerPhase.RUNNING)
+    assert ["0", "0-1"] == [one.processor_id for one in with_standbys(plan, taken_over).containers]
 
 
 def test_how_many_there_are_to_be():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.model.container import Locality
+from samzapy.model.job import ContainerModel, TaskMode
 from samzapy.model.ssp import SspKeyBucket, SystemStream
 from samzapy.plan.job_model_json import job_model_json, job_model_of_json
 from samzapy.plan.job_plan import plan_job
@@ -32,8 +33,13 @@ def test_the_shape_is_the_documented_one():
         SystemStream("kafka", "rules"): 1,
     }
     model = plan_job(config, counts, None, ["0", "1"], factor=2, locality=Locality(processors={"1": "host-b"}))
+    tasks = tuple(replace(task, mode=TaskMode.STANDBY) for task in model.containers[1].tasks)
+    standby = ContainerModel(processor_id="1-0", location_id="host-c", tasks=tasks)
 
-    assert (GOLDEN / "job_model.json").read_text() == json.dumps(job_model_json(model), indent=2) + "\n"
+    shown = job_model_json(replace(model, containers=(*model.containers, standby)))
+
+    assert (GOLDEN / "job_model.json").read_text() == json.dumps(shown, indent=2) + "\n"
+    # Standbys are no part of the plan.
     assert model == job_model_of_json(json.loads((GOLDEN / "job_model.json").read_text()))
 
 
@@ -66,7 +72,7 @@ def test_what_was_written_is_read_back():
 
 
 def broken(change):
-    """The golden plan, of two containers and four tasks of factor 2, with one thing changed."""
+    """The golden plan, of two containers, four tasks of factor 2 and a standby, with one thing changed."""
     found = json.loads((GOLDEN / "job_model.json").read_text())
     change(found, found["containers"][0]["tasks"][0])
     return found

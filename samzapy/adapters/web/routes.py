@@ -5,7 +5,7 @@
 |---|---|
 | `GET /containerHeartbeat?executionContainerId=` | `{"alive": …, "job": …, "term": …, "executionContainerId": …}` |
 | `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.heartbeats`) |
-| `GET /jobModel` | the plan in force (`plan.job_model_json`) |
+| `GET /jobModel` | the plan in force, and its standbys (`plan.job_model_json`) |
 | `GET /status` | `coordinator.status` |
 | `GET /metrics` | `coordinator.metrics`, in Prometheus' text format |
 
@@ -36,6 +36,7 @@ from samzapy.coordinator.liveness import is_alive, is_expected, may_register
 from samzapy.coordinator.metrics import samples_of
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.service import Snapshot
+from samzapy.coordinator.standby import with_standbys
 from samzapy.coordinator.state import job_model
 from samzapy.coordinator.status import status_json
 from samzapy.model.job import ExecutionId
@@ -163,7 +164,7 @@ async def _job_model(answering: Answering, request: Request) -> Response:
     model = job_model(snapshot.state)
     if model is None:
         return _wrong(404, f"{snapshot.job} has no plan yet")
-    return JSONResponse(job_model_json(model))
+    return JSONResponse(job_model_json(with_standbys(model, snapshot.state)))
 
 
 async def _status(answering: Answering, request: Request) -> Response:
