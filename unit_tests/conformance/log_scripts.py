@@ -1,7 +1,7 @@
 """Random scripts of operations on a log, played in memory and on a real broker: both must come to the same.
 
-Not among the steps: a connection that breaks at a commit, whose outcome only the broker knows. That takes a proxy for each
-script; `integration_tests/test_a_delayed_end_of_transaction_tears_nothing.py` has one, with the tear itself.
+Not among the steps: a connection that breaks at a commit, whose outcome only the broker knows. That takes a proxy for
+each script; `integration_tests/test_a_delayed_end_of_transaction_tears_nothing.py` has one, with the tear itself.
 
 A simulation is worth as much as the log under it. A script is made from a seed and knows no outcome; `play` tells
 what became of each step: what was refused, what a reader saw and with which offsets, where it had to wait.
