@@ -349,6 +349,7 @@ class LedgerRun:
         log_dir: str,
         *,
         overrides: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
         spark_options: Sequence[str] = ("--master", "local[2]"),
         command: Sequence[str] = ("run",),
     ) -> JobProcess:
@@ -363,7 +364,7 @@ class LedgerRun:
                 **(overrides or {}),
             },
             spark_options=spark_options,
-            environment={"SAMZAPY_TEST": "1", **self._environment},
+            environment={"SAMZAPY_TEST": "1", **self._environment, **(environment or {})},
             command=command,
         )
 

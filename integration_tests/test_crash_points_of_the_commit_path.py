@@ -19,7 +19,7 @@ from integration_tests.ledger_run import PARTITIONS, LedgerRun, stopped_in_a_tra
 from integration_tests.sizes import FULL, VARIABLE
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.testing.crash_points import CrashPoint, arming
-from samzapy.testing.job_process import kill
+from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.ledger import Violation, told
 from samzapy.testing.waiting import wait_until
 
@@ -31,6 +31,7 @@ _WITHIN_S = 300.0
 
 # Counted in each process for itself. Later ones come after more hits, so that transactions end in between.
 OF_WORKERS = {
+    "before-slot": 2,
     "before-init": 1,
     "before-begin": 3,
     "after-produce": 5,
@@ -131,45 +132,69 @@ def failures_of(run: LedgerRun) -> int:
     return run.job.log_text().count("the query failed")
 
 
-def woke_up_after_its_task_was_given_away(directory: Path, mutant: str | None = None) -> list[Violation]:
-    """A worker stands still right before it commits, its execution is lost, and it goes on when another one has taken
-    over. With the mutant it stands still before it begins, and goes on while that one takes over: reading to the end
-    would wait for a transaction that is open already."""
-    gap, stopped = directory / "gap", directory / "stopped"
-    point = "before-commit" if mutant is None else "before-begin"
-    environment = {"SAMZAPY_TEST_GAP": str(gap), "SAMZAPY_TEST_STAND_STILL": f"{point}@10={stopped}"}
-    # Lease and time-out are safeguards too, and not the ones that are meant here.
-    patience = {
-        "job_container_lease_ms": "120000",
-        "job_container_lost_ms": "130000",
-        "task_transaction_timeout_ms": "120000",
-    }
-    with a_run(directory, environment, mutant, **patience) as run:
-        run.feed(RECORDS_PER_S)
-        run.wait(stopped.exists, _WITHIN_S, "a worker to stand still")
-        worker = ProcessIdentity.of(int(wait_until(stopped.read_text, 10.0, "its pid")))
-        wait_until(worker.is_stopped, 10.0, "the worker to stand still")
-        # Whoever of the others notices that the driver is gone ends the worker. So the JVM stands still too.
-        lost, run.job = run.job, run.another_job("job-after")
-        with lost:
-            jvm, driver = lost.jvm(), lost.driver()
-            assert jvm is not None and driver is not None
-            jvm.send(signal.SIGSTOP)
-            wait_until(jvm.is_stopped, 10.0, "the JVM to stand still")
-            kill(driver)
-            before = run.watcher.count()
-            if mutant is None:
-                # Whatever the other worker had in hand is among them; a thousand is more than that.
-                run.wait(lambda: run.watcher.count() > before + 1000, _WITHIN_S, "outputs of the next execution")
-            else:
-                run.wait(gap.exists, _WITHIN_S, "the take-over to come to the gap")
-            assert worker.is_stopped(), "no fault: the worker did not stand still until now"
-            worker.send(signal.SIGCONT)
-            outcome = Path(f"{stopped}.outcome")
-            run.wait(outcome.exists, _WITHIN_S, "the worker to try its commit")
-            assert ("committed" if mutant else "FencedError") == wait_until(outcome.read_text, 10.0, "its outcome")
-            gap.unlink(missing_ok=True)
-        return run.finish()
+# Lease and time-out are safeguards too, and not the ones that are meant where a worker stands still.
+PATIENCE = {
+    "job_container_lease_ms": "120000",
+    "job_container_lost_ms": "130000",
+    "task_transaction_timeout_ms": "120000",
+}
+
+
+def standing_still(places: Mapping[Path, str]) -> Mapping[str, str]:
+    """The environment in which a worker stands still at each of the places, given as `point@hit`."""
+    return {"SAMZAPY_TEST_STAND_STILL": ";".join(f"{place}={file}" for file, place in places.items())}
+
+
+def stood_still(run: LedgerRun, file: Path) -> ProcessIdentity:
+    """The worker that stands still there."""
+    run.wait(file.exists, _WITHIN_S, "a worker to stand still")
+    worker = ProcessIdentity.of(int(wait_until(file.read_text, 10.0, "its pid")))
+    wait_until(worker.is_stopped, 10.0, "the worker to stand still")
+    return worker
+
+
+def woken_up(run: LedgerRun, worker: ProcessIdentity, file: Path) -> str:
+    """Let it go on; what became of what it had in hand."""
+    assert worker.is_stopped(), "no fault: the worker did not stand still until now"
+    worker.send(signal.SIGCONT)
+    outcome = Path(f"{file}.outcome")
+    run.wait(outcome.exists, _WITHIN_S, "the worker to go on")
+    return wait_until(outcome.read_text, 10.0, "its outcome")
+
+
+def wake_up_in_front_of_a_slot(run: LedgerRun, files: tuple[Path, Path]) -> str:
+    """Both workers stand still before they take a slot, with rows in hand. One is killed, which ends the query; the
+    other one goes on when the next query works."""
+    cancelled, killed = (stood_still(run, file) for file in files)
+    kill(killed)
+    run.wait(lambda: is_at_work(run), _WITHIN_S, "the next query to work")
+    return woken_up(run, cancelled, files[0])
+
+
+def wake_up_when_another_one_has_its_task(
+    run: LedgerRun, file: Path, next_job: JobProcess, gap: Path | None = None
+) -> str:
+    """The execution of a worker that stands still is lost. The worker goes on when another one has taken over, or
+    while it does, in the gap that a mutant has."""
+    worker = stood_still(run, file)
+    # Whoever of the others notices that the driver is gone ends the worker. So the JVM stands still too.
+    lost, run.job = run.job, next_job
+    with lost:
+        jvm, driver = lost.jvm(), lost.driver()
+        assert jvm is not None and driver is not None
+        jvm.send(signal.SIGSTOP)
+        wait_until(jvm.is_stopped, 10.0, "the JVM to stand still")
+        kill(driver)
+        before = run.watcher.count()
+        if gap is None:
+            # Whatever the other worker had in hand is among them; a thousand is more than that.
+            run.wait(lambda: run.watcher.count() > before + 1000, _WITHIN_S, "outputs of the next execution")
+        else:
+            run.wait(gap.exists, _WITHIN_S, "the take-over to come to the gap")
+        outcome = woken_up(run, worker, file)
+        if gap is not None:
+            gap.unlink()
+    return outcome
 
 
 def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_nothing(
@@ -191,10 +216,29 @@ def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_no
     assert [137, 137] == run.figures.ended_by_itself
 
 
-def test_a_worker_that_wakes_up_after_its_task_was_given_away_commits_nothing(tmp_path: Path) -> None:
-    violations = woke_up_after_its_task_was_given_away(tmp_path)
+def test_a_worker_that_wakes_up_when_others_work_changes_nothing(tmp_path: Path) -> None:
+    """Before it takes its slot, when the next query works; right before its Kafka commit and right after it, when
+    another execution works in the same directory."""
+    in_front = tmp_path / "in-front-of-a-slot", tmp_path / "beside-it"
+    before, after = tmp_path / "before-its-commit", tmp_path / "after-its-commit"
+    # Both workers of the first query, before they do anything; later a worker that has done much.
+    places = {in_front[0]: "before-slot@1", in_front[1]: "before-slot@1", before: "before-commit@10"}
+    with a_run(tmp_path, standing_still(places), None, **PATIENCE) as run:
+        # Spark would kill a worker that was cancelled two seconds later.
+        patient = ("--master", "local[2]", "--conf", "spark.python.task.killTimeout=300s")
+        run.job = run.another_job("job-1", spark_options=patient)
+        run.feed(RECORDS_PER_S)
+        outcomes = [wake_up_in_front_of_a_slot(run, in_front)]
+        second = run.another_job("job-2", environment=standing_still({after: "after-kafka-commit@10"}))
+        outcomes.append(wake_up_when_another_one_has_its_task(run, before, second))
+        outcomes.append(wake_up_when_another_one_has_its_task(run, after, run.another_job("job-3")))
+        violations = run.finish()
 
     assert not violations, told(violations)
+    assert ["StaleQueryError", "FencedError"] == outcomes[:2]
+    # What it had committed to Kafka it commits to a store that is nobody's any more; then it is fenced, if there is
+    # more for it to do.
+    assert outcomes[2] in ("committed", "FencedError")
 
 
 def without_catching_up(directory: Path) -> list[Violation]:
@@ -220,7 +264,14 @@ def without_reading_to_the_end(directory: Path) -> list[Violation]:
 
 
 def replaying_before_fencing(directory: Path) -> list[Violation]:
-    return woke_up_after_its_task_was_given_away(directory, "replaying-before-fencing")
+    # Before it begins: reading to the end would wait for a transaction that is open already.
+    gap, stopped = directory / "gap", directory / "stopped"
+    environment = {"SAMZAPY_TEST_GAP": str(gap), **standing_still({stopped: "before-begin@10"})}
+    with a_run(directory, environment, "replaying-before-fencing", **PATIENCE) as run:
+        run.feed(RECORDS_PER_S)
+        outcome = wake_up_when_another_one_has_its_task(run, stopped, run.another_job("job-after"), gap)
+        assert "committed" == outcome, "not the mutant"
+        return run.finish()
 
 
 # The simulation has mutants without the same safeguards, which are minutes shorter.

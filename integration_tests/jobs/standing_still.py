@@ -1,7 +1,8 @@
-"""A worker that stops (SIGSTOP) at a named crash point, and says afterwards what became of its rows.
+"""Workers that stop (SIGSTOP) at a named crash point, and say afterwards what became of their rows.
 
-Armed by SAMZAPY_TEST=1 and SAMZAPY_TEST_STAND_STILL="<point>@<hit>=<file>". The file gets the worker's pid before it
-stops; beside it, `<file>.outcome` gets `committed`, or the name of the error. One worker does so, once.
+Armed by SAMZAPY_TEST=1 and SAMZAPY_TEST_STAND_STILL="<point>@<hit>=<file>"; several are separated by `;`, and for each
+one worker does so, once. The file gets the worker's pid before it stops; beside it, `<file>.outcome` gets `committed`,
+or the name of the error.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ def install(text: str) -> None:
     """Arm it in this process."""
     from samzapy.testing.crash_points import ArmedCrashPoints
 
-    matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", text)
-    assert matched is not None, text
-    point, at_hit, file = matched.group(1), int(matched.group(2)), Path(matched.group(3))
+    places = [_parsed(place) for place in text.split(";")]
     if getattr(ArmedCrashPoints.hit, "stands_still", False):
         return
     hit = ArmedCrashPoints.hit
@@ -31,29 +30,39 @@ def install(text: str) -> None:
     def hit_or_stop(self: Any, name: str) -> None:
         hit(self, name)
         _hits[name] += 1
-        if name == point and _hits[name] >= at_hit:
-            _stop_once(file)
+        for point, at_hit, file in places:
+            if name == point and _hits[name] >= at_hit and _stopped_once(file):
+                return
 
     hit_or_stop.stands_still = True  # type: ignore[attr-defined]
     ArmedCrashPoints.hit = hit_or_stop
     _tell_outcome()
 
 
-def _stop_once(file: Path) -> None:
+def _parsed(place: str) -> tuple[str, int, Path]:
+    matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", place)
+    assert matched is not None, place
+    return matched.group(1), int(matched.group(2)), Path(matched.group(3))
+
+
+def _stopped_once(file: Path) -> bool:
     try:
         descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
-        return
+        return False
     os.write(descriptor, str(os.getpid()).encode())
     os.close(descriptor)
     _stopped.append(file)
     os.kill(os.getpid(), signal.SIGSTOP)
+    return True
 
 
 def _tell_outcome() -> None:
-    from samzapy.container.worker import TaskRunner
+    from samzapy.cli import worker_wiring
 
-    run = TaskRunner.run
+    # From before it takes its slot until it has let go of it.
+    work = worker_wiring._WorkerProcess
+    run = work.run
 
     def told(self: Any, *arguments: Any) -> Any:
         outcome = "committed"
@@ -66,4 +75,4 @@ def _tell_outcome() -> None:
             if _stopped:
                 Path(f"{_stopped.pop()}.outcome").write_text(outcome)
 
-    TaskRunner.run = told
+    work.run = told  # type: ignore[method-assign]

@@ -83,6 +83,7 @@ class _WorkerProcess:
         try:
             for routes, group in waited.waiting(groupby(runs(batches), key=lambda run: routes_of[run[0]])):
                 if held is None:
+                    self._crash_points.hit("before-slot")
                     held = self._slots.take(plan.query_number, _SLOT_WAIT_S)
                     self._enter_query(plan)
                 chunks = (rows_of(route, batch) for route, batch in group)
