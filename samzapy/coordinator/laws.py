@@ -18,6 +18,7 @@ from typing import Final
 from samzapy.coordinator.grants import counts_after, is_free
 from samzapy.coordinator.liveness import LIVING, TRANSITIONS
 from samzapy.coordinator.rewinding import is_taken_up
+from samzapy.coordinator.standby import hosts_taken
 from samzapy.coordinator.starts import GrantIndex
 from samzapy.coordinator.state import Committed, CoordinatorState, Folding, works_for
 from samzapy.model.container import Container
@@ -134,7 +135,7 @@ class Laws:
             case PlacedPut():
                 return _placed(record, state)
             case LaunchPut():
-                return _launch(record.launch, state.launches.get(record.launch.execution_id))
+                return _launch(record.launch, state)
             case InboxPut():
                 return _inbox(record, state.inbox)
             case RunPut():
@@ -469,15 +470,29 @@ def _placed(placed: PlacedPut, state: CoordinatorState) -> str:
     return ""
 
 
-def _launch(launch: Launch, before: Launch | None) -> str:
+def _launch(launch: Launch, state: CoordinatorState) -> str:
+    before = state.launches.get(launch.execution_id)
+    if before is None and launch.phase is not LaunchPhase.WANTED:
+        return f"wanted a new launch to be WANTED, found {launch.phase}"
     if before is None:
-        return "" if launch.phase is LaunchPhase.WANTED else f"wanted a new launch to be WANTED, found {launch.phase}"
+        return _apart(launch, state)
     phases = list(LaunchPhase)
     if phases.index(launch.phase) < phases.index(before.phase):
         return f"wanted what may follow {before.phase}, found {launch.phase}"
     if _launch_identity(launch) != _launch_identity(before):
         return f"wanted {launch.execution_id} to stay what it was started for, found it changed"
     return ""
+
+
+def _apart(launch: Launch, state: CoordinatorState) -> str:
+    """A standby is wanted on no host of another execution of its processor (H70). Of one that somebody asked for that
+    is asked when it is to move; where it landed is looked at when it has come, and put right then."""
+    if launch.role is not LaunchRole.STANDBY or launch.uuid or not launch.host:
+        return ""
+    other = hosts_taken(launch.processor_id, state).get(launch.host)
+    if other is None:
+        return ""
+    return f"wanted a standby of processor {launch.processor_id} apart from {other}, found both on {launch.host}"
 
 
 def _launch_identity(launch: Launch) -> tuple[object, ...]:

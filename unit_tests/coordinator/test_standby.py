@@ -209,7 +209,7 @@ def judged(*records, lost=ContainerPhase.LOST):
     base = [
         ContainerCountPut(count=1),
         LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED)),
-        LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, phase=LaunchPhase.WANTED)),
+        LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, phase=LaunchPhase.WANTED, host="host-b")),
         ContainerPut(container=a_container("e1", phase=ContainerPhase.STARTED)),
         ContainerPut(container=a_container("s0", host="host-b", pid=7, phase=ContainerPhase.STARTED)),
     ]
@@ -224,6 +224,19 @@ def test_a_standby_of_the_processor_may_take_over_and_nobody_else():
     assert "one of the standbys of processor 1" in judged(
         PlacedPut(processor_id=ProcessorId("1"), execution_id="s0", uuid="")
     )
+
+
+def test_a_standby_is_wanted_apart_from_what_it_stands_by_as_far_as_that_is_recorded():
+    def wanted(host, **changes):
+        return LaunchPut(
+            launch=a_launch("s1", **{"role": LaunchRole.STANDBY, "phase": LaunchPhase.WANTED, "host": host} | changes)
+        )
+
+    assert "wanted a standby of processor 0 apart from e1, found both on host-a" == judged(wanted("host-a"))
+    assert "apart from s0" in judged(wanted("host-b"))
+    for fine in (wanted("host-c"), wanted(""), wanted("host-a", processor_id="1"), wanted("host-a", uuid="u")):
+        assert not judged(fine)
+    assert not judged(wanted("host-a", role=LaunchRole.RESERVE))
 
 
 def test_a_request_that_is_under_way_says_how_far_it_is_and_keeps_what_was_chosen():
