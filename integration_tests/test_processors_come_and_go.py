@@ -15,7 +15,7 @@ DISTURBED_S = 180.0
 
 
 @pytest.mark.ledger
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_processors_come_and_go_and_no_record_is_lost_or_doubled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
