@@ -81,6 +81,7 @@ def broken(change):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
+        (lambda plan, task: plan["containers"][1].update(tasks=5), "tasks: wanted list, found 5"),
         (lambda plan, task: plan.update(generation=-1), "generation: wanted a number from 0 on, found -1"),
         (lambda plan, task: task.update({"task-name": "a/b"}), "wanted a task name .* found 'a/b'"),
         (lambda plan, task: task.update(mode="idle"), "'idle' is not a valid TaskMode"),
