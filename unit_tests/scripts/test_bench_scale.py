@@ -182,7 +182,7 @@ def test_a_pause_may_be_longer_by_what_the_moved_state_takes_to_restore(
         *(a_change(200, longest_s, kind=kind, moved=moved, restore_s=2.0) for kind in (JOIN, SPLIT)),
     ]
 
-    assert [verdict, verdict] == [row[-1] for row in verdicts(found)]
+    assert [(SPLIT, verdict)] == [(row[1], row[-1]) for row in verdicts(found)]
 
 
 def test_the_page_has_a_place_for_each_part() -> None:
