@@ -162,15 +162,6 @@ def woken_up(run: LedgerRun, worker: ProcessIdentity, file: Path) -> str:
     return wait_until(outcome.read_text, 10.0, "its outcome")
 
 
-def wake_up_in_front_of_a_slot(run: LedgerRun, files: tuple[Path, Path]) -> str:
-    """Both workers stand still before they take a slot, with rows in hand. One is killed, which ends the query; the
-    other one goes on when the next query works."""
-    cancelled, killed = (stood_still(run, file) for file in files)
-    kill(killed)
-    run.wait(lambda: is_at_work(run), _WITHIN_S, "the next query to work")
-    return woken_up(run, cancelled, files[0])
-
-
 def wake_up_when_another_one_has_its_task(
     run: LedgerRun, file: Path, next_job: JobProcess, gap: Path | None = None
 ) -> str:
@@ -217,28 +208,20 @@ def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_no
 
 
 def test_a_worker_that_wakes_up_when_others_work_changes_nothing(tmp_path: Path) -> None:
-    """Before it takes its slot, when the next query works; right before its Kafka commit and right after it, when
-    another execution works in the same directory."""
-    in_front = tmp_path / "in-front-of-a-slot", tmp_path / "beside-it"
+    """Right before its Kafka commit, and right after it, when another execution works in the same directory."""
     before, after = tmp_path / "before-its-commit", tmp_path / "after-its-commit"
-    # Both workers of the first query, before they do anything; later a worker that has done much.
-    places = {in_front[0]: "before-slot@1", in_front[1]: "before-slot@1", before: "before-commit@10"}
-    with a_run(tmp_path, standing_still(places), None, **PATIENCE) as run:
-        # Spark would kill a worker that was cancelled two seconds later.
-        patient = ("--master", "local[2]", "--conf", "spark.python.task.killTimeout=300s")
-        run.job = run.another_job("job-1", spark_options=patient)
+    with a_run(tmp_path, standing_still({before: "before-commit@10"}), None, **PATIENCE) as run:
         run.feed(RECORDS_PER_S)
-        outcomes = [wake_up_in_front_of_a_slot(run, in_front)]
         second = run.another_job("job-2", environment=standing_still({after: "after-kafka-commit@10"}))
-        outcomes.append(wake_up_when_another_one_has_its_task(run, before, second))
+        outcomes = [wake_up_when_another_one_has_its_task(run, before, second)]
         outcomes.append(wake_up_when_another_one_has_its_task(run, after, run.another_job("job-3")))
         violations = run.finish()
 
     assert not violations, told(violations)
-    assert ["StaleQueryError", "FencedError"] == outcomes[:2]
+    assert "FencedError" == outcomes[0]
     # What it had committed to Kafka it commits to a store that is nobody's any more; then it is fenced, if there is
     # more for it to do.
-    assert outcomes[2] in ("committed", "FencedError")
+    assert outcomes[1] in ("committed", "FencedError")
 
 
 def without_catching_up(directory: Path) -> list[Violation]:
