@@ -209,7 +209,7 @@ def a_status(**of_last_task: object) -> dict[str, Any]:
     ]
     tasks[-1] |= of_last_task
     containers = [{"executionId": f"e{number}", "host": f"w{number}", "phase": "RUNNING"} for number in range(2)]
-    totals = {"recordsIn": 7, "lag": 60}
+    totals = {"recordsIn": 7, "recordsOut": 0, "lag": 60}
     return {"factorFinest": 1, "containers": containers, "tasks": tasks, "totals": totals}
 
 
