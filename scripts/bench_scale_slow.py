@@ -33,7 +33,7 @@ _SLOW = (0, 0)
 BOUNDS: tuple[Mapping[str, str], ...] = (
     {"task.batch.offsets.max": "200000"},
     {"task.batch.offsets.max": "200000", "task.transaction.max.ms": "200"},
-    {"task.batch.offsets.max": "200000", "task.batch.max.ms": "1000"},
+    {"task.batch.offsets.max": "200000", "task.batch.max.ms": "2000"},
     {"task.batch.offsets.max": "2000"},
     {"task.batch.offsets.max": "500"},
 )
