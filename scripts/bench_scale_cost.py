@@ -2,8 +2,8 @@
 
 In one container a job stays up while its factor goes up and down, so that all factors meet the same warm JVM, and the
 order of the factors runs there and back. In two containers each factor has a job of its own that begins with it, so
-that its first plan spreads the parts of each partition over both. Each phase has the same number of records and the job
-has nothing else to do.
+that the parts of each partition are spread over both. Each phase has the same number of records and the job has nothing
+else to do.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ SUBJECTS: Sequence[tuple[str, str, int, Mapping[str, str]]] = (
     ("keyed count", "count_keys.py", 2, _STORE),
 )
 """What, its job file, in how many containers, its settings."""
-_TOGETHER = {"job.debounce.time.ms": "20000"}
-"""Both containers are there when the first plan is made."""
 BURN_US = 100
 BURNT = 40_000
 BURN_KEYS = 1000
@@ -69,9 +67,8 @@ def cpu(ground: Ground) -> str:
                     f"{_copies_count(ground):,} records of {RECORD_BYTES} bytes in a phase, {PARTITIONS} partitions; "
                     "two phases of each factor, after one that does not count. Medians; one container has `local[2]`, "
                     f"and the order {' '.join(map(str, there_and_back(factors, 1)))}.",
-                    "Two containers have `local[1]` each, and are started anew with each factor: the first plan "
-                    "spreads the parts of a partition, so both read all partitions but at factor 1, where each has "
-                    "half of them.",
+                    "Two containers have `local[1]` each, and are started anew with each factor: the parts of a "
+                    "partition are spread, so both read all partitions but at factor 1, where each has half of them.",
                     "*read*: offsets read for each record handled, by all containers together; above 1 where several "
                     "containers read the same partition.",
                 ]
@@ -131,14 +128,15 @@ def _phases(
 def _phases_of_two(
     ground: Ground, name: str, job_file: str, settings: Mapping[str, str], factors: Sequence[int]
 ) -> list[Phase]:
-    """In two containers that share the partitions: the factor's first plan has both."""
+    """In two containers that share the partitions, by a job that begins with the factor."""
     found = []
     for factor in factors:
-        own = {**settings, **_TOGETHER, "job.elasticity.factor": str(factor)}
+        own = {**settings, "job.elasticity.factor": str(factor)}
         with ScaledJob(ground, f"{name}-{factor}", job_file, partitions=PARTITIONS, cores=1, settings=own) as job:
             job.factor = factor
-            job.start(2)
-            job.wait_at_work()
+            for containers in (1, 2):  # The first one is to lead.
+                job.start(containers)
+                job.wait_at_work()
             measure_phase(job, factor, _copies(ground))
             found += [_phase(job, factor, _copies(ground)) for _ in range(2)]
     return found
