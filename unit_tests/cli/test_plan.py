@@ -234,7 +234,10 @@ def test_what_cannot_be_is_refused_by_name(properties, options, names):
         ("{", "Expecting"),
         ("[]", "generation: wanted int, found nothing"),
         ('{"generation": true, "config": {}, "containers": []}', "generation: wanted int, found True"),
-        ('{"generation": 1, "config": {}, "containers": [{"processor-id": "0", "location-id": 3}]}', "location-id"),
+        (
+            '{"generation": 1, "config": {}, "containers": [{"processor-id": "0", "location-id": 3, "tasks": []}]}',
+            "location-id",
+        ),
         (json.dumps(a_plan_of("a/b")), "wanted a task name.*'a/b'"),
         (json.dumps(a_plan_of("Partition_0", system="")), "wanted a system without dots"),
     ],
