@@ -25,16 +25,12 @@ from samzapy.errors import ExitCode
 from samzapy.testing.job_process import kill
 from samzapy.testing.ledger import told
 
-RECORDS_MIN = sized(100_000, short=40_000)
-CHAOS_MIN_S = sized(90.0, short=45.0)
+RECORDS_MIN = 100_000
+CHAOS_MIN_S = 90.0
 RECORDS_PER_S = 900
 SAMZAPY = Path(sys.executable).with_name("samzapy")
-FAULTS = sized(
-    {"worker": 4, "worker in a transaction": 6, "driver": 2, "jvm": 1, "jvm and disk": 1, "broker": 3},
-    # Each start of the job is as long as ten thousand records.
-    short={"worker": 2, "worker in a transaction": 3, "driver": 1, "jvm and disk": 1, "broker": 1},
-)
-HIT_OPEN_MIN = sized(6, short=3)
+FAULTS = {"worker": 4, "worker in a transaction": 6, "driver": 2, "jvm": 1, "jvm and disk": 1, "broker": 3}
+HIT_OPEN_MIN = 6
 # The shorter run, of a job whose tasks read several partitions each.
 RECORDS_MIN_COGROUP = sized(20_000, short=10_000)
 FAULTS_COGROUP = sized(
