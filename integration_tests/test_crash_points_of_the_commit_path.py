@@ -140,9 +140,9 @@ PATIENCE = {
 }
 
 
-def standing_still(places: Mapping[Path, str]) -> Mapping[str, str]:
-    """The environment in which a worker stands still at each of the places, given as `point@hit`."""
-    return {"SAMZAPY_TEST_STAND_STILL": ";".join(f"{place}={file}" for file, place in places.items())}
+def standing_still(file: Path, place: str) -> Mapping[str, str]:
+    """The environment in which a worker stands still at `place`, given as `point@hit`."""
+    return {"SAMZAPY_TEST_STAND_STILL": f"{place}={file}"}
 
 
 def stood_still(run: LedgerRun, file: Path) -> ProcessIdentity:
@@ -210,9 +210,9 @@ def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_no
 def test_a_worker_that_wakes_up_when_others_work_changes_nothing(tmp_path: Path) -> None:
     """Right before its Kafka commit, and right after it, when another execution works in the same directory."""
     before, after = tmp_path / "before-its-commit", tmp_path / "after-its-commit"
-    with a_run(tmp_path, standing_still({before: "before-commit@10"}), None, **PATIENCE) as run:
+    with a_run(tmp_path, standing_still(before, "before-commit@10"), None, **PATIENCE) as run:
         run.feed(RECORDS_PER_S)
-        second = run.another_job("job-2", environment=standing_still({after: "after-kafka-commit@10"}))
+        second = run.another_job("job-2", environment=standing_still(after, "after-kafka-commit@10"))
         outcomes = [wake_up_when_another_one_has_its_task(run, before, second)]
         outcomes.append(wake_up_when_another_one_has_its_task(run, after, run.another_job("job-3")))
         violations = run.finish()
@@ -249,7 +249,7 @@ def without_reading_to_the_end(directory: Path) -> list[Violation]:
 def replaying_before_fencing(directory: Path) -> list[Violation]:
     # Before it begins: reading to the end would wait for a transaction that is open already.
     gap, stopped = directory / "gap", directory / "stopped"
-    environment = {"SAMZAPY_TEST_GAP": str(gap), **standing_still({stopped: "before-begin@10"})}
+    environment = {"SAMZAPY_TEST_GAP": str(gap), **standing_still(stopped, "before-begin@10")}
     with a_run(directory, environment, "replaying-before-fencing", **PATIENCE) as run:
         run.feed(RECORDS_PER_S)
         outcome = wake_up_when_another_one_has_its_task(run, stopped, run.another_job("job-after"), gap)

@@ -1,8 +1,8 @@
-"""Workers that stop (SIGSTOP) at a named crash point, and say afterwards what became of their rows.
+"""A worker that stops (SIGSTOP) at a named crash point, and says afterwards what became of its rows.
 
-Armed by SAMZAPY_TEST=1 and SAMZAPY_TEST_STAND_STILL="<point>@<hit>=<file>"; several are separated by `;`, and for each
-one worker does so, once. The file gets the worker's pid before it stops; beside it, `<file>.outcome` gets `committed`,
-or the name of the error.
+Armed by SAMZAPY_TEST=1 and SAMZAPY_TEST_STAND_STILL="<point>@<hit>=<file>": the first worker that comes there so often
+does so, once. The file gets its pid before it stops; beside it, `<file>.outcome` gets `committed`, or the name of the
+error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def install(text: str) -> None:
     """Arm it in this process."""
     from samzapy.testing.crash_points import ArmedCrashPoints
 
-    places = [_parsed(place) for place in text.split(";")]
+    matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", text)
+    assert matched is not None, text
+    point, at_hit, file = matched.group(1), int(matched.group(2)), Path(matched.group(3))
     if getattr(ArmedCrashPoints.hit, "stands_still", False):
         return
     hit = ArmedCrashPoints.hit
@@ -30,31 +32,23 @@ def install(text: str) -> None:
     def hit_or_stop(self: Any, name: str) -> None:
         hit(self, name)
         _hits[name] += 1
-        for point, at_hit, file in places:
-            if name == point and _hits[name] >= at_hit and _stopped_once(file):
-                return
+        if name == point and _hits[name] >= at_hit:
+            _stop_once(file)
 
     hit_or_stop.stands_still = True  # type: ignore[attr-defined]
     ArmedCrashPoints.hit = hit_or_stop
     _tell_outcome()
 
 
-def _parsed(place: str) -> tuple[str, int, Path]:
-    matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", place)
-    assert matched is not None, place
-    return matched.group(1), int(matched.group(2)), Path(matched.group(3))
-
-
-def _stopped_once(file: Path) -> bool:
+def _stop_once(file: Path) -> None:
     try:
         descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
-        return False
+        return
     os.write(descriptor, str(os.getpid()).encode())
     os.close(descriptor)
     _stopped.append(file)
     os.kill(os.getpid(), signal.SIGSTOP)
-    return True
 
 
 def _tell_outcome() -> None:

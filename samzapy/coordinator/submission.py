@@ -128,6 +128,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     command = _with_inputs_to_read(command, state)
     config = command.config
     _refuse_changed_scopes(config, state)
+    _refuse_forgotten_scopes(config, state)
     _refuse_other_mode(command, state, seen)
     refuse_fewer_partitions(config.intermediates, state.config)
     others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
@@ -265,8 +266,11 @@ def _refuse_changed_scopes(config: JobConfig, state: CoordinatorState) -> None:
                 f"{store.scope}. Its entries would not be found again: give the store a new name, or the job a new "
                 "job.id"
             )
-    # Once nobody remembers it, entries of a task would stay with tasks that a factor has divided, or be looked for by
-    # key. What is kept by key needs no memory.
+
+
+def _refuse_forgotten_scopes(config: JobConfig, state: CoordinatorState) -> None:
+    """Once nobody remembers it, entries of a task would stay with tasks that a factor has divided, or be looked for by
+    key. What is kept by key needs no memory."""
     kept = {store.name for store in config.stores}
     for key, scope in sorted(state.config.items()):
         name = key.removeprefix("stores.").removesuffix(".scope")
