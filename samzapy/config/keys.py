@@ -188,7 +188,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="ms",
         least=1,
         meaning="How long a micro-batch is to take at most. One that takes longer is ended; what it committed stays, "
-        "and the query goes on with smaller ones.",
+        "and the query goes on with smaller ones. The first one of a process has 20 s besides.",
     ),
     ConfigKey(
         name="task.batch.interval.ms",

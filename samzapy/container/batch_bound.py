@@ -14,6 +14,9 @@ from typing import Final, Self
 from samzapy.config import JobConfig
 
 OFFSETS_LEAST: Final = 100
+COLD_MS: Final = 20_000
+"""What the first micro-batch of a process may take besides: the JVM compiles and workers start, as on no later one. It
+says nothing of what offsets take; counted, it would leave a container with the least bound that was never needed."""
 _STEP: Final = 4
 
 
@@ -37,13 +40,17 @@ class BatchBound:
         most = config.batch_offsets_max
         return cls(offsets=most, offsets_max=most, limit_ms=config.batch_max_ms)
 
-    def overrun(self, ran_ms: int) -> Self:
+    def overrun(self, ran_ms: int, *, is_first: bool = False) -> Self:
         """The bound after one that has run for so long already; the same one: let it go on.
+
+        Args:
+            is_first: no micro-batch of this process has ended yet.
 
         With the least bound nothing is gained by another start: one message takes its time, or hangs
         (`task.hang.timeout.ms`).
         """
-        if ran_ms <= self.limit_ms or self.offsets <= OFFSETS_LEAST:
+        may_ms = self.limit_ms + (COLD_MS if is_first else 0)
+        if ran_ms <= may_ms or self.offsets <= OFFSETS_LEAST:
             return self
         return replace(self, offsets=max(OFFSETS_LEAST, self.offsets // _STEP))
 

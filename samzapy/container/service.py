@@ -175,6 +175,7 @@ class ContainerService:
         self._absent: frozenset[SystemStream] = frozenset()
         self._absent_now: frozenset[SystemStream] = frozenset()
         # The newest order to restart that the query which runs was started after.
+        self._has_ended_batch = False
         self._restart = 0
         self._failure: QueryFailed | None = None
         # Why the last start was put off; said once, though it may be so for long.
@@ -764,7 +765,7 @@ class ContainerService:
         if self._own != tuple(grants):
             return "the grants changed"
         ran_ms = self._ports.query.batch_runs_ms()
-        bound, self._next_bound = self._bound, self._next_bound.overrun(ran_ms)
+        bound, self._next_bound = self._bound, self._next_bound.overrun(ran_ms, is_first=not self._has_ended_batch)
         if self._next_bound == bound:
             return ""
         cause = f"one has run for {ran_ms} ms" if self._next_bound.offsets < bound.offsets else "they are short"
@@ -809,6 +810,7 @@ class ContainerService:
             if end is None or end <= self._figures.positions[ssp_kb]:
                 continue
             self._figures.positions[ssp_kb] = end
+        self._has_ended_batch = True
             if committed.get(index) == end:
                 self._idle.pop(ssp_kb, None)
             else:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.batch_bound import OFFSETS_LEAST, BatchBound
+from samzapy.container.batch_bound import COLD_MS, OFFSETS_LEAST, BatchBound
 
 BOUND = BatchBound(offsets=10_000, offsets_max=200_000, limit_ms=1000)
 
@@ -15,6 +15,11 @@ def test_a_micro_batch_within_its_time_goes_on() -> None:
 
 def test_one_that_takes_longer_is_ended_and_the_next_ones_are_a_quarter() -> None:
     assert 2500 == BOUND.overrun(1001).offsets
+
+
+def test_the_first_one_of_a_process_may_take_longer() -> None:
+    assert BOUND == BOUND.overrun(1000 + COLD_MS, is_first=True)
+    assert 2500 == BOUND.overrun(1001 + COLD_MS, is_first=True).offsets
 
 
 def test_there_is_a_least_below_which_nothing_is_ended() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig, recorded_properties
+from samzapy.container.batch_bound import COLD_MS
 from samzapy.container.orders import Orders
 from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
 from samzapy.container.service import (
@@ -861,16 +862,31 @@ def test_changed_grants_restart_the_query_after_a_drain() -> None:
     assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
 
 
+# Before it a micro-batch has longer.
+A_FIRST_BATCH = a_batch(a_report(0, offset_next=1), orders_0=1)
+
+
 def test_a_micro_batch_that_takes_too_long_is_ended_and_the_next_ones_are_smaller() -> None:
     container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
 
     def has_run(ms: int) -> Callable[[], None]:
         return lambda: setattr(container.query, "batch_has_run_ms", ms)
 
-    container.run(has_run(1000), has_run(1001), None)
+    container.run(A_FIRST_BATCH, has_run(1000), has_run(1001), None)
 
     assert [8000, 2000] == [plan.batch_offsets_max for plan, _ in container.query.started]
     assert ["start query 1", "input bounds", "drain", "take slots"] == container.trace.since("start query 1")[:4]
+
+
+def test_the_first_micro_batch_of_a_process_has_longer_and_the_next_ones_of_another_query_have_not() -> None:
+    container = AContainer(task_batch_max_ms="1000", task_batch_offsets_max="8000")
+
+    def has_run(ms: int) -> Callable[[], None]:
+        return lambda: setattr(container.query, "batch_has_run_ms", ms)
+
+    container.run(has_run(1000 + COLD_MS), has_run(1001 + COLD_MS), None, A_FIRST_BATCH, has_run(1001), None)
+
+    assert [8000, 2000, 500] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
 
 def test_full_micro_batches_that_are_short_may_be_larger_again() -> None:
@@ -880,7 +896,7 @@ def test_full_micro_batches_that_are_short_may_be_larger_again() -> None:
         container.query.batch_has_run_ms = 1001
 
     full = replace(a_batch(a_report(0, offset_next=2000), orders_0=2000), duration_ns=125_000_000)
-    container.run(overruns, None, full, None)
+    container.run(A_FIRST_BATCH, overruns, None, full, None)
 
     assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
@@ -897,7 +913,7 @@ def test_what_is_broadcast_fills_a_micro_batch_too_so_it_does_not_stay_small_for
         container.query.batch_has_run_ms = 1001
 
     full = replace(a_batch(a_report(0, offset_next=1990), orders_0=10, rules_0=1990), duration_ns=125_000_000)
-    container.run(overruns, None, full, None)
+    container.run(A_FIRST_BATCH, overruns, None, full, None)
 
     assert [8000, 2000, 8000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
@@ -909,7 +925,7 @@ def test_one_that_ends_while_its_query_is_drained_for_it_took_too_long_all_the_s
         container.query.batch_has_run_ms = 1001
 
     ended = replace(a_batch(a_report(0, offset_next=8000), orders_0=8000), duration_ns=1_100_000_000)
-    container.run(overruns, ended, None)
+    container.run(A_FIRST_BATCH, overruns, ended, None)
 
     assert [8000, 2000] == [plan.batch_offsets_max for plan, _ in container.query.started]
 
