@@ -68,7 +68,8 @@ def moved(ground: Ground) -> str:
     """The pause where a part of the state changes host, by how much that is."""
     found: list[Moved] = []
     for mb in (0, 1) if ground.is_quick else STATE_MB:
-        settings = {"stores.last.msg.serde": "bytes"} if mb else {}
+        # As by default: who joins tries its query out while it waits to be planned for.
+        settings = {"job.debounce.time.ms": "20000", **({"stores.last.msg.serde": "bytes"} if mb else {})}
         job_file = "keep_last.py" if mb else "copy_each.py"
         with ScaledJob(
             ground, f"scale-moved-{mb}", job_file, partitions=PARTITIONS, cores=1, settings=settings, own_stores=True

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.grant import Grant
@@ -37,6 +37,8 @@ from samzapy.stream.records import (
     StartpointPut,
     TermPut,
 )
+
+_LIVING: Final = (ContainerPhase.STARTED, ContainerPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +153,7 @@ class Orders:
         here = {
             execution_id
             for execution_id, found in self.containers.items()
-            if found.shares_host_with(own)
-            and execution_id != self.execution_id
-            and found.phase in (ContainerPhase.STARTED, ContainerPhase.RUNNING)
+            if found.shares_host_with(own) and execution_id != self.execution_id and found.phase in _LIVING
         }
         newest = self._newest()
         planned = [found for found in self._plan().values() if found.processor_id == own.processor_id]
@@ -170,6 +170,18 @@ class Orders:
             with_runner=frozenset(grant.task_name for grant in grants if grant.execution_id in here),
             living=frozenset(here),
         )
+
+    def run_by_others(self) -> tuple[Grant, ...]:
+        """Everything that is planned, where others run all of it and this execution, which a person started, waits to
+        be planned for; else nothing. One that the coordinator started is planned for as soon as it has come."""
+        plan, newest = self._plan(), self._newest()
+        is_waiting = self.processor_id is not None and self.launch is None
+        if not is_waiting or any(self._works_for(found.processor_id) for found in plan.values()):
+            return ()
+        others = {name for name, found in self.containers.items() if found.phase in _LIVING} - {self.execution_id}
+        grants = [newest[name] for name in sorted(plan) if name in newest]
+        are_run = all(not grant.released and grant.execution_id in others for grant in grants)
+        return tuple(grants) if are_run and len(grants) == len(plan) else ()
 
     def tasks_in_use(self) -> frozenset[TaskName] | None:
         """The tasks of the plan in force, and those that somebody may still work for; None before the first plan."""

@@ -95,6 +95,8 @@ _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
 STARTS_WITHOUT_COMMIT_MAX = 3
 _REHEARSAL_MAX_MS = 60_000
+# Who joins is planned for so long after it came, at least: with less time a rehearsal would only be in the way.
+_REHEARSAL_DEBOUNCE_MS = 10_000
 _UNUSED_EVERY_MS = 3_600_000
 _UNUSED_REST_MS = 60_000
 _BACK_OFF_MS = (200, 1000, 3000)
@@ -155,6 +157,8 @@ class ContainerService:
         # When the rehearsal of its query began; None before that.
         self._rehearsal_at_ms: int | None = None
         self._is_rehearsed = False
+        # What there is to try it out on where this processor waits to be planned for.
+        self._run_by_others: tuple[Grant, ...] = ()
         # What the stream leaves us.
         self._own: tuple[Grant, ...] = ()
         # What heartbeats list: all of that, and what a worker may still commit for.
@@ -171,11 +175,11 @@ class ContainerService:
         self._first_batch_is_due = False
         # Of the query that runs, and of the next one.
         self._bound = self._next_bound = BatchBound.of(config)
+        self._has_ended_batch = False
         # Inputs that the query leaves out because their topics are gone, and those that it would leave out now.
         self._absent: frozenset[SystemStream] = frozenset()
         self._absent_now: frozenset[SystemStream] = frozenset()
         # The newest order to restart that the query which runs was started after.
-        self._has_ended_batch = False
         self._restart = 0
         self._failure: QueryFailed | None = None
         # Why the last start was put off; said once, though it may be so for long.
@@ -252,11 +256,13 @@ class ContainerService:
         """
         if self._to_keep_warm is None or self._own or self._running:
             self._warming.close()
+            self._rehearse_to_join()
             return False
         is_busy = self._warming.look(self._to_keep_warm)
         told = self._warming.told(self._to_keep_warm)
         is_level = told.level >= told.tasks
         if is_level and not self._is_rehearsed and self._to_keep_warm.grants:
+            # A restore has the cores to itself.
             self._rehearse(self._to_keep_warm.grants)
         elif is_level:
             # It knows its own registration, so it knows the plans before that.
@@ -265,8 +271,14 @@ class ContainerService:
             self._publish()
         return is_busy
 
+    def _rehearse_to_join(self) -> None:
+        """Who joins a job whose tasks all run waits for its plan anyway, and what it will get is run meanwhile."""
+        has_time = self._config.debounce_ms >= _REHEARSAL_DEBOUNCE_MS
+        if self._run_by_others and has_time and not (self._own or self._running or self._is_rehearsed):
+            self._rehearse(self._run_by_others)
+
     def _rehearse(self, grants: Sequence[Grant]) -> None:
-        """Try the query out, once, and when the state is level: a restore has the cores to itself.
+        """Try the query out, once.
 
         What a first query costs, several seconds on a small machine, is then paid before a key waits for it.
         """
@@ -316,6 +328,7 @@ class ContainerService:
         self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
         self._own = self._orders.own_grants()
         self._to_keep_warm = self._orders.to_keep_warm()
+        self._run_by_others = () if self._is_rehearsed else self._orders.run_by_others()
         self._hold(self._running)
 
     def _hold(self, running: tuple[Grant, ...]) -> None:
@@ -797,6 +810,7 @@ class ContainerService:
         if any(report.commits for report in done.reports):
             self._starts_without_commit = 0
         self._committed_at_ms = self._ports.clock.monotonic_ms()
+        self._has_ended_batch = True
         self._next_bound = self._next_bound.ended(done.duration_ns // 1_000_000, offsets_read)
         failed = [report.error for report in done.reports if report.kind is ReportKind.TASK_FAILED]
         if failed:
@@ -810,7 +824,6 @@ class ContainerService:
             if end is None or end <= self._figures.positions[ssp_kb]:
                 continue
             self._figures.positions[ssp_kb] = end
-        self._has_ended_batch = True
             if committed.get(index) == end:
                 self._idle.pop(ssp_kb, None)
             else:

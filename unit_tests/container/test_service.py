@@ -2038,6 +2038,74 @@ def test_who_is_granted_tasks_during_its_rehearsal_starts_at_once() -> None:
     assert container.heartbeats.contents[-1].warm is None
 
 
+def one_that_joins(*, debounce_ms: str = "20000") -> AContainer:
+    """Execution e1 of processor 1, new in a job whose tasks r1 of processor 0 runs, all of them."""
+    container = AContainer(grants=(), job_debounce_time_ms=debounce_ms)
+    container.stream.records += [
+        *plan_in_force(1, a="0", b="0"),
+        ContainerPut(container=a_container("r1", host="host-b")),
+        *(GrantPut(grant=a_task(name, execution_id="r1")) for name in "ab"),
+        ContainerPut(container=a_container("e1", processor_id="1", phase=ContainerPhase.STARTED)),
+    ]
+    container.query.rehearsal_looks = 3
+    return container
+
+
+def test_who_joins_a_job_that_runs_tries_its_query_out_while_it_waits_for_a_plan() -> None:
+    container = one_that_joins()
+    at_pauses(container, p40=container.ask_to_stop)
+
+    container.run()
+
+    ((plan, _, _),) = container.query.rehearsed
+    assert ({"a", "b"}, {""}) == (
+        {route.task_name for route in plan.routes},
+        {route.environment_dir for route in plan.routes},
+    )
+    assert not [effect for effect in container.trace if effect.startswith(("fence", "own", "remove", "progress"))]
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["debounce", "lost", "released", "its own", "not registered", "launched"],
+)
+def test_nobody_tries_it_out_who_may_have_to_run_tasks_at_any_moment(why: str) -> None:
+    container = one_that_joins(debounce_ms="9999" if why == "debounce" else "20000")
+    if why == "lost":
+        container.stream.records.append(ContainerPut(container=a_container("r1", phase=ContainerPhase.LOST)))
+    if why == "released":
+        container.stream.records.append(GrantPut(grant=replace(a_task("b", execution_id="r1"), released=True)))
+    if why == "its own":
+        container.stream.records += plan_in_force(2, a="0", b="1")
+    if why == "launched":
+        container.stream.records.append(LaunchPut(launch=a_launch("e1", role=LaunchRole.ACTIVE)))
+    if why == "not registered":
+        del container.stream.records[-1]
+    at_pauses(container, p40=container.ask_to_stop)
+
+    container.run()
+
+    assert [] == container.query.rehearsed
+
+
+def test_who_joins_and_is_granted_tasks_during_its_rehearsal_starts_at_once() -> None:
+    container = one_that_joins()
+    container.query.rehearsal_looks = 1_000_000
+
+    def granted() -> None:
+        assert container.query.rehearsed
+        container.stream.records += [
+            *plan_in_force(2, a="0", b="1"),
+            GrantPut(grant=a_task("b", epoch=2, offset_next=5)),
+        ]
+
+    at_pauses(container, p40=granted)
+    container.run()
+
+    ((plan, _),) = container.query.started
+    assert ["b"] == [route.task_name for route in plan.routes]
+
+
 def test_a_standby_that_is_promoted_starts_with_what_it_has() -> None:
     container = a_standby()
 
