@@ -20,7 +20,7 @@ from samzapy.coordinator.liveness import LIVING, TRANSITIONS
 from samzapy.coordinator.rewinding import is_taken_up
 from samzapy.coordinator.standby import hosts_taken
 from samzapy.coordinator.starts import GrantIndex
-from samzapy.coordinator.state import Committed, CoordinatorState, Folding, works_for
+from samzapy.coordinator.state import CoordinatorState, Folding, works_for
 from samzapy.model.container import Container
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -107,7 +107,7 @@ class Laws:
         broken = self._broken(record) if is_whole else ""
         if not broken:
             self._note(record)
-            self._folding.add(Committed(offset, record))
+            self._folding.add(offset, record)
         return broken
 
     def _broken(self, record: CoordinatorRecord) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, evolve
+from samzapy.coordinator.state import INITIAL, CoordinatorState, Standing, evolve
 from samzapy.errors import CorruptRecordError
 from samzapy.stream.codec import decode, parse_headers
 from samzapy.stream.log import LogRecord
@@ -51,7 +51,7 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
         CorruptRecordError: one of them is no record of a coordinator.
     """
     state, seq_next = before.state, before.seq_next
-    batch: list[Committed] = []
+    batch: list[Standing] = []
     for found in records:
         record = decode(found, topic=topic)
         if isinstance(record, _POSITIONS):
@@ -60,7 +60,7 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
                 "belongs on the checkpoint topic; some other program writes here. See it with `samzapy stream "
                 "replay`"
             )
-        batch.append(Committed(found.offset, record))
+        batch.append((found.offset, record))
         headers = parse_headers(found.headers)
         if headers is not None and headers.seq >= seq_next:
             seq_next = headers.seq + 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
+from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeVar, assert_never, final
 
 from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
@@ -190,28 +191,32 @@ def _grants_sorted(state: CoordinatorState) -> tuple[Grant, ...]:
 INITIAL: Final = CoordinatorState()
 
 
+Standing = tuple[int, CoordinatorRecord]
+"""As `Committed`, which is one, for the many that nobody asks by name."""
+
+
 def committed(records: Sequence[CoordinatorRecord], offset_first: int) -> tuple[Committed, ...]:
     """`records` as they stand one after the other from `offset_first` on."""
     return tuple(Committed(offset_first + index, record) for index, record in enumerate(records))
 
 
-def uncommitted(records: Sequence[CoordinatorRecord]) -> tuple[Committed, ...]:
+def uncommitted(records: Sequence[CoordinatorRecord]) -> tuple[Standing, ...]:
     """`records` as they may be looked at before they are appended: at no offset that anybody has read."""
-    return tuple([Committed(OFFSET_UNKNOWN - 1, record) for record in records])
+    return tuple(zip(repeat(OFFSET_UNKNOWN - 1), records, strict=False))
 
 
-def evolve(state: CoordinatorState, batch: Iterable[Committed]) -> CoordinatorState:
+def evolve(state: CoordinatorState, batch: Iterable[Standing]) -> CoordinatorState:
     """The state after `batch`."""
     changed = parts_changed(state, batch)
     return with_parts(state, changed) if changed else state
 
 
-def parts_changed(state: CoordinatorState, batch: Iterable[Committed]) -> Mapping[str, Any]:
+def parts_changed(state: CoordinatorState, batch: Iterable[Standing]) -> Mapping[str, Any]:
     """What `batch` makes of the parts of `state` that it changes, by their names."""
     changed: dict[str, Any] = {}
-    for item in batch:
-        changed["offset_next"] = item.offset + 1
-        _fold(state, changed, item)
+    for offset, record in batch:
+        changed["offset_next"] = offset + 1
+        _fold(state, changed, offset, record)
     return changed
 
 
@@ -238,16 +243,15 @@ class Folding:
         self._tables: dict[str, Any] = {name: {} for name in TABLES}
         self.state = replace(INITIAL, **self._tables)
 
-    def add(self, item: Committed) -> None:
+    def add(self, offset: int, record: CoordinatorRecord) -> None:
         changed = dict(self._tables)
         self.state.views.clear()
-        _fold(self.state, changed, item)
+        _fold(self.state, changed, offset, record)
         if len(changed) > len(self._tables):
             self.state = with_parts(self.state, changed)
 
 
-def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> None:
-    record = item.record
+def _fold(state: CoordinatorState, changed: dict[str, Any], offset: int, record: CoordinatorRecord) -> None:
     # They are tried one after the other, so those of which there are most come first; below too.
     match record:
         case GrantPut():
@@ -273,7 +277,7 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
         case FormatLevelPut():
             changed["format_level"] = record.level
         case GenerationPut():
-            changed["generation"], changed["generation_offset"] = record, item.offset
+            changed["generation"], changed["generation_offset"] = record, offset
         case RunPut():
             changed["run"] = record
         case InputEndPut():
@@ -288,7 +292,7 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             _table(state, changed, "localities")[record.locality.processor_id] = record.locality
         case StartpointPut(startpoint=startpoint):
             _table(state, changed, "startpoints")[startpoint.ssp_kb] = startpoint
-            _table(state, changed, "startpoint_offsets")[startpoint.ssp_kb] = item.offset
+            _table(state, changed, "startpoint_offsets")[startpoint.ssp_kb] = offset
         case LossAcceptedPut():
             _table(state, changed, "accepted_losses")[record.ssp_kb] = record
         case RequestPut():
@@ -301,7 +305,7 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], item: Committed) -> 
             _table(state, changed, "restarts")[record.processor_id] = record
         case PlacedPut():
             _table(state, changed, "placed")[record.processor_id] = record
-            _table(state, changed, "placed_offsets")[record.processor_id] = item.offset
+            _table(state, changed, "placed_offsets")[record.processor_id] = offset
         case LaunchPut():
             _table(state, changed, "launches")[record.launch.execution_id] = record.launch
         case ContainerCountPut():

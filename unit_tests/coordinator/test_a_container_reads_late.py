@@ -131,6 +131,15 @@ def job():
     return found
 
 
+def learns_of_both_at_last(job, before, held_before):
+    """Two generations are in force, and the late one knows of neither: it goes on with what it has, until it reads."""
+    assert (before + 2, before) == (job.generation, job.late.orders.generation)
+    assert held_before == job.late.holds
+    job.goes_on(20_000)
+    assert [before, before + 1, before + 2] == job.late.generations[-3:]
+    assert [] == job.complaints()
+
+
 def test_two_joins_within_its_delay_take_tasks_away_once_it_has_read_of_them(job):
     before, held_before = job.generation, job.late.holds
     job.joins("2")
@@ -138,16 +147,10 @@ def test_two_joins_within_its_delay_take_tasks_away_once_it_has_read_of_them(job
     job.joins("3")
     job.goes_on(2_000)
 
-    # Both are in force, and it knows of neither: it goes on with what it has, and nobody else gets that.
-    assert (before + 2, before) == (job.generation, job.late.orders.generation)
-    assert held_before == job.late.holds
-    job.goes_on(20_000)
-
-    assert [before, before + 1, before + 2] == job.late.generations[-3:]
+    learns_of_both_at_last(job, before, held_before)
     assert PARTITIONS == sum(job.tasks().values())
     assert {1, 2} == set(job.tasks().values())
     assert set(job.late.running) < set(held_before), "it was given nothing anew"
-    assert [] == job.complaints()
 
 
 def test_what_one_generation_takes_away_and_the_next_gives_back_is_worked_on_again(job):
@@ -157,11 +160,6 @@ def test_what_one_generation_takes_away_and_the_next_gives_back_is_worked_on_aga
     job.stops("2")
     job.goes_on(2_000)
 
-    assert (before + 2, before) == (job.generation, job.late.orders.generation)
-    assert held_before == job.late.holds
-    job.goes_on(20_000)
-
-    assert [before, before + 1, before + 2] == job.late.generations[-3:]
+    learns_of_both_at_last(job, before, held_before)
     assert {LATE: 3, "1": 3} == job.tasks()
     assert {grant.task_name for grant in held_before} == {grant.task_name for grant in job.late.running}
-    assert [] == job.complaints()

@@ -231,7 +231,7 @@ def test_l1_a_fold_that_copies_nothing_is_the_same_at_each_step(batches):
 
     for batch in batches:
         for record in batch:
-            folding.add(Committed(offset, record))
+            folding.add(offset, record)
             state = evolve(state, [Committed(offset, record)])
             assert folding.state == state
             assert (folding.state.plan, folding.state.grants_sorted) == (state.plan, state.grants_sorted)

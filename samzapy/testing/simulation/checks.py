@@ -31,6 +31,7 @@ from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.replay import NOTHING, Replayed
 from samzapy.coordinator.restarting import processors_with_query
 from samzapy.coordinator.scaling import scale_wanted
 from samzapy.coordinator.standby import named
@@ -39,6 +40,7 @@ from samzapy.coordinator.state import (
     TABLES,
     Committed,
     CoordinatorState,
+    Standing,
     evolve,
     parts_changed,
     uncommitted,
@@ -90,6 +92,7 @@ _TABLES: Mapping[type, Sequence[str]] = {
 }
 
 Decide = Callable[[Command, CoordinatorState, Sightings], Decision]
+Replay = Callable[..., Replayed]
 WorksOn = Callable[[Grant], list[str]]
 """The executions, by name and epoch, that could still commit: under a grant that is recorded as released, or under
 another one for a bucket or the task of a new grant."""
@@ -667,6 +670,8 @@ class Probe:
         # A state, what was decided on it, and what it will be then.
         self._after: tuple[CoordinatorState, Sequence[CoordinatorRecord], CoordinatorState] = (INITIAL, (), INITIAL)
         self._turned: dict[str, tuple[Mapping[Any, Any], Mapping[Any, Any]]] = {}
+        # The last stream that was read from its beginning, and what it says.
+        self._replayed: tuple[list[LogRecord], Replayed] = ([], NOTHING)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -689,6 +694,7 @@ class Probe:
             patch.object(service_module, "decide", self._checked(decide)),
             patch.object(service_module, "evolve", self._foreseen),
             patch.object(service_module, "encode", _encoded),
+            patch.object(service_module, "replay", self._remembering(vars(service_module)["replay"])),
             patch.object(replay_module, "decode", decoded),
             patch.object(replay_module, "parse_headers", _parsed_headers),
             patch.object(planning_module, "parse_recorded", _parsed),
@@ -721,12 +727,32 @@ class Probe:
 
         return decide_and_check
 
-    def _foreseen(self, state: CoordinatorState, batch: Sequence[Committed]) -> CoordinatorState:
+    def _foreseen(self, state: CoordinatorState, batch: Sequence[Standing]) -> CoordinatorState:
         """`evolve`, but for what a decision just made was asked for again on."""
         known, records, after = self._after
         if state is known and batch == uncommitted(records):
             return after
         return evolve(state, batch)
+
+    def _remembering(self, replay: Replay) -> Replay:
+        """`replay`, which is pure, with a memory: of a stream that has only grown what came is folded in.
+
+        Where it was compacted meanwhile it is read anew; and so it is from the bytes by `World._check_replay`.
+        """
+
+        def replay_on(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHING) -> Replayed:
+            if before is not NOTHING:
+                return replay(records, topic=topic, before=before)
+            found = list(records)
+            known, replayed = self._replayed
+            if found[: len(known)] == known:
+                replayed = replay(found[len(known) :], topic=topic, before=replayed)
+            else:
+                replayed = replay(found, topic=topic)
+            self._replayed = found, replayed
+            return replayed
+
+        return replay_on
 
     def after_round(self, state: CoordinatorState, trouble: str) -> None:
         """A round that had no trouble has done everything that its state asks for."""
