@@ -179,7 +179,7 @@ def _told(job: ScaledJob, mb: int) -> Told:
 def verdicts(found: Sequence[Moved]) -> list[tuple[str, ...]]:
     """For each size of the state: what of the longest pause of a split is the state's, and what that may be.
 
-    Not of the join: most of its pause is the first micro-batch of a new JVM, which varies by more than is allowed here.
+    Not of the join: the first micro-batch of a new JVM varies by more than is allowed here.
     """
     own = [one for one in found if one.kind == SPLIT]
     base_s = max(one.longest_s for one in own if not one.mb)
@@ -248,8 +248,9 @@ def _text(found: Sequence[Moved], rounds: int) -> str:
                     "the values by the keys that there are, and by what the containers say that they have on disk.",
                     "*Copied on its host*: parts that were made of the store that was there. A container restores "
                     "and copies one after the other, so where both stand the pause has both; the bound has only what "
-                    "was restored. The pause of a join is not held against it: most of that is the first micro-batch "
-                    "of a new JVM, with state and without.",
+                    "was restored. The pause of a join is not held against it: the first micro-batch of a new JVM "
+                    "varies by more than that, though its query was tried out while it waited for "
+                    "`job.debounce.time.ms`, 20 s as by default.",
                 ]
             ),
         ]
