@@ -109,9 +109,9 @@ def a_record_that_is_a_change(patch: Patch) -> None:
     """L1: each epoch record counts one further, instead of holding the number."""
     fold = state._fold
 
-    def mutated(before, changed, item):  # type: ignore[no-untyped-def]
-        fold(before, changed, item)
-        if isinstance(item.record, EpochPut):
+    def mutated(before, changed, offset, record):  # type: ignore[no-untyped-def]
+        fold(before, changed, offset, record)
+        if isinstance(record, EpochPut):
             changed["epoch"] = before.epoch + 1
 
     patch.setattr(state, "_fold", mutated)
