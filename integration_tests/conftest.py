@@ -1,6 +1,6 @@
 """Brokers for the stories: one for the whole session, and one for a test that kills or pauses its own.
 
-`scripts/test` runs two files at a time, each with its own session: most of these tests wait.
+`scripts/test` runs three files at a time, each with its own session: most of these tests wait.
 """
 
 from __future__ import annotations

@@ -420,15 +420,16 @@ class CoordinatorService:
         for command in commands:
             begun_ns = self._clock.monotonic_ns()
             decision = decide(command, state, seen)
-            if any(isinstance(record, GenerationPut) for record in decision.records):
-                took_ns = self._clock.monotonic_ns() - begun_ns
-                self._timings = replace(self._timings, job_model_generation_ns=took_ns)
             if isinstance(command, RequestsRead):
                 self._note_unreadable(command, state)
-            records.extend(decision.records)
-            writes.extend(self._writes(decision, state, self._term, self._known.seq_next + len(writes)))
-            # Later commands of the batch are decided on what the earlier ones will have changed.
-            state = evolve(state, uncommitted(decision.records))
+            if decision.records:
+                if any(isinstance(record, GenerationPut) for record in decision.records):
+                    took_ns = self._clock.monotonic_ns() - begun_ns
+                    self._timings = replace(self._timings, job_model_generation_ns=took_ns)
+                records.extend(decision.records)
+                writes.extend(self._writes(decision, state, self._term, self._known.seq_next + len(writes)))
+                # Later commands of the batch are decided on what the earlier ones will have changed.
+                state = evolve(state, uncommitted(decision.records))
             seen = observe(command, state, seen)
             if isinstance(command, TopicsLooked):
                 self._note(topic_findings(state, command))

@@ -58,6 +58,7 @@ from samzapy.stream.changelog import changelog_key, task_entry_key
 from samzapy.stream.codec import RecordHeaders, decode, encode, parse_headers
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.log import LogRecord
+from samzapy.stream.placement import read_message
 from samzapy.stream.records import (
     CheckpointPut,
     CoordinatorRecord,
@@ -77,6 +78,7 @@ from samzapy.stream.records import (
     StartpointPut,
     TermPut,
 )
+from samzapy.testing import memory_placement as memory_placement_module
 from samzapy.testing.memory_log import MemoryTopic
 from samzapy.testing.simulation.inputs import BUCKET_OF, FINEST, Inputs
 from samzapy.testing.simulation.state import BROADCAST, entry_of, one_more
@@ -696,6 +698,7 @@ class Probe:
             patch.object(service_module, "encode", _encoded),
             patch.object(service_module, "replay", self._remembering(vars(service_module)["replay"])),
             patch.object(replay_module, "decode", decoded),
+            patch.object(memory_placement_module, "read_message", _read_message),
             patch.object(replay_module, "parse_headers", _parsed_headers),
             patch.object(planning_module, "parse_recorded", _parsed),
             patch.object(recording, "parse_recorded", _parsed),
@@ -828,6 +831,7 @@ def _parsed_items(items: frozenset[tuple[str, Text]]) -> JobConfig:
     return parse_recorded(dict(items))
 
 
+_read_message = lru_cache(maxsize=5_000)(read_message)
 _parsed_key = lru_cache(maxsize=20_000)(parse_key)
 _task_name_parts = lru_cache(maxsize=10_000)(TaskNameParts.parse)
 
