@@ -6,10 +6,12 @@ same rules fails. So what the rules pass is due to the safeguard, not to luck.
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -188,6 +190,28 @@ def wake_up_when_another_one_has_its_task(
     return outcome
 
 
+@contextmanager
+def cancelled_before_its_slot(
+    directory: Path, mutant: str | None
+) -> Iterator[tuple[LedgerRun, ProcessIdentity, Path]]:
+    """A run whose micro-batch is ended because a worker stands still in front of its slot, up to the moment in which
+    the next query has been started. The worker stands still until then."""
+    file = directory / "before-its-slot"
+    with a_run(directory, standing_still(file, "before-slot@10"), mutant, task_batch_max_ms="4000") as run:
+        # After two seconds, as by default, Spark has killed a cancelled worker more often than not.
+        patience = ("--conf", "spark.python.task.killTimeout=10min")
+        run.job = run.another_job("job", spark_options=("--master", "local[2]", *patience))
+        run.feed(RECORDS_PER_S)
+        worker = stood_still(run, file)
+        queries = queries_of(run)
+        run.wait(lambda: queries_of(run) > queries, _WITHIN_S, "the next query", poll_interval_s=0.01)
+        yield run, worker, file
+
+
+def queries_of(run: LedgerRun) -> int:
+    return len(re.findall(r"query \d+ starts after", run.job.log_text()))
+
+
 def test_crashes_at_each_point_and_behind_an_open_transaction_lose_and_double_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,6 +248,17 @@ def test_a_worker_that_wakes_up_when_others_work_changes_nothing(tmp_path: Path)
     assert outcomes[1] in ("committed", "FencedError")
 
 
+def test_a_cancelled_worker_that_comes_late_to_its_slot_begins_nothing(tmp_path: Path) -> None:
+    with cancelled_before_its_slot(tmp_path, None) as (run, worker, file):
+        outcome = woken_up(run, worker, file)
+        violations = run.finish()
+
+    assert not violations, told(violations)
+    assert "StaleQueryError" == outcome
+    # The job did not have to begin anew for it.
+    assert [] == run.figures.ended_by_itself
+
+
 def without_catching_up(directory: Path) -> list[Violation]:
     # The ninth of a worker: by then each of the four tasks has a store that could be behind.
     points = Points(directory, {"after-kafka-commit": 9})
@@ -257,7 +292,14 @@ def replaying_before_fencing(directory: Path) -> list[Violation]:
         return run.finish()
 
 
-# The simulation has mutants without the same safeguards, which are minutes shorter.
+def without_query_numbers(directory: Path) -> list[Violation]:
+    with cancelled_before_its_slot(directory, "without-query-numbers") as (run, worker, _):
+        worker.send(signal.SIGCONT)
+        assert worker.wait_gone(_WITHIN_S), "not the mutant"
+        return run.finish()
+
+
+# These safeguards are missed by shorter tests too: of the simulation, and of slots.
 full_only = pytest.mark.skipif(not FULL, reason=f"run with {VARIABLE}=full")
 
 
@@ -272,8 +314,10 @@ full_only = pytest.mark.skipif(not FULL, reason=f"run with {VARIABLE}=full")
         pytest.param(without_reading_to_the_end, {"C"}, marks=full_only),
         # What the old owner committed in the gap is done again by the new one.
         pytest.param(replaying_before_fencing, {"C"}, marks=full_only),
+        # What a worker of the query before commits to Kafka, and not to its store, is done again by the one that runs.
+        pytest.param(without_query_numbers, {"C"}, marks=full_only),
     ],
-    ids=["catching-up", "transactions", "reading-to-the-end", "fencing-before-replaying"],
+    ids=["catching-up", "transactions", "reading-to-the-end", "fencing-before-replaying", "query-numbers"],
 )
 def test_the_ledger_shows_a_safeguard_that_was_taken_out(
     tmp_path: Path, mutant: Callable[[Path], list[Violation]], rules: set[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from inspect import signature
 from pathlib import Path
@@ -108,6 +109,32 @@ def replaying_before_fencing() -> None:
     positions.KafkaPositions.read = read_and_then_fence
 
 
+def without_query_numbers() -> None:
+    """A worker takes its slot whatever query it is of.
+
+    One of an earlier query is killed after its Kafka commit, as Spark kills a cancelled worker wherever it is by then.
+    """
+    from samzapy.adapters.spark import slots
+    from samzapy.testing.crash_points import ArmedCrashPoints
+
+    hit, late = ArmedCrashPoints.hit, []
+
+    def entered_by_anybody(self: Any, slot: int, query_number: int) -> Any:
+        content = self._files[slot].read()
+        if content.query != query_number:
+            late.append(query_number)
+        self._slot_last = slot
+        return slots.HeldSlot(self, slot, self._files[slot], content, self._lease)
+
+    def hit_and_killed_late(self: Any, name: str) -> None:
+        hit(self, name)
+        if late and name == "after-kafka-commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    slots.WorkerSlots._entered = entered_by_anybody  # type: ignore[method-assign]
+    ArmedCrashPoints.hit = hit_and_killed_late  # type: ignore[method-assign]
+
+
 MUTANTS = {
     mutant.__name__.replace("_", "-"): mutant
     for mutant in (
@@ -115,5 +142,6 @@ MUTANTS = {
         without_transactions,
         without_reading_to_the_end,
         replaying_before_fencing,
+        without_query_numbers,
     )
 }
