@@ -13,17 +13,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import bench_report as report
 import click
 from bench_audit import large_job, publish_history, timed
-from bench_conditions import busy, load, machine, processor, versions
+from bench_conditions import busy, disturbed, load, machine, processor, versions
 from bench_heartbeats import CONTAINERS, INTERVALS_MS, P99_MS_MAX, Fleet
 from bench_heartbeats import MEASURE_S as BEATS_MEASURE_S
 from bench_input import KEY_COUNT, publish, remove_topics
 from bench_latency import MEASURE_S, RATE_PER_S, SETTLE_S, Latency, measure_latency
-from bench_measure import memory_of, percentile, steady_state, tree_of
+from bench_measure import Others, memory_of, percentile, steady_state, tree_of
 from bench_placement import PLACEMENTS, STATE_MB, placement_section
 from bench_scale import PARTS, WITHOUT_BROKER, section
 from bench_scale_job import Ground
@@ -83,7 +84,8 @@ REACH = (
 )
 NOTES = (
     "One broker and the subject share the machine; CPU is user and system time of the subject's processes alone "
-    "(JVM, Python driver, Python workers), out of /proc. The broker's is nobody's.",
+    "(JVM, Python driver, Python workers), out of /proc. The broker's is nobody's. *Others* is what the machine spent "
+    "on anything else during a run, the kernel's own threads and other virtual machines on its host among it.",
     f"Every subject: {PARTITIONS} input and output partitions, `local[{CORES}]`, at most {OFFSETS_MAX:,} records a "
     f"batch, keys of 8 bytes out of {KEY_COUNT:,}, values of which about half is the same in all records.",
     "samzapy: exactly once, read_committed, headers read, a Python function called per record; the keyed count "
@@ -166,7 +168,7 @@ def data(
         f"{begun:%Y-%m-%d}, {rounds} round(s), subjects in turn; medians"
         + ("; a fifth of the records: **indicative only**, the JVM is still compiling." if quick else "."),
         f"{os.cpu_count()} x {processor()}; load average {load_before:.1f} before, {load():.1f} after.",
-        *busy([*(run.load for run in runs), *(one.load for found in latencies.values() for one in found)]),
+        *disturbed([*(run.others_cores for run in runs), *(one.others_cores for one in chain(*latencies.values()))]),
         versions("pyspark", "confluent-kafka", "pyarrow"),
         "Records: "
         + ", ".join(f"{count:,} of {size} bytes" for size, count in records.items())
@@ -205,6 +207,7 @@ def measure_throughput(
         for word in words:
             remove_topics(at.servers, but=[topic])
             make_topics(at.servers, {OUTPUT: PARTITIONS, BROADCAST: PARTITIONS})
+            others = Others()
             with running(SUBJECTS[word], at.place(topic, f"bench-{size}-{number}-{word}")) as process:
                 looks = list(process.looks(records, DEADLINE_S))
                 run = report.Throughput(
@@ -212,14 +215,14 @@ def measure_throughput(
                     size=size,
                     steady=steady_state(looks, warm_up),
                     first_s=looks[0].at_s - process.started_s,
-                    load=load(),
+                    others_cores=others.cores(),
                 )
             runs.append(run)
             us = ", ".join(f"{role} {run.steady.cpu_us_per_record(role):.2f}" for role in run.steady.cpu_s)
             click.echo(
                 f"{size:5} B  {NAMES[word]:46} {run.steady.per_cpu_s / 1e3:6.1f} k/cpu-s "
                 f"{run.steady.per_wall_s / 1e3:6.1f} k/s  us: {us}  n {run.steady.records} "
-                f"first {run.first_s:.1f} s  load {run.load:.1f}"
+                f"first {run.first_s:.1f} s  others {run.others_cores:.2f} cores"
             )
     remove_topics(at.servers, but=[])
     return runs
@@ -237,7 +240,7 @@ def measure_latencies(at: Bench, words: Sequence[str], rounds: int, scale: float
             click.echo(
                 f"{NAMES[word]:46} p50 {percentile(latency.latencies_ms, 50):.0f} "
                 f"p99 {percentile(latency.latencies_ms, 99):.0f} ms  n {len(latency.latencies_ms)} "
-                f"first {latency.startup_s:.1f} s  load {latency.load:.1f}"
+                f"first {latency.startup_s:.1f} s  others {latency.others_cores:.2f} cores"
             )
     return found
 

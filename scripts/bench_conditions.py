@@ -13,6 +13,8 @@ from samzapy.adapters.maven.locks import KAFKA_BROKER, read_lock
 
 LOAD_MAX = 5.0
 """A load average above this is not the benchmark's own."""
+OTHERS_MAX_CORES = 0.3
+"""The kernel's own work takes less."""
 
 
 def processor() -> str:
@@ -42,6 +44,17 @@ def busy(loads: Sequence[float]) -> list[str]:
     return [
         f"Others were at work on this machine (load above {LOAD_MAX:g}): **indicative only**. Rows under different "
         "loads are not comparable, least of all in latency."
+    ]
+
+
+def disturbed(others_cores: Sequence[float]) -> list[str]:
+    """As `busy`, by what others took during each run (`bench_measure.Others`)."""
+    most = max(others_cores, default=0.0)
+    if most <= OTHERS_MAX_CORES:
+        return []
+    return [
+        f"Others were at work on this machine, with up to {most:.1f} cores during a run: **indicative only**. Rows "
+        "beside which others took more are not comparable, least of all in latency."
     ]
 
 

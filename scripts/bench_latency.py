@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import dataclass
 
+from bench_measure import Others
 from bench_subjects import Place, Subject, running
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -20,11 +20,14 @@ _START_WITHIN_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """`startup_s`: from the start of the process to the first output that a reader could see. `load`: at the end."""
+    """`startup_s`: from the start of the process to the first output that a reader could see.
+
+    `others_cores`: what others took meanwhile.
+    """
 
     startup_s: float
     latencies_ms: tuple[float, ...]
-    load: float
+    others_cores: float
 
 
 def measure_latency(subject: Subject, place: Place, measure_s: float = MEASURE_S) -> Latency:
@@ -41,12 +44,13 @@ def measure_latency(subject: Subject, place: Place, measure_s: float = MEASURE_S
     )
     consumer.assign([TopicPartition(place.output, number, OFFSET_BEGINNING) for number in range(place.partitions)])
     try:
+        others = Others()
         with running(subject, place) as process:
             trickle.start()
             startup_s = _first(consumer, process.started_s, process.log_path.name)
             begin_s = time.monotonic() + SETTLE_S
             latencies_ms = _latencies(consumer, begin_s, begin_s + measure_s)
-            return Latency(startup_s=startup_s, latencies_ms=latencies_ms, load=os.getloadavg()[0])
+            return Latency(startup_s=startup_s, latencies_ms=latencies_ms, others_cores=others.cores())
     finally:
         ended.set()
         trickle.join()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -107,6 +108,32 @@ def cpu_of(tree: Mapping[int, str]) -> dict[str, float]:
         if (fields := _stat(pid)) is not None:
             used[role] += sum(map(int, fields[11:15])) / _TICKS_PER_S
     return used
+
+
+class Others:
+    """What all others take of the machine while a subject is at work: neither this process nor what it started.
+
+    In cores, from when this is made. Unlike the load average it leaves out the benchmark's own subjects and broker.
+    What a process took that ended without being waited for counts as the others'.
+    """
+
+    def __init__(self) -> None:
+        self._begun_s, self._begun_cpu_s = time.monotonic(), _cpu_of_others_s()
+
+    def cores(self) -> float:
+        passed_s = time.monotonic() - self._begun_s
+        return max(0.0, _cpu_of_others_s() - self._begun_cpu_s) / passed_s if passed_s else 0.0
+
+
+def _cpu_of_others_s() -> float:
+    return machine_cpu_s() - sum(cpu_of(tree_of(os.getpid())).values())
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds since boot in which no core was idle, or the host of a virtual machine gave it to another one."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    # Interrupts are in the time of the processes that they interrupt too.
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
 
 
 def memory_of(tree: Mapping[int, str], kind: str = "Pss") -> dict[str, float]:

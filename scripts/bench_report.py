@@ -36,14 +36,14 @@ MEMORY_GROWTH_MAX = 1.1
 class Throughput:
     """One run of one subject.
 
-    `first_s`: from the start of the process to the end of the first batch. `load`: the machine's, at the end.
+    `first_s`: from the start of the process to the end of the first batch. `others_cores`: what others took meanwhile.
     """
 
     word: str
     size: int
     steady: Steady
     first_s: float
-    load: float
+    others_cores: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> st
     lines = [
         "| bytes | subject | k records per CPU-second | of runs | k records per s | us CPU per record: "
         + " | ".join(ROLES)
-        + " | first batch s | load |",
+        + " | first batch s | others, cores |",
         "|" + "---|" * (7 + len(ROLES)),
     ]
     for size in dict.fromkeys(run.size for run in runs):
@@ -121,20 +121,20 @@ def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> st
                 f"| {size} | {names[word]} | **{_median(per_cpu_s):.0f}** | {_range(per_cpu_s)} "
                 f"| {_median(run.steady.per_wall_s / 1e3 for run in found):.0f} | "
                 + " | ".join(f"{us:.2f}" for us in roles)
-                + f" | {_median(run.first_s for run in found):.1f} | {_median(run.load for run in found):.0f} |"
+                + f" | {_median(run.first_s for run in found):.1f} | {_median(run.others_cores for run in found):.2f} |"
             )
     return "\n".join(lines)
 
 
 def latency_table(found: Mapping[str, Sequence[Latency]], names: Mapping[str, str]) -> str:
-    lines = ["| subject | p50 ms | of runs | p99 ms | first output s | records | load |", "|" + "---|" * 7]
+    lines = ["| subject | p50 ms | of runs | p99 ms | first output s | records | others, cores |", "|" + "---|" * 7]
     for word, latencies in found.items():
         p50, p99 = ([percentile(latency.latencies_ms, percent) for latency in latencies] for percent in (50.0, 99.0))
         lines.append(
             f"| {names[word]} | **{_median(p50):.0f}** | {_range(p50)} | {_median(p99):.0f} "
             f"| {_median(latency.startup_s for latency in latencies):.1f} "
             f"| {sum(len(latency.latencies_ms) for latency in latencies)} "
-            f"| {_median(latency.load for latency in latencies):.0f} |"
+            f"| {_median(latency.others_cores for latency in latencies):.2f} |"
         )
     return "\n".join(lines)
 

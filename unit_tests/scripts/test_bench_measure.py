@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 
 import pytest
-from bench_measure import Look, cpu_of, memory_of, percentile, steady_state, tree_of
+from bench_measure import (
+    Look,
+    Others,
+    cpu_of,
+    machine_cpu_s,
+    memory_of,
+    percentile,
+    steady_state,
+    tree_of,
+)
 from bench_subjects import offsets_sum
 
 
@@ -75,3 +87,15 @@ def test_this_process_has_used_time_and_memory() -> None:
     assert os.getpid() in tree
     assert sum(cpu_of(tree).values()) > 0
     assert sum(memory_of(tree).values()) > 1
+
+
+def test_what_a_process_and_its_children_take_is_not_of_others() -> None:
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    before_s, begun_s = machine_cpu_s(), time.monotonic()
+    others = Others()
+
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    of_others_s = others.cores() * (time.monotonic() - begun_s)
+
+    # Looks that are a moment apart see what others do in between.
+    assert machine_cpu_s() - before_s - of_others_s > 0.4

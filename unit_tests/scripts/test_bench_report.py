@@ -22,7 +22,7 @@ from bench_report import (
 
 def a_run(word: str = "copy", per_cpu_s: float = 100.0, size: int = 100) -> Throughput:
     steady = Steady(records=int(per_cpu_s * 1000), wall_s=500.0, cpu_s={"JVM": 600.0, "workers": 400.0})
-    return Throughput(word=word, size=size, steady=steady, first_s=10.0, load=3.0)
+    return Throughput(word=word, size=size, steady=steady, first_s=10.0, others_cores=0.25)
 
 
 def a_reach(bound: float, size: int = 100) -> Reach:
@@ -30,7 +30,7 @@ def a_reach(bound: float, size: int = 100) -> Reach:
 
 
 def a_latency(*values: float) -> Latency:
-    return Latency(startup_s=12.0, latencies_ms=values, load=3.0)
+    return Latency(startup_s=12.0, latencies_ms=values, others_cores=0.25)
 
 
 def test_a_ratio_is_that_of_the_medians() -> None:
@@ -69,13 +69,13 @@ def test_a_row_has_the_median_the_range_and_the_cost_by_role() -> None:
 
     *_, row = throughput_table(runs, {"copy": "1:1"}).splitlines()
 
-    assert "| 100 | 1:1 | **2** | 1-3 | 4 | 300.00 | 0.00 | 200.00 | 10.0 | 3 |" == row
+    assert "| 100 | 1:1 | **2** | 1-3 | 4 | 300.00 | 0.00 | 200.00 | 10.0 | 0.25 |" == row
 
 
 def test_a_latency_row_has_median_and_tail() -> None:
     *_, row = latency_table({"copy": [a_latency(1.0, 2.0, 9.0)]}, {"copy": "1:1"}).splitlines()
 
-    assert "| 1:1 | **2** | 2-2 | 9 | 12.0 | 3 | 3 |" == row
+    assert "| 1:1 | **2** | 2-2 | 9 | 12.0 | 3 | 0.25 |" == row
 
 
 def test_a_run_replaces_its_own_section_and_no_other() -> None:
