@@ -4,6 +4,9 @@ Spark bounds an Arrow batch by both. But for the bytes it has Arrow measure all 
 of what the JVM does with a record of a kilobyte. So once records have been small for a while, the bound on rows is
 left to bound the bytes too, and a limit is set on what Arrow may hold. Where records then become large all at once,
 their micro-batch passes the limit and fails, as any that fails; the next query has both bounds again, and keeps them.
+
+What an Arrow batch takes is written, sent and read again, which is cheaper while it is in the processor's caches. So
+where the bytes are bounded by rows, there are fewer rows of larger records.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 8 * 1024 * 1024
 _UNBOUNDED = 2**31 - 1
+_CACHED_BYTES = 4 * 1024 * 1024
 _SMALL_BATCHES = 10
 # Arrow doubles what it holds, and copies while it does.
 _HELD_PER_CORE = 8 * BYTES_MAX
@@ -40,6 +44,8 @@ class ArrowBound:
         self._keeps_bytes = keeps_bytes or not rows_max
         self._small_batches = 0
         self._is_left_out = False
+        self._row_bytes = 0
+        self._rows = rows_max
 
     @classmethod
     def of(cls, session: SparkSession, cores: int) -> Self:
@@ -49,12 +55,16 @@ class ArrowBound:
 
     def begin(self, session: SparkSession) -> None:
         """A query begins; `session`: of whoever starts it. It has both bounds by its settings."""
-        self._small_batches, self._is_left_out = 0, False
+        self._small_batches, self._is_left_out, self._rows = 0, False, self._rows_max
         _limit(session, None)
 
     def apply(self, session: SparkSession) -> None:
         """A micro-batch begins; `session`: the query's own."""
         is_left_out = self._small_batches >= _SMALL_BATCHES and not self._keeps_bytes
+        rows = min(self._rows_max, _CACHED_BYTES // max(1, self._row_bytes)) if is_left_out else self._rows_max
+        if rows != self._rows:
+            self._rows = rows
+            session.conf.set(ROWS_SETTING, rows)
         if is_left_out is self._is_left_out:
             return
         self._is_left_out = is_left_out
@@ -65,6 +75,7 @@ class ArrowBound:
         """The micro-batch ended, and had Arrow batches with so many bytes for each row at most."""
         is_small = row_bytes * self._rows_max <= 2 * BYTES_MAX
         self._small_batches = self._small_batches + 1 if is_small else 0
+        self._row_bytes = row_bytes
 
     def failed(self, text: str) -> str | None:
         """The micro-batch failed; the reason if it is that records became large. They may do so again."""

@@ -56,7 +56,6 @@ SOURCE_OPTIONS = {
     "kafka.fetch.max.wait.ms": "10",
     # Per poll Spark asks for positions again; with the default of 500 records that was a quarter of the reading.
     "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),
     # Else a topic that was deleted under a consumer that reads it is made again by that consumer.
     "kafka.allow.auto.create.topics": "false",

@@ -50,6 +50,10 @@ class AContainer:
         self.bound.apply(cast(SparkSession, self.query))
 
     @property
+    def rows(self) -> int:
+        return int(self.query.settings[ROWS_SETTING])
+
+    @property
     def bounds(self) -> tuple[int, int]:
         return int(self.query.settings[BYTES_SETTING]), self.query.held_max
 
@@ -114,3 +118,30 @@ def test_a_user_s_own_bound_on_bytes_is_kept_and_so_is_ours_without_one_on_rows(
     rowless.reads(*[1] * 20)
 
     assert (1000, BYTES_MAX) == (own.bounds[0], rowless.bounds[0])
+
+
+def test_rows_alone_are_as_many_as_fit_into_caches() -> None:
+    container = AContainer()
+
+    container.reads(*[SMALL_ROW] * 9)
+    assert ROWS_MAX == container.rows
+    container.reads(1024)
+    assert 4096 == container.rows
+    container.reads(100)
+    assert ROWS_MAX == container.rows
+
+
+def test_with_both_bounds_there_are_as_many_rows_as_configured() -> None:
+    container = AContainer(**{ROWS_SETTING: "5000"})
+    container.reads(*[1024] * 10)
+    assert 4096 == container.rows
+
+    container.reads(100)
+    assert 5000 == container.rows
+    container.reads(1024)
+    container.reads(4 * BYTES_MAX)
+    assert 5000 == container.rows
+    container.reads(*[1024] * 10)
+    container.starts()
+    container.reads()
+    assert 5000 == container.rows
