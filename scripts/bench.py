@@ -86,6 +86,8 @@ NOTES = (
     "One broker and the subject share the machine; CPU is user and system time of the subject's processes alone "
     "(JVM, Python driver, Python workers), out of /proc. The broker's is nobody's. *Others* is what the machine spent "
     "on anything else during a run, the kernel's own threads and other virtual machines on its host among it.",
+    "*JIT* is what the JVM spends on compiling its code. It is start-up that goes on behind the first batches, for a "
+    "minute or two, and takes up to half of the JVM's time meanwhile; so nobody's is in *records per CPU-second*.",
     f"Every subject: {PARTITIONS} input and output partitions, `local[{CORES}]`, at most {OFFSETS_MAX:,} records a "
     f"batch, keys of 8 bytes out of {KEY_COUNT:,}, values of which about half is the same in all records.",
     "samzapy: exactly once, read_committed, headers read, a Python function called per record; the keyed count "

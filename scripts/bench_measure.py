@@ -1,7 +1,8 @@
 """What a process tree has used, out of /proc, and what follows from two looks at it.
 
 CPU time is user plus system time of every living process of the tree and of those it has reaped: the JVM, the Python
-driver, the daemon and its workers. Nothing is asked of the subject itself.
+driver, the daemon and its workers. What the JVM spends on compiling itself is a role of its own: it is a part of the
+start that goes on for a minute or two. Nothing is asked of the subject itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ROLES = ("JVM", "driver", "workers")
+JIT = "JIT"
+CPU_ROLES = ("JVM", JIT, "driver", "workers")
 _NEARLY = 0.98
 
 
@@ -39,7 +42,8 @@ class Steady:
 
     @property
     def per_cpu_s(self) -> float:
-        return self.records / sum(self.cpu_s.values())
+        """Without what the JVM spent on compiling, which ends."""
+        return self.records / sum(used_s for role, used_s in self.cpu_s.items() if role != JIT)
 
     @property
     def per_wall_s(self) -> float:
@@ -69,7 +73,7 @@ def steady_state(looks: Sequence[Look], warm_up_records: int) -> Steady:
     return Steady(
         records=last.records - first.records,
         wall_s=last.at_s - first.at_s,
-        cpu_s={role: last.cpu_s.get(role, 0.0) - first.cpu_s.get(role, 0.0) for role in ROLES},
+        cpu_s={role: last.cpu_s.get(role, 0.0) - first.cpu_s.get(role, 0.0) for role in CPU_ROLES},
     )
 
 
@@ -103,11 +107,25 @@ def tree_of(root_pid: int) -> dict[int, str]:
 
 def cpu_of(tree: Mapping[int, str]) -> dict[str, float]:
     """CPU seconds by role. The children a process has waited for count as its own."""
-    used = dict.fromkeys(ROLES, 0.0)
+    used = dict.fromkeys(CPU_ROLES, 0.0)
     for pid, role in tree.items():
         if (fields := _stat(pid)) is not None:
             used[role] += sum(map(int, fields[11:15])) / _TICKS_PER_S
+        if role == "JVM":
+            compiling_s = _compiling_s(pid)
+            used[role] -= compiling_s
+            used[JIT] += compiling_s
     return used
+
+
+def _compiling_s(pid: int) -> float:
+    """CPU seconds of a JVM's compiler threads; of each kind one is always there, and on two cores there are no more."""
+    used_s = 0.0
+    for directory in Path(f"/proc/{pid}/task").glob("*"):
+        text = _text(directory / "stat")
+        if "CompilerThre" in text:
+            used_s += sum(map(int, text.rpartition(")")[2].split()[11:13])) / _TICKS_PER_S
+    return used_s
 
 
 class Others:
@@ -160,8 +178,13 @@ def _role(pid: int) -> str:
 
 def _stat(pid: int) -> list[str] | None:
     """Fields of /proc/<pid>/stat from the state on, so that utime, stime, cutime, cstime are 11 to 14."""
+    text = _text(Path(f"/proc/{pid}/stat"))
+    return text.rpartition(")")[2].split() if text else None
+
+
+def _text(path: Path) -> str:
+    """A file of /proc; empty when what it is about has ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return path.read_text(errors="replace")
     except OSError:
-        return None
-    return text.rpartition(")")[2].split()
+        return ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench_latency import Latency
-from bench_measure import ROLES, Steady, percentile
+from bench_measure import CPU_ROLES, ROLES, Steady, percentile
 
 TITLE = """# Performance
 
@@ -106,9 +106,9 @@ def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> st
     """One row per subject and record size: medians, and the range of what is compared."""
     lines = [
         "| bytes | subject | k records per CPU-second | of runs | k records per s | us CPU per record: "
-        + " | ".join(ROLES)
+        + " | ".join(CPU_ROLES)
         + " | first batch s | others, cores |",
-        "|" + "---|" * (7 + len(ROLES)),
+        "|" + "---|" * (7 + len(CPU_ROLES)),
     ]
     for size in dict.fromkeys(run.size for run in runs):
         for word in names:
@@ -116,7 +116,7 @@ def throughput_table(runs: Sequence[Throughput], names: Mapping[str, str]) -> st
             if not found:
                 continue
             per_cpu_s = [run.steady.per_cpu_s / 1e3 for run in found]
-            roles = [_median(run.steady.cpu_us_per_record(role) for run in found) for role in ROLES]
+            roles = [_median(run.steady.cpu_us_per_record(role) for run in found) for role in CPU_ROLES]
             lines.append(
                 f"| {size} | {names[word]} | **{_median(per_cpu_s):.0f}** | {_range(per_cpu_s)} "
                 f"| {_median(run.steady.per_wall_s / 1e3 for run in found):.0f} | "

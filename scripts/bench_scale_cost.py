@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import bench_report as report
 import click
 from bench_input import random_records
-from bench_measure import ROLES
+from bench_measure import CPU_ROLES
 from bench_scale_job import Ground, Phase, ScaledJob, measure_phase, there_and_back
 
 PARTITIONS = 4
@@ -59,7 +59,7 @@ def cpu(ground: Ground) -> str:
             "## Elasticity: CPU per record, by factor",
             report.table(("cost of factor 8 over factor 1", "wanted", "found", ""), verdicts),
             report.table(
-                ("job", "factor", "CPU s per M records", "of runs", "to factor 1", *ROLES, "k records/s", "read"),
+                ("job", "factor", "CPU s per M records", "of runs", "to factor 1", *CPU_ROLES, "k records/s", "read"),
                 rows,
             ),
             report.bullets(
@@ -162,7 +162,7 @@ def _cost_rows(title: str, phases: Sequence[Phase]) -> list[tuple[str, ...]]:
             f"{_median(phases, factor) / base:.2f}",
             *(
                 f"{statistics.median(phase.cpu_s[role] * 1e6 / phase.records for phase in found):.1f}"
-                for role in ROLES
+                for role in CPU_ROLES
             ),
             f"{statistics.median(phase.per_s for phase in found) / 1e3:.0f}",
             f"{statistics.median(phase.read for phase in found):.2f}",

@@ -11,6 +11,7 @@ import pytest
 from bench_measure import (
     Look,
     Others,
+    Steady,
     cpu_of,
     machine_cpu_s,
     memory_of,
@@ -50,6 +51,12 @@ def test_figures_are_per_record_and_per_second() -> None:
     steady = steady_state(looks(0, 100, 200), 0)
 
     assert (50.0, 100.0, 20_000.0) == (steady.per_cpu_s, steady.per_wall_s, steady.cpu_us_per_record("JVM"))
+
+
+def test_what_a_jvm_compiles_is_start_up_and_counts_for_nothing() -> None:
+    steady = Steady(records=100, wall_s=1.0, cpu_s={"JVM": 1.5, "JIT": 7.0, "workers": 0.5})
+
+    assert (50.0, 70_000.0) == (steady.per_cpu_s, steady.cpu_us_per_record("JIT"))
 
 
 def test_batches_that_are_a_few_records_short_are_the_warm_up_all_the_same() -> None:

@@ -69,7 +69,7 @@ def test_a_row_has_the_median_the_range_and_the_cost_by_role() -> None:
 
     *_, row = throughput_table(runs, {"copy": "1:1"}).splitlines()
 
-    assert "| 100 | 1:1 | **2** | 1-3 | 4 | 300.00 | 0.00 | 200.00 | 10.0 | 0.25 |" == row
+    assert "| 100 | 1:1 | **2** | 1-3 | 4 | 300.00 | 0.00 | 0.00 | 200.00 | 10.0 | 0.25 |" == row
 
 
 def test_a_latency_row_has_median_and_tail() -> None:
