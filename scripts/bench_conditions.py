@@ -41,10 +41,7 @@ def busy(loads: Sequence[float]) -> list[str]:
     """A warning where others were at work, else nothing."""
     if max(loads, default=0.0) <= LOAD_MAX:
         return []
-    return [
-        f"Others were at work on this machine (load above {LOAD_MAX:g}): **indicative only**. Rows under different "
-        "loads are not comparable, least of all in latency."
-    ]
+    return [_indicative(f"load above {LOAD_MAX:g}")]
 
 
 def disturbed(others_cores: Sequence[float]) -> list[str]:
@@ -52,10 +49,14 @@ def disturbed(others_cores: Sequence[float]) -> list[str]:
     most = max(others_cores, default=0.0)
     if most <= OTHERS_MAX_CORES:
         return []
-    return [
-        f"Others were at work on this machine, with up to {most:.1f} cores during a run: **indicative only**. Rows "
-        "beside which others took more are not comparable, least of all in latency."
-    ]
+    return [_indicative(f"up to {most:.1f} cores during a run")]
+
+
+def _indicative(why: str) -> str:
+    return (
+        f"Others were at work on this machine ({why}): **indicative only**. Rows under different loads are not "
+        "comparable, least of all in latency."
+    )
 
 
 def versions(*packages: str) -> str:

@@ -117,14 +117,13 @@ def without_query_numbers() -> None:
     from samzapy.adapters.spark import slots
     from samzapy.testing.crash_points import ArmedCrashPoints
 
-    hit, late = ArmedCrashPoints.hit, []
+    entered, hit, late = slots.WorkerSlots._entered, ArmedCrashPoints.hit, []
 
     def entered_by_anybody(self: Any, slot: int, query_number: int) -> Any:
-        content = self._files[slot].read()
-        if content.query != query_number:
+        admitted = self._files[slot].read().query
+        if admitted != query_number:
             late.append(query_number)
-        self._slot_last = slot
-        return slots.HeldSlot(self, slot, self._files[slot], content, self._lease)
+        return entered(self, slot, admitted)
 
     def hit_and_killed_late(self: Any, name: str) -> None:
         hit(self, name)
