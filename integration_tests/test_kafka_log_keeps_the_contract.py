@@ -399,6 +399,23 @@ def test_a_full_queue_is_waited_for(connection: KafkaConnection, topic: str) -> 
     assert [value for _, value in pairs(read_to_end(connection, topic))] == [str(n) for n in range(500)]
 
 
+def test_a_flush_waits_for_no_more_records(connection: KafkaConnection, topic: str) -> None:
+    """That is why producers may let records wait for others for long (`linger.ms`): nothing is committed later."""
+    lingers_ms = 30_000
+    producer = TransactionalProducer(connection, f"{topic}/w", settings={"linger.ms": lingers_ms})
+    producer.take_over()
+    producer.begin()
+    producer.produce(topic, b"k", b"v", 0)
+    begun_s = time.monotonic()
+
+    producer.flush()
+    producer.commit()
+    producer.close()
+
+    assert time.monotonic() - begun_s < lingers_ms / 1000 / 2
+    assert [("k", "v")] == pairs(read_to_end(connection, topic))
+
+
 def test_a_transaction_that_timed_out_looks_like_being_fenced(connection: KafkaConnection, topic: str) -> None:
     """The two cannot be told apart (reliability.md M5)."""
     producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=1000)

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast
 
+import msgspec
+
 from samzapy.errors import TaskModuleError
 from samzapy.model.ssp import SystemStreamPartition
 
@@ -30,7 +32,7 @@ _MARK = "__samzapy_task__"
 _JOB_MODULE = "samzapy_job_file"
 
 
-class IncomingMessageEnvelope:
+class IncomingMessageEnvelope(msgspec.Struct, eq=False):
     """One message of an input.
 
     Attributes:
@@ -43,39 +45,15 @@ class IncomingMessageEnvelope:
         intermediate: name of the intermediate stream that it comes from; empty for a message of another input.
     """
 
-    __slots__ = (
-        "headers",
-        "intermediate",
-        "key",
-        "key_bytes",
-        "offset",
-        "ssp",
-        "timestamp_ms",
-        "value",
-        "value_bytes",
-    )
-
-    def __init__(
-        self,
-        ssp: SystemStreamPartition,
-        offset: int,
-        key: Any,
-        value: Any,
-        key_bytes: bytes | None,
-        value_bytes: bytes | None,
-        timestamp_ms: int,
-        headers: Headers = (),
-        intermediate: str = "",
-    ) -> None:
-        self.ssp = ssp
-        self.offset = offset
-        self.key = key
-        self.value = value
-        self.key_bytes = key_bytes
-        self.value_bytes = value_bytes
-        self.timestamp_ms = timestamp_ms
-        self.headers = headers
-        self.intermediate = intermediate
+    ssp: SystemStreamPartition
+    offset: int
+    key: Any
+    value: Any
+    key_bytes: bytes | None
+    value_bytes: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+    intermediate: str = ""
 
     def __repr__(self) -> str:
         return f"IncomingMessageEnvelope({self.ssp}@{self.offset}, key={self.key!r})"

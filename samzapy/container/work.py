@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
+from itertools import groupby, repeat
 
 from samzapy.config import JobConfig
 from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import Floor
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.task import Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,21 @@ class Rows:
     values: Sequence[bytes | None]
     timestamps_ms: Sequence[int]
     headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
+
+    def messages(self, start: int) -> Iterator[tuple[int, int, bytes | None, bytes | None, int, Headers]]:
+        """Row by row from index `start` on: index, offset, key, value, timestamp, headers."""
+        headers: Iterable[Headers] = repeat(())
+        if self.headers is not None:
+            headers = (tuple(found or ()) for found in self.headers[start:])
+        return zip(
+            range(start, len(self.offsets)),
+            self.offsets[start:],
+            self.keys[start:],
+            self.values[start:],
+            self.timestamps_ms[start:],
+            headers,
+            strict=False,
+        )
 
 
 class ReportKind(IntEnum):

@@ -215,6 +215,38 @@ def test_tombstones_empty_values_and_missing_headers_come_as_they_are() -> None:
     assert [("a", None, ()), ("", b"", ()), (None, b"x", (("h", b""),))] == seen
 
 
+def test_a_transaction_that_ends_in_the_midst_of_rows_goes_on_at_the_next_message_with_its_own_headers() -> None:
+    seen: list[Any] = []
+    worker = AWorker(
+        lambda envelope, collector, context: (
+            seen.append((envelope.offset, envelope.key, envelope.value, envelope.timestamp_ms, envelope.headers)),
+            collector.send("totals", envelope.value),
+        ),
+        bytes_max=0,
+    )
+
+    report = worker.run(rows(("a", 1), ("b", 2), ("c", 3), offsets=[4, 6, 9], headers=[None, [("h", b"1")], None]))
+
+    assert [
+        (4, "a", 1, 1000, ()),
+        (6, "b", 2, 1001, (("h", b"1"),)),
+        (9, "c", 3, 1002, ()),
+    ] == seen
+    assert (3, 10) == (report.commits, report.offset_next)
+
+
+def test_messages_are_told_apart_however_alike_they_are() -> None:
+    seen: set[Any] = set()
+    worker = AWorker(lambda envelope, collector, context: seen.add(envelope))
+
+    worker.run(rows(("a", 1)))
+    worker.run(rows(("a", 1), first=1))
+
+    first, second = sorted(seen, key=lambda envelope: envelope.offset)
+    assert first == first and first != second
+    assert "IncomingMessageEnvelope(kafka.orders.0@0, key='a')" == repr(first)
+
+
 def test_an_output_goes_where_it_is_sent_with_all_that_is_said_of_it() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         collector.send("kafka.totals", None, "k", partition=3, headers={"h": b"1"}, timestamp_ms=5)

@@ -422,8 +422,9 @@ def producer_settings(
     """What a transactional producer is made with. The operator's word counts but where exactly-once rests on ours;
     there the configuration refuses it by name (`config.CLIENT_PROPERTIES_REFUSED`)."""
     defaults = {
-        # A batch per request of up to 1 MB (the broker's limit) at full speed, 5 ms when idle.
-        "linger.ms": 5,
+        # Nothing waits for it: a flush, which is in front of every commit, sends at once, and before that nobody may
+        # read it. With 5 ms, a task that sends little woke the client up, and made a request, for every few records.
+        "linger.ms": 100,
         "batch.size": BATCH_BYTES,
         "batch.num.messages": 50_000,
         "compression.type": "lz4",

@@ -55,6 +55,22 @@ def test_a_batch_of_one_route_is_not_cut() -> None:
     assert (3, True) == (route, found is batch)
 
 
+@pytest.mark.parametrize(("value_bytes", "lengths"), [(400_000, [2, 2, 1]), (2_000_000, [1] * 5), (100, [5])])
+def test_a_run_of_many_bytes_comes_in_pieces_and_one_record_is_never_cut(
+    value_bytes: int, lengths: list[int]
+) -> None:
+    batch = a_batch([3] * 5)
+    values = [bytes([number]) * value_bytes for number in range(5)]
+    batch = batch.set_column(3, "value", pa.array(values, pa.binary()))
+
+    found = [rows_of(route, piece) for route, piece in runs([batch])]
+
+    assert lengths == [len(rows.offsets) for rows in found]
+    assert {3} == {rows.route for rows in found}
+    assert list(range(5)) == [offset for rows in found for offset in rows.offsets]
+    assert values == [value for rows in found for value in rows.values]
+
+
 def test_columns_become_plain_lists() -> None:
     batch = pa.RecordBatch.from_pydict(
         {
