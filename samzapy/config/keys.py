@@ -172,7 +172,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="task.transaction.timeout.ms",
         default="20000",
         kind="ms",
-        least=1,
+        least=1000,
         meaning="The broker ends a transaction that is open for longer; no message may take the task so long.",
     ),
     ConfigKey(
@@ -281,7 +281,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="job.coordinator.transaction.timeout.ms",
         default="10000",
         kind="ms",
-        least=1,
+        least=1000,
         meaning="Transaction timeout of the coordinator.",
     ),
     ConfigKey(

@@ -94,6 +94,8 @@ def test_an_empty_value_means_the_default() -> None:
         ("task.transaction.max.ms", "5s", "wanted milliseconds (digits only), found '5s'"),
         ("task.transaction.max.ms", "-1", "wanted milliseconds (digits only), found '-1'"),
         ("task.transaction.max.bytes", "1k", "wanted bytes (digits only), found '1k'"),
+        ("task.transaction.timeout.ms", "999", "wanted a number from 1000 to"),
+        ("job.coordinator.transaction.timeout.ms", "999", "wanted a number from 1000 to"),
         ("task.batch.offsets.max", "٣", "wanted a number (digits only)"),
         ("job.name", "a/b", "wanted letters, digits, dots, dashes or underscores"),
         ("job.id", "a-b", "wanted letters, digits and underscores (no dashes), found 'a-b'"),
