@@ -40,7 +40,7 @@ OUTPUT = "bench-output"
 # Has no records; that there is a broadcast input is what sends the others' rows through a shuffle.
 BROADCAST = "bench-rules"
 OFFSETS_MAX = 200_000
-WARM_UP = 2_000_000
+WARM_UP = 4_000_000
 MEASURED = {100: 1_600_000, 1000: 800_000}
 LATENCY_INPUT = "trickle"
 QUICK = 0.2
