@@ -47,17 +47,15 @@ class RowBytes:
 
 
 def runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut batches into runs of rows with one route, in the order in which they come, each of at most `_RUN_BYTES`.
-    Empty batches give none."""
+    """Cut batches into runs of rows with one route, in the order in which they come. Each is one row, or
+    takes at most about `_RUN_BYTES`, by the batch's mean row. Empty batches give none."""
     for batch in batches:
         if batch.num_rows == 0:
             continue
         routes = batch.column("route")
         bounds = pc.min_max(routes).as_py()
-        if bounds["min"] == bounds["max"]:
-            yield from _pieces(bounds["min"], batch)
-            continue
-        for route, run in _cut(routes.to_pylist(), batch):
+        has_one = bounds["min"] == bounds["max"]
+        for route, run in [(bounds["min"], batch)] if has_one else _cut(routes.to_pylist(), batch):
             yield from _pieces(route, run)
 
 
