@@ -20,7 +20,7 @@ BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 8 * 1024 * 1024
 _UNBOUNDED = 2**31 - 1
-_CACHED_BYTES = 4 * 1024 * 1024
+_CACHED_BYTES = 2 * 1024 * 1024
 _SMALL_BATCHES = 10
 # Arrow doubles what it holds, and copies while it does.
 _HELD_PER_CORE = 8 * BYTES_MAX

@@ -28,8 +28,8 @@ _REPORT_SCHEMA = pa.schema(
         for name, kind in (field.split() for field in REPORT_DDL.split(", "))
     ]
 )
-# As Python objects they are to fit into a core's own cache until they are handled: with four times as much, which is
-# what Spark sends at once, a record of a kilobyte took a worker an eighth longer.
+# As Python objects they are to fit into a core's own cache until they are handled: with four times as much, a record of
+# a kilobyte took a worker an eighth longer.
 _RUN_BYTES = 1024 * 1024
 
 

@@ -126,7 +126,7 @@ def test_rows_alone_are_as_many_as_fit_into_caches() -> None:
     container.reads(*[SMALL_ROW] * 9)
     assert ROWS_MAX == container.rows
     container.reads(1024)
-    assert 4096 == container.rows
+    assert 2048 == container.rows
     container.reads(100)
     assert ROWS_MAX == container.rows
 
@@ -134,7 +134,7 @@ def test_rows_alone_are_as_many_as_fit_into_caches() -> None:
 def test_with_both_bounds_there_are_as_many_rows_as_configured() -> None:
     container = AContainer(**{ROWS_SETTING: "5000"})
     container.reads(*[1024] * 10)
-    assert 4096 == container.rows
+    assert 2048 == container.rows
 
     container.reads(100)
     assert 5000 == container.rows
