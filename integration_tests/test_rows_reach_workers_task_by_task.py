@@ -207,6 +207,33 @@ def test_the_direct_path_moves_no_row(session: SparkSession) -> None:
     assert "Exchange" in _physical_plan(rows_by_task(source, COGROUP, dict.fromkeys(_ssp_kbs(COGROUP), 0)))
 
 
+@pytest.mark.parametrize("is_shuffled", [False, True], ids=["direct", "shuffled"])
+def test_keys_and_values_are_the_bytes_that_they_were(session: SparkSession, is_shuffled: bool) -> None:
+    """They go through Spark as text, which most of these are not."""
+    every_byte = bytes(range(256))
+    given = [(None, every_byte), (every_byte[::-1], None), (b"", b"\xff"), (b"\xed\xa0\x80", b""), (b"\0", b"\xc3")]
+    plan = a_work_plan(("a", "kafka.orders.0:0/1"), *([("a", "kafka.refunds.0:0/1")] if is_shuffled else []))
+    rows = [("orders", 0, offset, key, value, None, None) for offset, (key, value) in enumerate(given)]
+    frame = rows_by_task(session.createDataFrame(rows, SOURCE).coalesce(1), plan, dict.fromkeys(_ssp_kbs(plan), 0))
+
+    assert is_shuffled is ("Exchange" in _physical_plan(frame))
+    assert given == [
+        (row["key"], row["value"]) for row in frame.mapInArrow(as_handed, "key binary, value binary").collect()
+    ]
+
+
+def as_handed(batches: Any) -> Any:
+    """Keys and values as a task is handed them."""
+    import pyarrow
+
+    from samzapy.adapters.spark.rows import rows_of, runs
+
+    for route, batch in runs(batches):
+        rows = rows_of(route, batch)
+        columns = [pyarrow.array(cells, pyarrow.binary()) for cells in (rows.keys, rows.values)]
+        yield pyarrow.RecordBatch.from_arrays(columns, ["key", "value"])
+
+
 def _ssp_kbs(plan: WorkPlan) -> list[SspKeyBucket]:
     return [route.ssp_kb for route in plan.routes]
 

@@ -35,7 +35,7 @@ from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
 from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
-from samzapy.adapters.spark.rows import REPORT_DDL, headers_column, report_of
+from samzapy.adapters.spark.rows import REPORT_DDL, as_text, headers_column, report_of
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
 from samzapy.container.work import ReportKind, WorkPlan
@@ -311,8 +311,8 @@ def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket
     rows = source.select(
         route_column(table).alias("route"),
         F.col("offset"),
-        F.col("key"),
-        F.col("value"),
+        as_text("key"),
+        as_text("value"),
         F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
         headers_column(),
     ).where(is_ours(F.col("route")))

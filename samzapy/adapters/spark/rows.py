@@ -82,11 +82,19 @@ def rows_of(route: int, batch: pa.RecordBatch) -> Rows:
     return Rows(
         route,
         batch.column("offset").to_pylist(),
-        batch.column("key").to_pylist(),
-        batch.column("value").to_pylist(),
+        batch.column("key").cast(pa.binary()).to_pylist(),
+        batch.column("value").cast(pa.binary()).to_pylist(),
         batch.column("timestamp_ms").to_pylist(),
         None if headers.null_count == len(headers) else [_headers(cell) for cell in headers.to_pylist()],
     )
+
+
+def as_text(name: str) -> Column:
+    """A column of bytes as if they were text, whatever they are; `rows_of` takes them for bytes again.
+
+    Spark copies bytes once more than text on their way from a row into an Arrow vector. Neither looks at them.
+    """
+    return F.col(name).cast("string").alias(name)
 
 
 def headers_column() -> Column:

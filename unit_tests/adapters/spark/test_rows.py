@@ -136,7 +136,8 @@ def test_rows_and_reports_leave_pandas_alone() -> None:
         "values = dict(route=1, offset_next=2, records_in=1, records_out=1, dead_letters=0, commits=1)\n"
         "batch = reports_batch([Report(kind=ReportKind(1), error='[]', **values)], 1)\n"
         "columns = ['route', 'offset', 'key', 'value', 'timestamp_ms', 'headers']\n"
-        "given = pa.RecordBatch.from_arrays([batch.column('route')] * 5 + [batch.column('error')], columns)\n"
+        "number, text = batch.column('route'), batch.column('error')\n"
+        "given = pa.RecordBatch.from_arrays([number, number, text, text, number, text], columns)\n"
         "[rows_of(route, run) for route, run in runs([given])]\n"
         "sys.exit('pandas' in sys.modules)\n"
     )
