@@ -69,11 +69,15 @@ def a_source(session: SparkSession, *partitions: tuple[str, Sequence[int]]) -> D
     found: DataFrame | None = None
     for text, offsets in partitions:
         topic, _, number = text.rpartition(".")
-        rows = [(topic, int(number), offset, b"k", b"v", None, None) for offset in offsets]
-        frame = session.createDataFrame(rows, SOURCE).coalesce(1)
+        frame = a_partition(session, [(topic, int(number), offset, b"k", b"v", None, None) for offset in offsets])
         found = frame if found is None else found.unionAll(frame)
     assert found is not None
     return found
+
+
+def a_partition(session: SparkSession, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    """Rows of `SOURCE` in one Spark partition."""
+    return session.createDataFrame(rows, SOURCE).coalesce(1)
 
 
 def handed_to_workers(frame: DataFrame) -> list[Row]:
@@ -214,7 +218,7 @@ def test_keys_and_values_are_the_bytes_that_they_were(session: SparkSession, is_
     given = [(None, every_byte), (every_byte[::-1], None), (b"", b"\xff"), (b"\xed\xa0\x80", b""), (b"\0", b"\xc3")]
     plan = a_work_plan(("a", "kafka.orders.0:0/1"), *([("a", "kafka.refunds.0:0/1")] if is_shuffled else []))
     rows = [("orders", 0, offset, key, value, None, None) for offset, (key, value) in enumerate(given)]
-    frame = rows_by_task(session.createDataFrame(rows, SOURCE).coalesce(1), plan, dict.fromkeys(_ssp_kbs(plan), 0))
+    frame = rows_by_task(a_partition(session, rows), plan, dict.fromkeys(_ssp_kbs(plan), 0))
 
     assert is_shuffled is ("Exchange" in _physical_plan(frame))
     assert given == [

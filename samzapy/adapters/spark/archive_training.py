@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samzapy.adapters.spark.query import SOURCE_OPTIONS
+from samzapy.adapters.spark.rows import as_text
 from samzapy.adapters.spark.session import open_session
 
 _LOG = logging.getLogger(__name__)
-_DDL = "route int, offset long, key binary, value binary, timestamp_ms long"
+_DDL = "route int, offset long, key string, value string, timestamp_ms long"
 _NOBODY = "127.0.0.1:1"
 # Thousands of classes that no consumer of a job loads, or only with a login that few clusters have.
 _NOT_NEEDED = (
@@ -51,8 +52,8 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
         .select(
             F.length("value").alias("route"),
             F.length("value").cast("long").alias("offset"),
-            F.col("value").cast("binary").alias("key"),
-            F.col("value").cast("binary").alias("value"),
+            F.col("value").alias("key"),
+            F.col("value"),
             F.unix_millis(F.current_timestamp()).alias("timestamp_ms"),
         )
         .where(F.col("route") >= 0)
@@ -69,7 +70,10 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
         .load()
     )
     try:
-        _run(records.select(F.lit(0), "offset", "key", "value", F.unix_millis("timestamp")), _TRIED_FOR_S)
+        _run(
+            records.select(F.lit(0), "offset", as_text("key"), as_text("value"), F.unix_millis("timestamp")),
+            _TRIED_FOR_S,
+        )
     except Exception as error:  # Nobody answers there; how that is told is Spark's affair.
         _LOG.debug("as expected: %s", error)
     session.stop()

@@ -82,8 +82,8 @@ def rows_of(route: int, batch: pa.RecordBatch) -> Rows:
     return Rows(
         route,
         batch.column("offset").to_pylist(),
-        batch.column("key").cast(pa.binary()).to_pylist(),
-        batch.column("value").cast(pa.binary()).to_pylist(),
+        batch.column("key").view(pa.binary()).to_pylist(),
+        batch.column("value").view(pa.binary()).to_pylist(),
         batch.column("timestamp_ms").to_pylist(),
         None if headers.null_count == len(headers) else [_headers(cell) for cell in headers.to_pylist()],
     )

@@ -18,6 +18,11 @@ from samzapy.model.figures import KeySketch, TaskFigures
 HEADERS = pa.string()
 
 
+def as_text(values: list[bytes | None]) -> pa.Array:
+    """Bytes as Spark hands them in (`rows.as_text`)."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
 def a_batch(routes: list[int], *, headers: list[Any] | None = None) -> pa.RecordBatch:
     """Rows as Spark hands them in; the offset counts within the batch."""
     count = len(routes)
@@ -25,8 +30,8 @@ def a_batch(routes: list[int], *, headers: list[Any] | None = None) -> pa.Record
         {
             "route": pa.array(routes, pa.int64()),
             "offset": pa.array(range(count), pa.int64()),
-            "key": pa.array([b"k"] * count, pa.binary()),
-            "value": pa.array([b"v"] * count, pa.binary()),
+            "key": as_text([b"k"] * count),
+            "value": as_text([b"v"] * count),
             "timestamp_ms": pa.array([5] * count, pa.int64()),
             "headers": pa.array(headers if headers is not None else [None] * count, HEADERS),
         }
@@ -61,7 +66,7 @@ def test_a_run_of_many_bytes_comes_in_pieces_and_one_record_is_never_cut(
 ) -> None:
     batch = a_batch([3] * 5)
     values = [bytes([number]) * value_bytes for number in range(5)]
-    batch = batch.set_column(3, "value", pa.array(values, pa.binary()))
+    batch = batch.set_column(3, "value", as_text(values))
 
     found = [rows_of(route, piece) for route, piece in runs([batch])]
 
@@ -76,8 +81,8 @@ def test_columns_become_plain_lists() -> None:
         {
             "route": pa.array([1, 1], pa.int64()),
             "offset": pa.array([7, 9], pa.int64()),
-            "key": pa.array([None, b""], pa.binary()),
-            "value": pa.array([b"\xff", None], pa.binary()),
+            "key": as_text([None, b""]),
+            "value": as_text([b"\xff", None]),
             "timestamp_ms": pa.array([1, 2], pa.int64()),
             "headers": pa.array([None, None], HEADERS),
         }
