@@ -78,12 +78,13 @@ def _pieces(route: int, run: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBat
 
 def rows_of(route: int, batch: pa.RecordBatch) -> Rows:
     """The columns of one run as plain Python lists."""
+    # Cast, not viewed: with Spark's `arrow.useLargeVarTypes` text comes as `large_string`, which has no view as binary.
     headers = batch.column("headers")
     return Rows(
         route,
         batch.column("offset").to_pylist(),
-        batch.column("key").view(pa.binary()).to_pylist(),
-        batch.column("value").view(pa.binary()).to_pylist(),
+        batch.column("key").cast(pa.binary()).to_pylist(),
+        batch.column("value").cast(pa.binary()).to_pylist(),
         batch.column("timestamp_ms").to_pylist(),
         None if headers.null_count == len(headers) else [_headers(cell) for cell in headers.to_pylist()],
     )

@@ -91,6 +91,17 @@ def test_columns_become_plain_lists() -> None:
     assert Rows(1, [7, 9], [None, b""], [b"\xff", None], [1, 2], None) == rows_of(1, batch)
 
 
+def test_text_of_arrow_s_large_type_is_bytes_again_too() -> None:
+    """As it comes where the user has set `spark.sql.execution.arrow.useLargeVarTypes`."""
+    batch = a_batch([1, 1])
+    for column, name in ((2, "key"), (3, "value")):
+        batch = batch.set_column(column, name, pa.array([b"\xff", None], pa.large_binary()).view(pa.large_string()))
+
+    rows = rows_of(1, batch)
+
+    assert ([b"\xff", None], [b"\xff", None]) == (rows.keys, rows.values)
+
+
 def test_headers_are_pairs_in_order_and_only_where_there_are_any() -> None:
     headers = ['[{"key":"a","value":"MQ=="},{"key":"a","value":null}]', None, "[]"]
 
