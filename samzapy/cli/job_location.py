@@ -1,7 +1,8 @@
-"""Where this processor is: the host's name, or what the job's own provider says."""
+"""Where this processor is: what its launcher or the machine calls the host, and what the job's own provider says."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from pathlib import Path
@@ -12,18 +13,24 @@ from samzapy.model.launch import HOST_VARIABLE
 from samzapy.model.location import LocationId
 from samzapy.task import load_from_directory
 
+_LOG = logging.getLogger(__name__)
+
 
 def location_of_this_processor(config: JobConfig, directory: Path) -> LocationId:
     """The location, from the provider that `config` names, out of `directory`, where the job file stands (L10).
+
+    A launcher that names the host (`SAMZAPY_HOST`) is the only source of its name, because it starts containers by that
+    name. The provider then gives the fault domain.
 
     Raises:
         TaskModuleError: there is no such module or class, or it does not import.
         ConfigError: the provider fails, or its answer is no LocationId.
     """
     name = config.location_provider_factory
+    host = os.environ.get(HOST_VARIABLE, "")
     if name is None:
         # A logical host, where several of them are one machine.
-        return LocationId(os.environ.get(HOST_VARIABLE) or socket.gethostname())
+        return LocationId(host or socket.gethostname())
     setting = f"locationid.provider.factory={name}"
     factory = load_from_directory(directory, name, setting)
     try:
@@ -37,4 +44,9 @@ def location_of_this_processor(config: JobConfig, directory: Path) -> LocationId
         ) from error
     if not isinstance(found, LocationId):
         raise ConfigError(f"{setting}: wanted a samzapy.LocationId from location_id(), found {found!r}")
+    if host and found.host != host:
+        _LOG.info(
+            "%s: the launcher's host %s counts, and not %s; only the fault domain is taken", setting, host, found.host
+        )
+        return LocationId(host, found.fault_domain)
     return found

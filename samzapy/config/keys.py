@@ -215,7 +215,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="factory",
         meaning="The job's own word for where a processor is (host and fault domain), `module:Class` of a module "
         "beside the job file, made with the job's properties, whose `location_id()` returns a `samzapy.LocationId`; "
-        "default: the host's name.",
+        "default: the host's name. Where a launcher names a container's host, that name counts, and the provider gives "
+        "the fault domain only.",
     ),
     ConfigKey(
         name="local.store.dir",

@@ -159,11 +159,11 @@ def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
     Another process under the same id (a copied environment) is not: fencing the one would not fence the other.
     """
     container = state.containers.get(heartbeat.execution_id)
-    return (
-        container is not None
-        and container.phase in LIVING
-        and _container(heartbeat, phase=container.phase, reason=container.reason) == container
-    )
+    if container is None or container.phase not in LIVING:
+        return False
+    # The name that a launcher has for the host is recorded once; the heartbeat may say another one.
+    host = container.host if heartbeat.execution_id in state.launches else heartbeat.host
+    return _container(heartbeat, host=host, phase=container.phase, reason=container.reason) == container
 
 
 def may_register(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
@@ -196,7 +196,7 @@ def _is_launched(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
 def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """What a heartbeat tells the log that it does not say yet."""
     if may_register(state, heartbeat):
-        registered = _container(heartbeat, phase=heartbeat.state)
+        registered = _container(heartbeat, host=_host(heartbeat, state), phase=heartbeat.state)
         return (ContainerPut(container=registered), *_locality(registered, heartbeat, state))
     if not is_expected(state, heartbeat):
         return ()
@@ -291,11 +291,20 @@ def _task_localities(
     return tuple(found)
 
 
-def _container(heartbeat: Heartbeat, *, phase: ContainerPhase, reason: str = "") -> Container:
+def _host(heartbeat: Heartbeat, state: CoordinatorState) -> str:
+    """The host of an execution that registers: the launcher's name for it, where it has one.
+
+    Executions are wanted, found and counted by the launcher's names, so a second name for a host would be another host.
+    """
+    launch = state.launches.get(heartbeat.execution_id)
+    return heartbeat.host if launch is None else launch.host_found or launch.host or heartbeat.host
+
+
+def _container(heartbeat: Heartbeat, *, host: str, phase: ContainerPhase, reason: str = "") -> Container:
     return Container(
         execution_id=heartbeat.execution_id,
         processor_id=heartbeat.processor_id,
-        host=heartbeat.host,
+        host=host,
         boot_id=heartbeat.boot_id,
         pid=heartbeat.pid,
         process_started_ms=heartbeat.process_started_ms,

@@ -10,6 +10,9 @@ class InRack:
     def location_id(self) -> LocationId:
         return LocationId(host=os.environ["NODE_NAME"], fault_domain=os.environ["RACK"])
 ```
+
+Where a launcher names the host of a container (a logical host, a worker with a `host_` resource), that name is its host
+whatever the provider says: containers are started by it. The provider then gives the fault domain only.
 """
 
 from __future__ import annotations

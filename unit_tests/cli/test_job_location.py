@@ -55,6 +55,12 @@ def test_a_job_s_own_provider_is_made_from_the_job_s_properties(directory):
     assert LocationId("node-of-flights", "rack-1") == located(directory, "own_location:InRack")
 
 
+def test_the_launcher_s_host_counts_and_the_provider_gives_the_fault_domain(directory, monkeypatch):
+    monkeypatch.setenv("SAMZAPY_HOST", "host-a")
+
+    assert LocationId("host-a", "rack-1") == located(directory, "own_location:InRack")
+
+
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [

@@ -29,6 +29,7 @@ class Story(LaunchedJob):
 
     def __init__(self, count, slots, named, settings):
         self.slow, self.letters, self.shown = {}, "", {}
+        self.called = {}
         self.leaves, self.survivors, self.told = set(), set(), []
         self.kept = {}
         self.is_crashing = self.is_mute = False
@@ -62,6 +63,8 @@ class Story(LaunchedJob):
         super().lives(name)
         if len(self.world.queue) == before or not isinstance(self.world.queue[-1], Heartbeat):
             return
+        host = self.processes[name].host
+        self.world.queue[-1] = replace(self.world.queue[-1], host=self.called.get(host, host))
         if name in self.leaves:
             self.world.queue[-1] = replace(self.world.queue[-1], state=ContainerPhase.STOPPED, held=frozenset())
             self.ends(name, 0)
@@ -246,6 +249,10 @@ class Teller:
     def do_slow(self, host, percent):
         """Containers on the host have so much of the state, and get no further."""
         self.job.slow[host] = int(percent.removesuffix("%"))
+
+    def do_calls(self, host, name):
+        """Containers on the host say that it is called so."""
+        self.job.called[host] = name
 
     def do_quick(self, host):
         self.job.slow.pop(host)

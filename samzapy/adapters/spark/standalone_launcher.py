@@ -98,6 +98,12 @@ class Worker:
     cores_free: int
     memory_free_mib: int
 
+    @property
+    def host_asked_for(self) -> str:
+        """The name by which a container can be wanted there; empty where there is none. What runs there says then what
+        its host is called: a worker's address would be a second name for it."""
+        return "" if self.slots_free is None else self.host
+
     def takes(self, program: ContainerProgram) -> bool:
         return self.slots_free != 0 and self.fits(program) > 0
 
@@ -255,7 +261,9 @@ class StandaloneLauncher:
             # More is told there: of drivers that left the page, and why one ended.
             return self._status(handle, None if driver is None else driver.worker)
         assert state is not None, "it stands on the page"
-        return Launched(state=state, handle=handle, host="" if driver.worker is None else driver.worker.host)
+        return Launched(
+            state=state, handle=handle, host="" if driver.worker is None else driver.worker.host_asked_for
+        )
 
     def _status(self, handle: str, worker: Worker | None = None) -> Launched:
         found = self._rest("GET", f"status/{_checked(handle)}")
@@ -269,7 +277,7 @@ class StandaloneLauncher:
             return Launched(state=S.ENDED, handle=handle, reason="the master knows no such driver any more")
         word = str(found.get("driverState"))
         state = _STATES.get(word, S.UNKNOWN)
-        host = "" if worker is None else worker.host
+        host = "" if worker is None else worker.host_asked_for
         if state is not S.ENDED:
             return Launched(state=state, handle=handle, host=host, reason=word if state is S.UNKNOWN else "")
         told = _first_line(found.get("message"))

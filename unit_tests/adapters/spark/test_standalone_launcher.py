@@ -643,6 +643,9 @@ def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clo
         launcher.launch(e1("10.0.0.1"))
     launcher.launch(e1(""))
 
+    assert [""] == [found.host for found in launcher.look([e1("")]).values()], (
+        "the container says what its host is called"
+    )
     request = master.drivers["driver-1"]["request"]
     assert "SAMZAPY_HOST" not in request["environmentVariables"]
     assert not [name for name in request["sparkProperties"] if "resource" in name]
