@@ -12,6 +12,7 @@ import pytest
 
 from integration_tests import quick_java
 from samzapy.testing.broker import ContainerBroker, DevBroker, wants_containers
+from samzapy.testing.broker_cluster import DevCluster
 
 LONGEST_FIRST = (
     "test_crash_points_of_the_commit_path.py",
@@ -75,4 +76,13 @@ def own_broker() -> Iterator[DevBroker]:
     if wants_containers():
         pytest.skip("kills or pauses its broker, which one in a container cannot do: needs the local broker")
     with DevBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[DevCluster]:
+    """Three brokers for this test alone: three replicas, of which two must be in sync."""
+    if wants_containers():
+        pytest.skip("kills its brokers, which one in a container cannot do: needs the local broker")
+    with DevCluster() as running:
         yield running

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.maven.fetch import cache_root, jar_paths
 from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
-from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.broker import DevBroker, free_port, port_is_free
+from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
@@ -74,7 +76,10 @@ def read(bootstrap_servers: str, topic: str, count: int) -> list[bytes | None]:
 def directory(tmp_path: Path) -> Iterator[Path]:
     """A directory for `samzapy dev`, whose broker is ended whatever happens."""
     yield tmp_path / "broker"
-    DevBroker(tmp_path / "broker", detached=True).kill()
+    if DevCluster.is_in(tmp_path / "broker"):
+        DevCluster(tmp_path / "broker", detached=True).kill()
+    else:
+        DevBroker(tmp_path / "broker", detached=True).kill()
 
 
 def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory: Path) -> None:
@@ -105,7 +110,7 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert 3 == samzapy("dev", "status", *where).returncode
 
     recovered = samzapy("dev", "up", "--port", port_number, *where)
-    assert f"pid {pid}, is gone without a goodbye; its data is kept" in recovered.stdout
+    assert f"pid {pid}, ended without a shutdown; its data is kept" in recovered.stdout
     assert 0 == recovered.returncode, recovered.stderr
     assert [b"a", b"b"] == read(f"127.0.0.1:{port_number}", "lasting", 2)
 
@@ -113,6 +118,45 @@ def test_a_broker_outlives_the_command_and_a_crash_and_keeps_its_data(directory:
     assert "not running" == status(directory)["state"]
     assert "No broker runs in" in samzapy("dev", "down", *where).stdout
     assert "samzapy dev up starts it" in samzapy("dev", "topic", "flights", *where).stderr
+
+
+def test_a_cluster_outlives_the_command_and_the_crash_of_a_node(directory: Path) -> None:
+    where = ["--dir", str(directory)]
+
+    wanted = ["--nodes", "3", "--port", str(_three_free_ports()), *where]
+
+    started = samzapy("dev", "up", *wanted)
+    assert 0 == started.returncode, started.stderr
+    servers = started.stdout.partition("bootstrap.servers=")[2].partition(", directory")[0]
+    assert 3 == len(servers.split(","))
+    assert "runs already" in samzapy("dev", "up", *wanted).stdout
+    assert "whose ports begin with" in samzapy("dev", "up", "--nodes", "3", "--port", "1024", *where).stderr
+    assert "found one of 3" in samzapy("dev", "up", "--nodes", "2", *wanted[2:]).stderr
+    assert "flights: made with 4 partitions\n" == samzapy("dev", "topic", "flights", *where).stdout
+    [described] = AdminClient({"bootstrap.servers": servers}).list_topics("flights", timeout=10).topics.values()
+    assert {3} == {len(partition.replicas) for partition in described.partitions.values()}
+
+    assert "name it as NODE" in samzapy("dev", "kill", *where).stderr
+    assert "found no node 4" in samzapy("dev", "kill", "4", *where).stderr
+    assert "samzapy dev restart 2 starts it again" in samzapy("dev", "kill", "2", *where).stdout
+    assert 3 == samzapy("dev", "status", *where).returncode
+    killed = status(directory)
+    assert "degraded" == killed["state"]
+    assert isinstance(nodes := killed["nodes"], dict)
+    assert ["running", "not running", "running"] == [node["state"] for node in nodes.values()]
+
+    assert "node 2 serves" in samzapy("dev", "restart", "2", *where).stdout
+    assert "running" == status(directory)["state"]
+    assert "Kafka stopped" in samzapy("dev", "down", *where).stdout
+    assert "not running" == status(directory)["state"]
+
+
+def _three_free_ports() -> int:
+    """The first of three ports in a row that are free."""
+    while True:
+        first = free_port()
+        if all(port_is_free(port) for port in range(first, first + 3)):
+            return first
 
 
 def test_the_command_does_not_keep_the_pipes_of_its_caller_open(directory: Path) -> None:

@@ -1,14 +1,16 @@
-"""`samzapy dev`: a Kafka broker on this machine, for development; and the coordinator, simulated.
+"""`samzapy dev`: Kafka on this machine, for development; and the coordinator, simulated.
 
-The same broker as in the tests (`testing/broker.py`), started so that it outlives the command. Everything
-about it is in one directory; the pid file there says which process it is, and `down` ends that one only.
+The same broker (`testing/broker.py`) and cluster (`testing/broker_cluster.py`) as in the tests, started so that they
+outlive the command. Everything about them is in one directory; the pid file of each node names its process, and
+`down` ends those processes only.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,15 @@ from rich.table import Table
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.simulation.checks import BrokenLawError
 from samzapy.testing.simulation.simulate import simulate as a_history
 from samzapy.testing.simulation.world import EVENT_COUNT, Kind
 from samzapy.testing.topics import make_topics, topic_names
 
 PORT_DEFAULT = 19092
+NODES_MAX = 9
+_GONE_WITHIN_S = 30.0
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> dict[str, str]:
@@ -41,13 +46,16 @@ _directory_option = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the broker lives [default: dev-broker in samzapy's cache directory].",
+    help="Where the broker or the cluster lives [default: in samzapy's cache directory].",
 )
+
+
+_node_argument = click.argument("node_id", type=click.IntRange(1), metavar="NODE", required=False)
 
 
 @click.group()
 def dev() -> None:
-    """A Kafka broker on this machine, for development; and the coordinator, simulated."""
+    """Kafka on this machine, for development; and the coordinator, simulated."""
 
 
 @dev.command()
@@ -57,7 +65,15 @@ def dev() -> None:
     type=click.IntRange(1, 65535),
     default=PORT_DEFAULT,
     show_default=True,
-    help="The loopback port that clients connect to.",
+    help="The loopback port that clients connect to. The nodes of a cluster have this one and the next ones.",
+)
+@click.option(
+    "--nodes",
+    "node_count",
+    type=click.IntRange(1, NODES_MAX),
+    default=1,
+    show_default=True,
+    help="With 3, a cluster: topics get three replicas, of which two must be in sync.",
 )
 @_directory_option
 @click.option(
@@ -68,31 +84,66 @@ def dev() -> None:
     callback=_settings,
     help="A broker setting; may be given several times.",
 )
-def up(port_number: int, directory: Path | None, overrides: dict[str, str]) -> None:
-    """Starts the broker, and fetches it first if need be. Running already is fine."""
-    broker = DevBroker(directory or _default_directory(), port_number=port_number, overrides=overrides, detached=True)
+def up(port_number: int, node_count: int, directory: Path | None, overrides: dict[str, str]) -> None:
+    """Starts the broker, or a cluster, and fetches Kafka first if need be. Running already is fine."""
+    directory = directory or _default_directory(is_cluster=node_count > 1)
+    if node_count > 1 or DevCluster.is_in(directory):
+        _up_cluster(directory, node_count, port_number, overrides)
+        return
+    broker = DevBroker(directory, port_number=port_number, overrides=overrides, detached=True)
     before = broker.process()
     stale_pid = broker.stale_pid()
     if stale_pid is not None:
-        click.echo(f"The last broker here, pid {stale_pid}, is gone without a goodbye; its data is kept.")
+        click.echo(f"The last broker here, pid {stale_pid}, ended without a shutdown; its data is kept.")
     broker.start()
     process = broker.process()
-    said = "runs already" if before is not None and before == process else "started"
-    click.echo(f"Kafka {said}: bootstrap.servers={broker.bootstrap_servers}, directory {broker.directory}")
+    outcome = "runs already" if before is not None and before == process else "started"
+    click.echo(f"Kafka {outcome}: bootstrap.servers={broker.bootstrap_servers}, directory {broker.directory}")
 
 
 @dev.command()
 @_directory_option
 def down(directory: Path | None) -> None:
-    """Stops the broker and keeps its data. Not running is fine."""
-    broker = DevBroker(directory or _default_directory(), detached=True)
-    process = broker.process()
-    broker.stop()
+    """Stops the broker or the cluster and keeps its data. Not running is fine."""
+    kafka = _kafka_in(directory)
+    pids = _pids(kafka)
+    kafka.stop()
     click.echo(
-        f"Kafka stopped (pid {process.pid}); its data is kept in {broker.directory}"
-        if process
-        else f"No broker runs in {broker.directory}"
+        f"Kafka stopped (pid {', '.join(map(str, pids))}); its data is kept in {kafka.directory}"
+        if pids
+        else f"No broker runs in {kafka.directory}"
     )
+
+
+@dev.command()
+@_node_argument
+@_directory_option
+def kill(node_id: int | None, directory: Path | None) -> None:
+    """Ends the broker, or NODE of a cluster, with SIGKILL, to see how a job gets over it. Its data is kept.
+
+    \b
+    Example:
+      samzapy dev kill 2
+    """
+    kafka = _kafka_in(directory)
+    node = _node(kafka, node_id)
+    process = node.process()
+    if process is None:
+        raise RejectedError(f"wanted a broker in {node.directory}, found none that runs; samzapy dev up starts it")
+    process.send(signal.SIGKILL)
+    process.wait_gone(_GONE_WITHIN_S)
+    click.echo(f"Kafka killed (pid {process.pid}); samzapy dev restart{_id_text(node_id)} starts it again")
+
+
+@dev.command()
+@_node_argument
+@_directory_option
+def restart(node_id: int | None, directory: Path | None) -> None:
+    """Stops the broker, or NODE of a cluster, in order if it runs, and starts it on the same data and port."""
+    kafka = _kafka_in(directory)
+    node = _node(kafka, node_id)
+    node.restart()
+    click.echo(f"Kafka restarted: node{_id_text(node_id) or ' 1'} serves on {node.bootstrap_servers}")
 
 
 @dev.command()
@@ -108,12 +159,12 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
     Example:
       samzapy dev topic flights flights-by-aircraft --partitions 4
     """
-    broker = DevBroker(directory or _default_directory(), detached=True)
-    if broker.process() is None:
-        raise RejectedError(f"wanted a broker in {broker.directory}, found none that runs; samzapy dev up starts it")
-    there = topic_names(broker.bootstrap_servers)
+    kafka = _kafka_in(directory)
+    if not _pids(kafka):
+        raise RejectedError(f"wanted a broker in {kafka.directory}, found none that runs; samzapy dev up starts it")
+    there = topic_names(kafka.bootstrap_servers)
     wanted = [name for name in dict.fromkeys(names) if name not in there]
-    make_topics(broker.bootstrap_servers, dict.fromkeys(wanted, partition_count))
+    make_topics(kafka.bootstrap_servers, dict.fromkeys(wanted, partition_count))
     for name in dict.fromkeys(names):
         click.echo(f"{name}: {f'made with {partition_count} partitions' if name in wanted else 'is there already'}")
 
@@ -123,16 +174,22 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def status(context: click.Context, directory: Path | None, output: str) -> None:
-    """Whether the broker runs, and where. Exit code 3 when it does not."""
-    broker = DevBroker(directory or _default_directory(), detached=True)
-    facts = _facts(broker)
-    if output == "json":
-        click.echo(json.dumps(facts, indent=2))
+    """Whether the broker or the cluster runs, and where. Exit code 3 when it, or one of its nodes, does not."""
+    kafka = _kafka_in(directory)
+    if isinstance(kafka, DevCluster):
+        nodes = {node_id: _facts(node) for node_id, node in kafka.nodes.items()}
+        running = [facts["state"] == "running" for facts in nodes.values()]
+        state = "running" if all(running) else "degraded" if any(running) else "not running"
+        facts: dict[str, Any] = {"state": state, "bootstrap_servers": kafka.bootstrap_servers}
+        columns = {f"node {node_id}": node for node_id, node in nodes.items()}
+        printed = facts | {"directory": str(kafka.directory), "nodes": nodes}
     else:
-        table = Table("", "broker")
-        for name, value in facts.items():
-            table.add_row(name, "-" if value is None else str(value))
-        Console().print(table)
+        printed = facts = _facts(kafka)
+        columns = {"broker": facts}
+    if output == "json":
+        click.echo(json.dumps(printed, indent=2))
+    else:
+        Console().print(_status_table(columns))
     context.exit(ExitCode.OK if facts["state"] == "running" else ExitCode.REJECTED)
 
 
@@ -182,6 +239,14 @@ def _error_text(error: Exception) -> str:
     return "\n".join((said, *getattr(error, "__notes__", ())))
 
 
+def _status_table(columns: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = Table("", *columns)
+    for name in next(iter(columns.values())):
+        values = (facts[name] for facts in columns.values())
+        table.add_row(name, *("-" if value is None else str(value) for value in values))
+    return table
+
+
 def _facts(broker: DevBroker) -> dict[str, Any]:
     process = broker.process()
     return {
@@ -194,5 +259,66 @@ def _facts(broker: DevBroker) -> dict[str, Any]:
     }
 
 
-def _default_directory() -> Path:
-    return cache_root() / "dev-broker"
+def _up_cluster(directory: Path, node_count: int, port_number: int, overrides: Mapping[str, str]) -> None:
+    if (directory / "broker.json").exists() or (directory / "data").exists():
+        raise RejectedError(
+            f"wanted a directory for a cluster of {node_count} nodes, found a single broker's in {directory}; "
+            "choose another one with --dir"
+        )
+    cluster = DevCluster(
+        directory, node_count=node_count, port_number=port_number, overrides=overrides, detached=True
+    )
+    if len(cluster.nodes) != node_count:
+        raise RejectedError(
+            f"wanted a cluster of {node_count} nodes, found one of {len(cluster.nodes)} in {directory}; start it with "
+            f"--nodes {len(cluster.nodes)}, or choose another directory with --dir"
+        )
+    if cluster.port_number != port_number:
+        raise RejectedError(
+            f"wanted the nodes' ports from {port_number} on, found a cluster in {directory} whose ports begin with "
+            f"{cluster.port_number}; start it with --port {cluster.port_number}, or choose another directory with --dir"
+        )
+    before = _pids(cluster)
+    cluster.start()
+    outcome = "runs already" if len(before) == node_count and before == _pids(cluster) else "started"
+    click.echo(
+        f"Kafka {outcome}, {node_count} nodes: bootstrap.servers={cluster.bootstrap_servers}, directory {directory}"
+    )
+
+
+def _kafka_in(directory: Path | None) -> DevBroker | DevCluster:
+    """What lives in the directory; by default the cluster if a node of it runs, else the broker."""
+    if directory is None:
+        default = _default_directory(is_cluster=True)
+        is_running = DevCluster.is_in(default) and bool(_pids(DevCluster(default, detached=True)))
+        directory = _default_directory(is_cluster=is_running)
+    if DevCluster.is_in(directory):
+        return DevCluster(directory, detached=True)
+    last = DevBroker(directory, detached=True).overrides_of_last_start()
+    return DevBroker(directory, overrides=last, detached=True)
+
+
+def _pids(kafka: DevBroker | DevCluster) -> list[int]:
+    nodes = kafka.nodes.values() if isinstance(kafka, DevCluster) else [kafka]
+    return [process.pid for node in nodes if (process := node.process()) is not None]
+
+
+def _node(kafka: DevBroker | DevCluster, node_id: int | None) -> DevBroker:
+    if isinstance(kafka, DevBroker):
+        if node_id not in (None, 1):
+            raise RejectedError(f"wanted node {node_id}, found a single broker in {kafka.directory}; leave NODE out")
+        return kafka
+    if node_id is None:
+        raise RejectedError(
+            f"wanted one of the nodes {', '.join(map(str, kafka.nodes))} of {kafka.directory}, found none named; "
+            "name it as NODE"
+        )
+    return kafka.node(node_id)
+
+
+def _id_text(node_id: int | None) -> str:
+    return "" if node_id is None else f" {node_id}"
+
+
+def _default_directory(*, is_cluster: bool) -> Path:
+    return cache_root() / ("dev-cluster" if is_cluster else "dev-broker")

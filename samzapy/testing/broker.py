@@ -39,7 +39,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -56,7 +56,6 @@ from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
-NODE_ID = 1
 
 BROKER_DEFAULTS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
@@ -100,6 +99,19 @@ _ARCHIVED_WITHIN_S = 60.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The place of a node in its cluster.
+
+    `controller_ports` has the controller port of each node by node id. The ports outlive a restart, because the other
+    nodes know them; an empty mapping is a cluster of one node, which picks a port at each start.
+    """
+
+    node_id: int = 1
+    cluster_id: str = ""
+    controller_ports: Mapping[int, int] = field(default_factory=dict)
+
+
 class DevBroker:
     """A broker in a directory: at most one process at a time, known by pid and start time.
 
@@ -117,6 +129,7 @@ class DevBroker:
         detached: lives on when this Python process ends. Otherwise it is killed at exit.
         heap_mib: the JVM's largest heap.
         jvm_options: more of what the broker's JVM is started with.
+        membership: its place in a cluster of several nodes (`testing.broker_cluster`); by default it is the only one.
     """
 
     def __init__(
@@ -130,9 +143,11 @@ class DevBroker:
         detached: bool = False,
         heap_mib: int = 512,
         jvm_options: Sequence[str] = (),
+        membership: Membership | None = None,
     ) -> None:
+        self._membership = membership or Membership()
         self._is_temporary = directory is None
-        self.directory = (directory or _temporary_directory()).absolute()
+        self.directory = (directory or temporary_directory()).absolute()
         self.overrides = dict(overrides or {})
         self._port_wanted = port_number
         self._port_number = port_number
@@ -182,6 +197,11 @@ class DevBroker:
         """The pid in a pid file whose process is gone (it crashed or was killed), else None."""
         record = self._record()
         return record.process.pid if record and not record.process.is_alive() else None
+
+    def overrides_of_last_start(self) -> Mapping[str, str]:
+        """The settings of a broker that runs, or that ended without a shutdown; empty after a shutdown."""
+        record = self._record()
+        return record.overrides if record else {}
 
     def start(self, deadline_s: float = 60.0) -> None:
         """Starts the broker and waits until it serves; does nothing when it runs already as asked.
@@ -268,13 +288,13 @@ class DevBroker:
         class_path = _class_path()
         for attempt in range(1, _START_ATTEMPTS + 1):
             port_number = self._port_number or free_port()
-            controller_port = free_port()
+            controller_port = self._membership.controller_ports.get(self._membership.node_id) or free_port()
             self._write_settings(port_number, controller_port)
             self._format_once(class_path)
             process = self._spawn(class_path, port_number)
             try:
                 wait_until(
-                    lambda p=process, n=port_number: _serves(p, n),  # type: ignore[misc]
+                    lambda p=process, n=port_number: _serves(p, n, self._membership.node_id),  # type: ignore[misc]
                     deadline_s,
                     f"the broker in {self.directory} to serve on port {port_number} (see {self.log_path})",
                 )
@@ -297,7 +317,9 @@ class DevBroker:
             # Else a port that we picked went to somebody else in between: pick again.
 
     def _write_settings(self, port_number: int, controller_port: int) -> None:
-        addresses = _addresses(self.directory, port_number, controller_port, self._advertised_port)
+        addresses = _addresses(
+            self.directory, port_number, controller_port, self._advertised_port, membership=self._membership
+        )
         if self._secured:
             self._secured_port = self._secured_port or free_port()
             addresses["listener.security.protocol.map"] += f",SECURED:{self._secured}"
@@ -327,7 +349,7 @@ class DevBroker:
         """Makes `data/` a Kafka log directory: features and identity, 0.7 s, at the first start only."""
         if (self.directory / "data" / "meta.properties").exists():
             return
-        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", _new_cluster_id(), "--ignore-formatted"]
+        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", self._cluster_id(), "--ignore-formatted"]
         ran = subprocess.run(
             [*self._java(class_path), *tool, "--config", str(self.directory / "server.properties")],
             stdin=subprocess.DEVNULL,
@@ -338,6 +360,9 @@ class DevBroker:
         )
         if ran.returncode != 0:
             raise ConfigError(f"Kafka refuses to format {self.directory}/data: {reason_in_log(ran.stdout)}.")
+
+    def _cluster_id(self) -> str:
+        return self._membership.cluster_id or new_cluster_id()
 
     def _spawn(self, class_path: str, port_number: int) -> ProcessIdentity:
         if self.log_path.exists():
@@ -523,7 +548,7 @@ class _Record:
             ) from error
 
 
-def _serves(process: ProcessIdentity, port_number: int) -> bool:
+def _serves(process: ProcessIdentity, port_number: int, node_id: int) -> bool:
     """Whether the broker answers and counts itself in (a fenced one leaves itself out), or is dead."""
     if not process.is_alive():
         return True
@@ -532,20 +557,30 @@ def _serves(process: ProcessIdentity, port_number: int) -> bool:
             return False
     client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port_number}", "log_level": 0})
     try:
-        return NODE_ID in client.list_topics(timeout=1).brokers
+        return node_id in client.list_topics(timeout=1).brokers
     except KafkaException:
         return False
 
 
-def _addresses(directory: Path, port_number: int, controller_port: int, advertised_port: int = 0) -> dict[str, str]:
+def _addresses(
+    directory: Path,
+    port_number: int,
+    controller_port: int,
+    advertised_port: int = 0,
+    *,
+    membership: Membership | None = None,
+) -> dict[str, str]:
+    membership = membership or Membership()
+    controller_ports = membership.controller_ports or {membership.node_id: controller_port}
+    voters = ",".join(f"{node_id}@{LOOPBACK}:{port}" for node_id, port in sorted(controller_ports.items()))
     return {
         "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{advertised_port or port_number}",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"{NODE_ID}@{LOOPBACK}:{controller_port}",
+        "controller.quorum.voters": voters,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port_number},CONTROLLER://{LOOPBACK}:{controller_port}",
         "log.dirs": str(directory / "data"),
-        "node.id": str(NODE_ID),
+        "node.id": str(membership.node_id),
         "process.roles": "broker,controller",
     }
 
@@ -581,15 +616,16 @@ def port_taken_error(port_number: int, whose: str) -> ConfigError:
     )
 
 
-def _new_cluster_id() -> str:
-    """Kafka's form of a random uuid: base64 without padding, and without a dash at its start."""
+def new_cluster_id() -> str:
+    """A cluster id in Kafka's form of a random uuid: base64 without padding, and without a dash at its start."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
         if not text.startswith("-"):
             return text
 
 
-def _temporary_directory() -> Path:
+def temporary_directory() -> Path:
+    """A directory for a broker or a cluster of this process; those of dead test runs are removed first."""
     root = Path(tempfile.gettempdir()) / f"samzapy-brokers-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     _remove_orphans(root)
@@ -598,11 +634,15 @@ def _temporary_directory() -> Path:
 
 def _remove_orphans(root: Path) -> None:
     """Kills and deletes the brokers under `root` whose owner ended without doing so itself."""
-    for pid_path in sorted(root.glob("*/broker.json")):
-        record = _Record.read(pid_path)
-        if record is None or record.owner is None or record.owner.is_alive():
-            continue
+    orphans = [
+        (pid_path, record.process)
+        for pid_path in sorted([*root.glob("*/broker.json"), *root.glob("*/*/broker.json")])
+        if (record := _Record.read(pid_path)) is not None and record.owner is not None and not record.owner.is_alive()
+    ]
+    for pid_path, process in orphans:
         _log.info("removing the broker that a dead test run left in %s", pid_path.parent)
-        if record.process.send(signal.SIGKILL):
-            record.process.wait_gone(deadline_s=30.0)
-        shutil.rmtree(pid_path.parent, ignore_errors=True)
+        if process.send(signal.SIGKILL):
+            process.wait_gone(deadline_s=30.0)
+    for pid_path, _ in orphans:
+        # The whole cluster's directory, where the broker is one of several.
+        shutil.rmtree(root / pid_path.relative_to(root).parts[0], ignore_errors=True)

@@ -18,7 +18,7 @@ _MADE_WITHIN_S = 30.0
 def make_topics(
     bootstrap_servers: str, partition_counts: Mapping[str, int], settings: Mapping[str, str] | None = None
 ) -> None:
-    """Make topics with one replica each.
+    """Make topics with as many replicas as the cluster gives by default: one on a single development broker.
 
     The controller answers before its brokers have heard of a topic: who asks for it at once may be told that there
     is none. So this returns only when the broker knows them all.
@@ -29,7 +29,7 @@ def make_topics(
         settings: of each of them, like `cleanup.policy`.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    topics = [NewTopic(name, count, 1, config=dict(settings or {})) for name, count in partition_counts.items()]
+    topics = [NewTopic(name, count, config=dict(settings or {})) for name, count in partition_counts.items()]
     for made in admin.create_topics(topics).values() if topics else ():
         made.result(_MADE_WITHIN_S)
     _await(admin, partition_counts)

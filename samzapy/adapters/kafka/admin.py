@@ -2,6 +2,10 @@
 
 A topic of ours is created with explicit settings, and one that is there already is refused by name unless it is as it
 must be (`model.topic_checks`).
+
+A new topic, a new partition or a changed setting is news that reaches the brokers one after another. Each question may
+go to another broker, so a broker that does not know a topic is asked again for a bounded time before the topic counts
+as missing.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
     NewPartitions,
     NewTopic,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
 from samzapy.adapters.kafka.errors import kafka_error, refusal, translate
@@ -32,6 +36,10 @@ from samzapy.model.topics import TopicSpec
 T = TypeVar("T")
 _ASK_S = 5.0
 _APPEARS_WITHIN_S = 10.0
+"""How long a topic that the cluster has may be unknown to the broker that is asked."""
+
+_HEARD_WITHIN_S = 2.0
+"""The same, for a topic that may not exist: a user who misspelled its name waits so long for the error."""
 
 
 class KafkaAdmin:
@@ -90,13 +98,13 @@ class KafkaAdmin:
         return {name: _led(topic) for name, topic in self._described(names).items()}
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
-        """All of `names`.
+        """All of `names`. Asks for up to 2 s for one that the broker does not know: it may be new.
 
         Raises:
             MissingTopicError: one is not there.
         """
         wanted = sorted(set(names))
-        found = self.find(wanted)
+        found = self._found_within(_HEARD_WITHIN_S, wanted)
         missing = [name for name in wanted if name not in found]
         if missing:
             raise MissingTopicError(
@@ -223,17 +231,24 @@ class KafkaAdmin:
 
     def _appeared(self, name: str, partition_count: int = 1) -> TopicFound:
         """The controller has made it; the broker that is asked may hear of it a little later."""
+        found = self._found_within(_APPEARS_WITHIN_S, [name], partition_count)
+        if name not in found or found[name].partition_count < partition_count:
+            raise MissingTopicError(
+                f"wanted the topic {name}, which was just made with {partition_count} partition(s) or more, found "
+                f"that no broker knows it so after {_APPEARS_WITHIN_S:.0f} s; see whether somebody deletes it, "
+                "and start again"
+            )
+        return found[name]
+
+    def _found_within(self, wait_s: float, names: Sequence[str], partition_count: int = 1) -> dict[str, TopicFound]:
+        """Those of `names` that the cluster has, asked for until all are there with so many partitions, or for so
+        long."""
         started = time.monotonic()
         while True:
-            found = self.find([name]).get(name)
-            if found is not None and found.partition_count >= partition_count:
+            found = self.find(names)
+            is_whole = all(name in found and found[name].partition_count >= partition_count for name in names)
+            if is_whole or time.monotonic() - started >= wait_s:
                 return found
-            if time.monotonic() - started > _APPEARS_WITHIN_S:
-                raise MissingTopicError(
-                    f"wanted the topic {name}, which was just made with {partition_count} partition(s) or more, found "
-                    f"that no broker knows it so after {_APPEARS_WITHIN_S:.0f} s; see whether somebody deletes it, "
-                    "and start again"
-                )
             time.sleep(0.05)
 
     def _settings(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -266,7 +281,11 @@ class KafkaAdmin:
 
     def _ask(self, doing: str, ask: Callable[[], T], *, is_start: bool = False) -> T:
         """Ask until the deadline as long as only time can help. At a start a refusal is final: waiting does not make
-        a password right."""
+        a password right.
+
+        A topic that the broker does not know is such a case for a while: only topics that were seen before, or made,
+        are asked for here.
+        """
         started = time.monotonic()
         if not is_start:
             # What came since the last question says nothing about this one. (librdkafka says the same again only after
@@ -280,17 +299,21 @@ class KafkaAdmin:
                 self._admin.serve()
                 if refusal([kafka_error(error)]) is not None:
                     self._admin.events.add(kafka_error(error))
-                elif not isinstance(found := translate(error, doing), TemporaryError):
-                    raise found from error
+                elif not isinstance(failure := translate(error, doing), TemporaryError):
+                    raise failure from error
                 said = refusal(self._admin.events.latest)
                 if said is None:
                     raise translate(error, doing) from error
                 kind = ConfigError if is_start else BrokerUnavailableError
                 raise kind(f"{doing}: {self._connection.bootstrap_servers} did not let us in: {said}") from error
 
+        def may_pass(error: BaseException) -> bool:
+            is_news = isinstance(error, MissingTopicError) and time.monotonic() - started < _APPEARS_WITHIN_S
+            return is_news or isinstance(error, TemporaryError)
+
         try:
             return Retrying(
-                retry=retry_if_exception_type(TemporaryError),
+                retry=retry_if_exception(may_pass),
                 stop=stop_after_delay(self._deadline_s),
                 wait=wait_random(0.1, 0.3),
                 reraise=True,

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.errors import BrokerUnavailableError, ConfigError
+from samzapy.errors import BrokerUnavailableError, ConfigError, MissingTopicError
 
 REFUSED = KafkaError(KafkaError._AUTHENTICATION, "SASL handshake failed: Disconnected")
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
@@ -114,3 +114,45 @@ def test_settings_are_asked_for_of_those_topics_alone_whose_they_matter() -> Non
 
 def test_of_three_partitions_those_that_nobody_leads_are_left_out() -> None:
     assert {"orders": {0}} == an_admin(Client()).led(["orders"])
+
+
+UNKNOWN_TOPIC = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+class ClusterClient(Client):
+    """An admin client of a cluster in which the news of a topic has not reached every broker.
+
+    Args:
+        unaware: how many questions about the topic reach a broker that does not know it.
+    """
+
+    def __init__(self, unaware: int) -> None:
+        super().__init__()
+        self._unaware = unaware
+
+    def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[Any]]:
+        known = super().describe_topics(topics, **options)
+        return {name: self._answer(future.result()) for name, future in known.items()}
+
+    def describe_configs(self, resources: Any, **options: Any) -> dict[Any, Future[Any]]:
+        known = super().describe_configs(resources, **options)
+        return {resource: self._answer(future.result()) for resource, future in known.items()}
+
+    def _answer(self, answer: Any) -> Future[Any]:
+        self._unaware -= 1
+        return answered(answer if self._unaware < 0 else KafkaException(UNKNOWN_TOPIC))
+
+
+def test_a_topic_is_described_though_the_first_brokers_asked_do_not_know_it_yet() -> None:
+    assert 3 == an_admin(ClusterClient(unaware=3), deadline_s=60.0).partition_count("orders")
+
+
+def test_settings_are_read_though_the_first_brokers_asked_do_not_know_the_topic_yet() -> None:
+    admin = an_admin(ClusterClient(unaware=3), deadline_s=60.0)
+
+    assert {"retention.ms": "5"} == admin._settings(["orders"])["orders"]
+
+
+def test_settings_of_a_topic_that_no_broker_knows_are_a_missing_topic() -> None:
+    with pytest.raises(MissingTopicError, match="reading the settings of orders"):
+        an_admin(ClusterClient(unaware=10**6))._settings(["orders"])
