@@ -16,7 +16,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,7 @@ from samzapy.errors import TaskModuleError
 from samzapy.model.ssp import SystemStreamPartition
 
 Headers = tuple[tuple[str, bytes | None], ...]
+HeadersToSend = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 _MARK = "__samzapy_task__"
 _JOB_MODULE = "samzapy_job_file"
 
@@ -40,7 +41,8 @@ class IncomingMessageEnvelope(msgspec.Struct, eq=False):
         offset: its offset there.
         key, value: decoded by the stream's serdes; `None` for a message without a key and for a tombstone.
         key_bytes, value_bytes: exactly as on the topic.
-        timestamp_ms: the record's timestamp, milliseconds since 1970.
+        timestamp_ms: the record's timestamp, milliseconds since 1970; whatever its producer wrote there, -1 where it
+            wrote none.
         headers: in order, names may repeat.
         intermediate: name of the intermediate stream that it comes from; empty for a message of another input.
     """
@@ -69,7 +71,7 @@ class MessageCollector(Protocol):
         key: Any = None,
         *,
         partition: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: HeadersToSend | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
         """Send one message to `stream` (`kafka.orders`, or `orders` of the default system).
@@ -77,11 +79,14 @@ class MessageCollector(Protocol):
         Args:
             value, key: encoded by the stream's serdes; a value of `None` is a tombstone.
             partition: chosen by Java's murmur2 of the key bytes if not given, as JVM producers do.
+            headers: a mapping, or pairs in order, of which names may repeat: `headers=envelope.headers` passes them on.
             timestamp_ms: the record's time, since 1970; now if not given. How far from now it may lie is a setting of
                 the topic (`message.timestamp.after.max.ms`, an hour by default, and `message.timestamp.before.max.ms`).
+                0 is refused: the Kafka client would send the present time instead.
 
         Raises:
             SerdeError: the serde refuses the key or the value.
+            TaskError: partition, headers or timestamp_ms are none that a record can have, or that the client can send.
 
         What the topic does not take (too large, without a key where it is compacted, of a time too far from now) fails
         the message, by name, when it has been handled.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from samzapy.config import JobConfig
 from samzapy.container.record_size import record_bytes, too_large
 from samzapy.errors import TaskError
 from samzapy.model.serde import serde_of
+from samzapy.task import HeadersToSend
+
+TIMESTAMP_MS_MIN: Final = -(2**63)
+TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
 
 class Collector:
@@ -35,20 +39,20 @@ class Collector:
         key: Any = None,
         *,
         partition: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: HeadersToSend | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
         topic, key_encode, value_encode = self._streams.get(stream) or self._stream(stream)
         raw_key, raw_value = key_encode(key), value_encode(value)
         size = (0 if raw_key is None else len(raw_key)) + (0 if raw_value is None else len(raw_value))
         if partition is not None or headers is not None or timestamp_ms is not None:
-            _check_sent(stream, partition, headers, timestamp_ms)
+            _check_sent(stream, partition, timestamp_ms)
             if stream in self._keyed_anew:
                 _check_keyed_anew(stream, partition, timestamp_ms)
             self.must_be_checked = self.must_be_checked or partition is not None or timestamp_ms is not None
         if raw_key is None and topic in self.compacted:
             self.must_be_checked = True
-        pairs = None if headers is None else tuple(headers.items())
+        pairs = None if headers is None else _pairs(stream, headers)
         if pairs:
             size = record_bytes(raw_key, raw_value, pairs)
         if size > self.record_bytes_max.get(topic, self._record_bytes_max):
@@ -84,18 +88,62 @@ class Collector:
         return found
 
 
-def _check_sent(
-    stream: str, partition: int | None, headers: Mapping[str, bytes] | None, timestamp_ms: int | None
-) -> None:
+def _check_sent(stream: str, partition: int | None, timestamp_ms: int | None) -> None:
     """Raise TaskError for what the producer would refuse later, when nobody knows any more which message it was."""
-    for name, number in (("partition", partition), ("timestamp_ms", timestamp_ms)):
-        if number is not None and (not isinstance(number, int) or number < 0):
-            raise TaskError(f"output to {stream}: wanted a {name} of 0 or more, found {number!r}")
-    for key, value in () if headers is None else headers.items():
-        if not isinstance(key, str) or not isinstance(value, bytes | None):
+    if partition is not None and (not _is_number(partition) or partition < 0):
+        raise TaskError(f"output to {stream}: wanted a partition of 0 or more, found {partition!r}")
+    if timestamp_ms is None:
+        return
+    if not _is_number(timestamp_ms) or not TIMESTAMP_MS_MIN <= timestamp_ms <= TIMESTAMP_MS_MAX:
+        raise TaskError(
+            f"output to {stream}: wanted a timestamp_ms in whole milliseconds, in 64 bits, found {timestamp_ms!r}"
+        )
+    if timestamp_ms == 0:
+        raise TaskError(
+            f"output to {stream}: wanted another timestamp_ms than 0, which the Kafka client (librdkafka) takes for "
+            "the time of sending; put the time into the value or a header, or send 1"
+        )
+
+
+def without_zero_characters(headers: Sequence[tuple[str, bytes | None]]) -> Iterator[tuple[str, bytes | None]]:
+    """`headers` with `\\0` written out in names, which the Kafka client would cut off there."""
+    return ((name.replace("\0", "\\0"), value) for name, value in headers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _pairs(stream: str, headers: HeadersToSend) -> tuple[tuple[str, bytes | None], ...]:
+    """`headers` as the producer takes them. Raises TaskError for what it would refuse, cut off or crash of."""
+    given = headers.items() if isinstance(headers, Mapping) else headers
+    try:
+        pairs = tuple((name, value) for name, value in given)
+    except (TypeError, ValueError) as error:
+        raise TaskError(
+            f"output to {stream}: wanted headers as a mapping or as pairs of text and bytes, as envelope.headers, "
+            f"found {type(headers).__name__}: {error}"
+        ) from error
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, bytes | None):
             raise TaskError(
-                f"output to {stream}: wanted headers of text to bytes, found {key!r}: {type(value).__name__}"
+                f"output to {stream}: wanted headers of text to bytes, found {name!r}: {type(value).__name__}"
             )
+        if not name.isascii() or "\0" in name:
+            _check_name(stream, name)
+    return pairs
+
+
+def _check_name(stream: str, name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise TaskError(f"output to {stream}: wanted a header's name that UTF-8 can say, found {name!r}") from error
+    if "\0" in name:
+        raise TaskError(
+            f"output to {stream}: wanted a header's name without a zero character, at which the Kafka client "
+            f"(librdkafka) would cut it off, found {name!r}; send it under another name"
+        )
 
 
 def _keyed(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:

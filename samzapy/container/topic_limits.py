@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
-_ANY = 2**63 - 1
+NO_TIMESTAMP: Final = -1
+_ANY: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +48,24 @@ class TopicLimits:
         )
 
     def refusal(self, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str:
-        """What is wrong with a record, size apart; empty when the topic takes it. `timestamp_ms` None means now."""
+        """What is wrong with a record, size apart; empty when the topic takes it.
+
+        Args:
+            timestamp_ms: None means now; -1 is no time (Kafka's NO_TIMESTAMP), which is taken everywhere.
+        """
         if key is None and self.wants_keys:
             return (
                 "wanted a key, because the topic is compacted, found none; pass key=..., or change its cleanup.policy"
             )
-        if timestamp_ms is None:
+        if timestamp_ms is None or timestamp_ms == NO_TIMESTAMP:
             return ""
-        if timestamp_ms - now_ms > self.timestamp_ahead_max_ms:
+        if self.timestamp_ahead_max_ms != _ANY and timestamp_ms - now_ms > self.timestamp_ahead_max_ms:
             return (
                 f"wanted a timestamp_ms at most {self.timestamp_ahead_max_ms} ms ahead of the clock, found "
                 f"{timestamp_ms}, which is {timestamp_ms - now_ms} ms ahead; raise message.timestamp.after.max.ms of "
                 "the topic, or put the time into the value or a header"
             )
-        if now_ms - timestamp_ms > self.timestamp_behind_max_ms:
+        if self.timestamp_behind_max_ms != _ANY and now_ms - timestamp_ms > self.timestamp_behind_max_ms:
             return (
                 f"wanted a timestamp_ms at most {self.timestamp_behind_max_ms} ms behind the clock, found "
                 f"{timestamp_ms}, which is {now_ms - timestamp_ms} ms behind; raise message.timestamp.before.max.ms of "

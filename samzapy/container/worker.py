@@ -24,7 +24,7 @@ from typing import Any
 from samzapy.config import FRAME_BYTES, JobConfig
 from samzapy.container.keyed_state import Store, TaskState
 from samzapy.container.measures import Meter, Stopwatch
-from samzapy.container.outputs import Collector
+from samzapy.container.outputs import Collector, without_zero_characters
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.ports import TaskEnvironment as Environment
 from samzapy.container.record_size import record_bytes, too_large
@@ -387,7 +387,8 @@ class TaskRunner:
         limits = self._dead_letter_limits(producer, topic)
         timestamp_ms, now_ms = rows.timestamps_ms[index], self._limits.wall_ms()
         # Brokers refuse what lies too far from now, and that would be a batch that never ends well.
-        is_taken = timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
+        # The client takes 0 for the time of sending.
+        is_taken = 0 != timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
         headers = (
             ("task", self._route.task_name.encode()),
             ("ssp", str(self._inputs[rows.route].ssp_kb.ssp).encode()),
@@ -396,7 +397,7 @@ class TaskRunner:
             ("traceback", (trace or what).encode()),
             *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
             # The message's own come last: whoever looks one of ours up by name takes the first.
-            *((rows.headers[index] if rows.headers is not None else None) or ()),
+            *without_zero_characters((rows.headers[index] if rows.headers is not None else None) or ()),
         )
         size, size_max = record_bytes(key, value, headers), self.collector.record_bytes_max[topic]
         if size > size_max:

@@ -1,6 +1,9 @@
 """Serdes by name: bytes, string (UTF-8) and JSON. `None` (no key, a tombstone) passes through every one of them.
 
-JSON is strict both ways, no NaN or Infinity, no object with the same key twice, and compact: keys in the order given.
+JSON is strict both ways: no NaN or Infinity, no number that overflows, no object with the same key twice. What is read
+can be written again. It is written compactly, keys in the order given.
+
+The message of a value that cannot be read says what its first bytes look like (`model.first_bytes`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from samzapy.model.first_bytes import looks_like
 from samzapy.model.strict_json import parse_json, parse_json_text
 
 
@@ -60,11 +64,12 @@ def _string_decode(raw: bytes | None) -> str | None:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise SerdeError(f"serde string: {error}") from error
+        raise SerdeError(f"serde string: {error}{looks_like(raw)}") from error
 
 
 # Kept: json.dumps with options builds an encoder at each call.
 _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ESCAPING_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 _NESTED = (dict, list, tuple)
@@ -78,7 +83,11 @@ def _json_encode(value: Any) -> bytes | None:
         if not _has_text_keys_only(value):
             # Keys that differ in Python may not in JSON ({1: ..., "1": ...}), and nobody could read that again.
             parse_json_text(text)
-        return text.encode()
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, as of an emoji that was cut: JSON can say it, as an escape, and UTF-8 cannot.
+            return _ESCAPING_ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise SerdeError(f"serde json: {error}") from error
 
@@ -102,7 +111,7 @@ def _json_decode(raw: bytes | None) -> Any:
     try:
         return parse_json(raw)
     except ValueError as error:
-        raise SerdeError(f"serde json: {error}") from error
+        raise SerdeError(f"serde json: {error}{looks_like(raw)}") from error
 
 
 _SERDES = {

@@ -201,6 +201,10 @@ class MemoryKafka:
             self._offset_ends[place] += 1
 
 
+CLIENT_NOW_MS = 1_700_000_000_000
+"""The clock of the producers in memory."""
+
+
 class MemoryProducer:
     """A transactional producer (`container.ports.Producer`). Acknowledges in `flush`, as the real one may.
 
@@ -233,8 +237,10 @@ class MemoryProducer:
         on_offset: Callable[[int], None] | None = None,
     ) -> None:
         self._kafka.check_owner(self.transactional_id, self._epoch)
+        # As librdkafka does: no time is now, and so is 0; a header's name ends at a zero character.
+        sent = [(name.encode().partition(b"\0")[0].decode(), content) for name, content in headers or ()]
         offset = self._kafka.append(
-            self.transactional_id, topic, partition or 0, key, value, headers or (), timestamp_ms
+            self.transactional_id, topic, partition or 0, key, value, sent, timestamp_ms or CLIENT_NOW_MS
         )
         self._trace.append(f"produce {topic}")
         if on_offset is not None:

@@ -1,6 +1,11 @@
-import pytest
+import json
+from math import isfinite
 
-from samzapy.model.strict_json import parse_json
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from samzapy.model.strict_json import LEVELS_MAX, parse_json
 
 
 def test_what_json_is_comes_through() -> None:
@@ -17,13 +22,37 @@ def test_what_json_is_comes_through() -> None:
         (b"NaN", "NaN is not JSON"),
         (b'{"a": -Infinity}', "-Infinity is not JSON"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' stands twice"),
-        (b"[" * 100_000, "nested too deep"),
+        (b"[" * 100_000, "nested too deep: wanted at most 400 levels"),
+        (b"[" * 401 + b"]" * 401, "nested too deep: wanted at most 400 levels"),
+        (b'{"a":' * 401 + b"1" + b"}" * 401, "nested too deep: wanted at most 400 levels"),
+        (b"1e400", "1e400 is larger than a number can be"),
+        (b'{"a": [1, -1.5E+999]}', r"-1.5E\+999 is larger than a number can be"),
+        (b"9" * 309 + b".5", "9999 is larger than a number can be"),
         (b"1" * 10_000, "Exceeds the limit"),
     ],
 )
 def test_what_others_would_read_otherwise_or_not_at_all_is_refused(raw: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_json(raw)
+
+
+def test_as_many_levels_as_are_read_are_read() -> None:
+    text = b"[" * LEVELS_MAX + b"]" * LEVELS_MAX
+
+    assert text.decode() == json.dumps(parse_json(text))
+    assert [{"brackets": "[{" * 1000}] == parse_json(b'[{"brackets": "' + b"[{" * 1000 + b'"}]')
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(["{!r}", "{:.17g}", "{:.25e}", "{:.3E}", "{:f}"]),
+)
+def test_a_number_is_read_as_python_reads_it(number: float, style: str) -> None:
+    text = style.format(number)
+    # Rounded to four digits, the largest numbers overflow.
+    assume(isfinite(float(text)))
+
+    assert float(text) == parse_json(text.encode())
 
 
 def test_a_name_of_megabytes_is_not_told_in_full() -> None:
