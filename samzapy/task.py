@@ -26,6 +26,7 @@ import msgspec
 
 from samzapy.errors import TaskModuleError
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.text import error_text
 
 Headers = tuple[tuple[str, bytes | None], ...]
 HeadersToSend = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
@@ -260,9 +261,7 @@ def _import(module_name: str, path: Path, directory: Path) -> ModuleType:
     except TaskModuleError:
         raise
     except BaseException as error:  # The file is the user's: it may raise anything, SystemExit included.
-        raise TaskModuleError(
-            f"{path} does not import: {_where(error, path)}{type(error).__name__}: {error}"
-        ) from error
+        raise TaskModuleError(f"{path} does not import: {_where(error, path)}{error_text(error)}") from error
     finally:
         _importing.pop()
 
@@ -290,9 +289,7 @@ def _load(path: Path) -> ModuleType:
     except TaskModuleError:
         raise
     except BaseException as error:  # The file is the user's: it may raise anything, SystemExit included.
-        raise TaskModuleError(
-            f"{path} does not import: {_where(error, path)}{type(error).__name__}: {error}"
-        ) from error
+        raise TaskModuleError(f"{path} does not import: {_where(error, path)}{error_text(error)}") from error
     finally:
         setattr(module, _MARK, "loaded")
     return module

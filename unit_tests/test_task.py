@@ -171,6 +171,10 @@ def test_a_job_file_can_import_what_stands_beside_it(write_job: WriteJob, tmp_pa
         ("def f():\n    raise SystemExit(3)\nf()\n", "line 2: SystemExit: 3"),
         ("import no_such_module_at_all\n", "line 1: ModuleNotFoundError"),
         ("def broken(:\n", "SyntaxError"),
+        (
+            "class Odd(BaseException):\n    def __str__(self):\n        return 7\nraise Odd\n",
+            "line 4: Odd: <its text cannot be made: TypeError in __str__>",
+        ),
     ],
 )
 def test_a_file_that_does_not_import_names_the_line_and_the_error(write_job: WriteJob, text: str, found: str) -> None:

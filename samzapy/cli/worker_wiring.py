@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from samzapy.adapters.host.interrupts import Interrupts
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
@@ -59,6 +60,7 @@ class _WorkerProcess:
         self._transaction_timeout_ms = plan.config.transaction_timeout_ms
         self._stream_offset = plan.stream_offset
         self._crash_points = crash_points(os.environ)
+        self._interrupts = Interrupts.installed()
         self._new_task = load_task_factory(Path(plan.job_file))
         self._slots: WorkerSlots[TransactionalProducer] = WorkerSlots(
             Path(plan.scratch_dir),
@@ -122,6 +124,7 @@ class _WorkerProcess:
                     wall_ms=lambda: time.time_ns() // 1_000_000,
                 ),
                 crash_points=self._crash_points,
+                is_interrupted=lambda: self._interrupts.was_interrupted,
             )
         return self._runners[first]
 

@@ -15,13 +15,13 @@ Nothing here recovers. Any error ends the batch, the driver ends the query, and 
 from __future__ import annotations
 
 import logging
-import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from samzapy.config import FRAME_BYTES, JobConfig
+from samzapy.container.dead_letters import DeadLetter
 from samzapy.container.keyed_state import Store, TaskState
 from samzapy.container.measures import Meter, Stopwatch
 from samzapy.container.outputs import Collector, without_zero_characters
@@ -29,6 +29,7 @@ from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction
 from samzapy.container.ports import TaskEnvironment as Environment
 from samzapy.container.record_size import record_bytes, too_large
 from samzapy.container.topic_limits import TopicLimits
+from samzapy.container.user_errors import shown_key, user_traceback
 from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
 from samzapy.errors import (
     ConfigError,
@@ -44,13 +45,13 @@ from samzapy.errors import (
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.serde import serde_of
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.text import error_text
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.records import CheckpointPut
 from samzapy.task import IncomingMessageEnvelope, LoadedTask, MessageCollector, TaskContext
 
 _LOG = logging.getLogger(__name__)
-TRACEBACK_CHARS_MAX = 16_000
 _OURS = (serde_of, Store.put, Collector.send, Stopwatch.timed)
 _NOT_THE_USERS = {__file__, *(ours.__code__.co_filename for ours in _OURS)}
 
@@ -84,8 +85,15 @@ class TaskRunner:
         environment: Environment,
         limits: TransactionLimits,
         crash_points: CrashPoints,
+        is_interrupted: Callable[[], bool],
     ) -> None:
+        """Make the user's instance and call its `init`.
+
+        `is_interrupted` says whether a signal interrupted this process. What user code raises then is the interrupt's
+        doing; the same class of error without a signal is the message's.
+        """
         self._plan = plan
+        self._is_interrupted = is_interrupted
         # What is the task's is the same in all its routes.
         self._route = plan.routes[routes[0]]
         self._inputs = {index: _Input.of(plan.routes[index], plan.config) for index in routes}
@@ -114,10 +122,11 @@ class TaskRunner:
             self._task = new_task()
             if self._task.init is not None:
                 self._task.init(self.context)
-        except (Exception, SystemExit) as error:  # User code may raise anything, and no message is to blame.
-            what = _printable(f"{type(error).__name__}: {error}")
-            trace = _printable(_user_traceback(error))[-TRACEBACK_CHARS_MAX:]
-            return f"task {self._route.task_name} failed in init: {what}\n{trace}".rstrip()
+        except BaseException as error:  # User code may raise anything, and no message is to blame.
+            if self._is_interrupted():
+                raise
+            trace = user_traceback(error, _NOT_THE_USERS)
+            return f"task {self._route.task_name} failed in init: {error_text(error)}\n{trace}".rstrip()
         return ""
 
     def close(self) -> None:
@@ -130,8 +139,10 @@ class TaskRunner:
             return
         try:
             self._task.close()
-        except (Exception, SystemExit) as error:  # User code may raise anything.
-            what = _printable(f"{type(error).__name__}: {error}\n{_user_traceback(error)}").rstrip()
+        except BaseException as error:  # User code may raise anything.
+            if self._is_interrupted():
+                raise
+            what = f"{error_text(error)}\n{user_traceback(error, _NOT_THE_USERS)}".rstrip()
             _LOG.warning(
                 "task %s failed in close: %s\nEverything it handled is committed, and the job goes on",
                 self._route.task_name,
@@ -280,7 +291,9 @@ class TaskRunner:
                 except (MissingTopicError, ConfigError) as error:
                     # The job's mistake, under every policy: as dead letters all messages would go there.
                     raise MessageFailed(f"{self._place(rows, index)}: {error}") from error
-                except (Exception, SystemExit) as error:  # User code may raise anything; the policy decides.
+                except BaseException as error:  # User code may raise anything; the policy decides.
+                    if self._is_interrupted():
+                        raise
                     outputs.clear()
                     state.roll_back_message()
                     self._refuse(rows, index, error, transaction.producer)
@@ -369,17 +382,14 @@ class TaskRunner:
     def _place(self, rows: Rows, index: int) -> str:
         return (
             f"task {self._route.task_name} failed at {self._inputs[rows.route].ssp_kb.ssp} "
-            f"offset {rows.offsets[index]}, key {rows.keys[index]!r}"
+            f"offset {rows.offsets[index]}, key {shown_key(rows.keys[index])}"
         )
 
     def _refuse(self, rows: Rows, index: int, error: BaseException, producer: Producer) -> None:
         """Apply the error policy to one message: raise MessageFailed, or produce its dead letter."""
         config = self._plan.config
-        key, value, offset = rows.keys[index], rows.values[index], rows.offsets[index]
-        # Reports and headers are UTF-8, and an error may hold what is none.
-        what = _printable(f"{type(error).__name__}: {error}")
+        what, trace = error_text(error), user_traceback(error, _NOT_THE_USERS)
         failed = f"{self._place(rows, index)}: {what}"
-        trace = _printable(_user_traceback(error))[-TRACEBACK_CHARS_MAX:]
         if config.error_policy == "fail":
             raise MessageFailed(f"{failed}\n{trace}".rstrip())
         assert config.dead_letter_output is not None
@@ -389,23 +399,28 @@ class TaskRunner:
         # Brokers refuse what lies too far from now, and that would be a batch that never ends well.
         # The client takes 0 for the time of sending.
         is_taken = 0 != timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
-        headers = (
-            ("task", self._route.task_name.encode()),
-            ("ssp", str(self._inputs[rows.route].ssp_kb.ssp).encode()),
-            ("offset", str(offset).encode()),
-            ("error", what.encode()),
-            ("traceback", (trace or what).encode()),
-            *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
-            # The message's own come last: whoever looks one of ours up by name takes the first.
-            *without_zero_characters((rows.headers[index] if rows.headers is not None else None) or ()),
+        letter = DeadLetter(
+            key=rows.keys[index],
+            value=rows.values[index],
+            own_headers=tuple(
+                without_zero_characters((rows.headers[index] if rows.headers is not None else None) or ())
+            ),
+            place=(
+                ("task", self._route.task_name.encode()),
+                ("ssp", str(self._inputs[rows.route].ssp_kb.ssp).encode()),
+                ("offset", str(rows.offsets[index]).encode()),
+                *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
+            ),
+            error=what.encode(),
+            traceback=(trace or what).encode(),
         )
-        size, size_max = record_bytes(key, value, headers), self.collector.record_bytes_max[topic]
-        if size > size_max:
-            raise MessageFailed(f"{failed}\n{too_large(f'its dead letter to {topic}', size, size_max)}")
-        refusal = "" if limits is None else limits.refusal(key, None, now_ms)
-        if refusal:
-            raise MessageFailed(f"{failed}\nits dead letter to {topic}: {refusal}")
-        producer.produce(topic, key, value, None, headers, timestamp_ms if is_taken else now_ms)
+        if letter.key is None and limits is not None and limits.wants_keys:
+            letter = letter.with_key(f"{self._inputs[rows.route].ssp_kb.ssp}@{rows.offsets[index]}".encode())
+        size_max = self.collector.record_bytes_max[topic]
+        letter = letter.fitted(size_max)
+        if letter.size > size_max:
+            raise MessageFailed(f"{failed}\n{too_large(f'its dead letter to {topic}', letter.size, size_max)}")
+        producer.produce(topic, letter.key, letter.value, None, letter.headers, timestamp_ms if is_taken else now_ms)
 
     def _dead_letter_limits(self, producer: Producer, topic: str) -> TopicLimits | None:
         if topic not in self._topic_limits:
@@ -604,18 +619,6 @@ class _Tally:
             commits=done.commits,
             error=error,
         )
-
-
-def _printable(text: str) -> str:
-    return text.encode(errors="replace").decode()
-
-
-def _user_traceback(error: BaseException) -> str:
-    """The traceback without frames of ours; empty when no code of the user ran (a serde refused the message)."""
-    told = traceback.TracebackException.from_exception(error)
-    frames = [frame for frame in told.stack if frame.filename not in _NOT_THE_USERS]
-    told.stack = traceback.StackSummary.from_list(frames)
-    return "".join(told.format()) if frames else ""
 
 
 class Context:

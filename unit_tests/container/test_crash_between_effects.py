@@ -245,6 +245,7 @@ class World:
                 duration_max_s=5, bytes_max=life.bytes_max, now_s=lambda: 0.0, wall_ms=lambda: 0
             ),
             crash_points=crash_points,
+            is_interrupted=lambda: False,
         )
         done = [m for m in self.messages if m.offset < starts[self.inputs[self.route_of(m)]]]
         left = [m for m in self.messages if m not in done]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -9,9 +11,10 @@ import pytest
 
 from samzapy.config import JobConfig
 from samzapy.container.measures import KEYS_EVERY
+from samzapy.container.record_size import record_bytes
 from samzapy.container.topic_limits import TopicLimits
+from samzapy.container.user_errors import TRACEBACK_CHARS_MAX
 from samzapy.container.work import Report, ReportKind
-from samzapy.container.worker import TRACEBACK_CHARS_MAX
 from samzapy.errors import (
     FencedError,
     LocalStateError,
@@ -531,14 +534,15 @@ def test_a_dead_letter_of_a_message_that_is_too_old_for_its_topic_is_of_now_and_
     assert (9_000, b"1000") == (letter.timestamp_ms, dict(letter.headers)["timestamp"])
 
 
-def test_a_dead_letter_without_a_key_to_a_compacted_topic_fails_the_task_by_name() -> None:
+def test_a_dead_letter_without_a_key_gets_one_where_its_topic_is_compacted() -> None:
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
     worker.kafka.topic_limits["dead"] = TopicLimits(batch_bytes_max=1_048_588, wants_keys=True)
 
-    report = worker.run(rows((None, {"n": 1})))
+    assert 1 == worker.run(rows((None, {"n": 1}))).dead_letters
 
-    assert ReportKind.TASK_FAILED is report.kind
-    assert "its dead letter to dead: wanted a key, because the topic is compacted" in report.error
+    (letter,) = worker.kafka.committed("dead")
+    assert b"kafka.orders.0@0" == letter.key
+    assert b"the topic is compacted and wants one" == dict(letter.headers)["no.key"]
 
 
 def test_a_dead_letter_carries_the_error_and_the_end_of_a_long_traceback() -> None:
@@ -550,6 +554,9 @@ def test_a_dead_letter_carries_the_error_and_the_end_of_a_long_traceback() -> No
     headers = dict(letter.headers)
     assert headers["error"] is not None and headers["error"].startswith(b"ValueError: ?xxx")
     assert headers["traceback"] is not None and len(headers["traceback"]) <= TRACEBACK_CHARS_MAX
+    # The frames stay: it is the error's text that is cut.
+    assert b"in failing_at" in headers["traceback"] or b"in process" in headers["traceback"]
+    assert b"[cut, whole length 50013 characters, sha256 " in headers["error"]
 
 
 def test_under_policy_fail_nothing_of_the_transaction_stays_and_the_report_names_the_message() -> None:
@@ -606,13 +613,113 @@ def test_an_owner_that_is_no_more_makes_no_dead_letter_of_a_good_message(monkeyp
 
 
 def test_an_interrupted_process_is_no_failed_message() -> None:
-    worker = AWorker(failing_at(0, KeyboardInterrupt()), config=a_job(**DEAD_LETTERS))
+    """Whatever it raises: the interrupt is told by its signal, and not by the class of the error."""
+    for error in (KeyboardInterrupt(), ValueError("the code that was interrupted raised this")):
+        worker = AWorker(config=a_job(**DEAD_LETTERS))
 
-    with pytest.raises(KeyboardInterrupt):
-        worker.run(rows(("a", 1)))
+        def process(*_: Any, worker: AWorker = worker, error: BaseException = error) -> None:
+            worker.is_interrupted = True
+            raise error
 
-    assert "open" == worker.slot.state
-    worker.environment.begin().abort()
+        worker.process = process
+
+        with pytest.raises(type(error)):
+            worker.run(rows(("a", 1)))
+
+        assert "open" == worker.slot.state
+        worker.environment.begin().abort()
+
+
+class PanicException(BaseException):
+    """As extension modules in Rust raise it."""
+
+
+class TextRaises(Exception):
+    def __str__(self) -> str:
+        raise PanicException("no text")
+
+
+class TextIsANumber(Exception):
+    def __str__(self) -> str:
+        return 7  # type: ignore[return-value]
+
+
+class DirRaises(AttributeError):
+    """`traceback` looks at the object for names that are near."""
+
+    def __init__(self) -> None:
+        super().__init__("no x", name="x", obj=_DirRaises())
+
+
+class _DirRaises:
+    def __dir__(self) -> Any:
+        raise PanicException("no names")
+
+
+RAISED = [
+    (asyncio.CancelledError(), "CancelledError"),
+    (PanicException("called unwrap on None"), "PanicException: called unwrap on None"),
+    (GeneratorExit(), "GeneratorExit"),
+    (KeyboardInterrupt(), "KeyboardInterrupt"),
+    (StopIteration(), "StopIteration"),
+    (MemoryError(), "MemoryError"),
+    (BaseExceptionGroup("two", [ValueError("1"), PanicException("2")]), "BaseExceptionGroup: two (2 sub-exceptions)"),
+    (TextRaises(), "TextRaises: <its text cannot be made: PanicException in __str__>"),
+    (TextIsANumber(), "TextIsANumber: <its text cannot be made: TypeError in __str__>"),
+    (DirRaises(), "DirRaises: no x"),
+]
+
+
+@pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda given: type(given).__name__)
+def test_whatever_process_raises_is_a_failed_message(error: BaseException, text: str) -> None:
+    dead_letters = AWorker(failing_at(1, error), config=a_job(**DEAD_LETTERS))
+    failing = AWorker(failing_at(1, error))
+    messages = rows(("a", 1), ("b", 2), ("c", 3))
+
+    done, failed = dead_letters.run(messages), failing.run(messages)
+
+    assert (3, 2, 1) == (done.records_in, done.records_out, done.dead_letters)
+    (letter,) = dead_letters.kafka.committed("dead")
+    assert text.encode() == dict(letter.headers)["error"]
+    assert ReportKind.TASK_FAILED is failed.kind
+    assert failed.error.startswith(f"task {TASK} failed at kafka.orders.0 offset 1, key b'b': {text}\n")
+
+
+@pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda given: type(given).__name__)
+def test_whatever_init_raises_fails_the_task_by_name(error: BaseException, text: str) -> None:
+    def init(context: Any) -> None:
+        raise error
+
+    worker = AWorker(task=LoadedTask(process=sum_up, init=init, close=None), config=a_job(**DEAD_LETTERS))
+
+    report = worker.run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert report.error.startswith(f"task {TASK} failed in init: {text}\n")
+
+
+@pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda given: type(given).__name__)
+def test_whatever_close_raises_is_logged_and_stops_nothing(
+    error: BaseException, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close() -> None:
+        raise error
+
+    worker = AWorker(task=LoadedTask(process=sum_up, init=None, close=close))
+    worker.run(rows(("a", 1)))
+
+    worker.runner.close()
+
+    assert f"task {TASK} failed in close: {text}" in caplog.text
+
+
+def test_a_report_stays_short_whatever_the_key_and_the_error_are() -> None:
+    worker = AWorker(failing_at(0, ValueError("x" * 600_000)))
+
+    report = worker.run(rows(("k" * 900_000, 1)))
+
+    assert len(report.error) < 25_000
+    assert "[cut, whole length 900003 characters" in report.error
 
 
 @pytest.mark.parametrize(
@@ -734,17 +841,34 @@ def test_a_topic_that_takes_no_batch_as_large_as_producers_send_is_named_under_e
     assert [] == worker.kafka.committed("dead")
 
 
-def test_a_dead_letter_that_its_topic_does_not_take_fails_the_task_by_name() -> None:
+def test_a_dead_letter_that_is_too_large_for_its_topic_is_cut() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         raise ValueError("bad")
 
     worker = AWorker(process, config=a_job(**DEAD_LETTERS, **SMALL_BATCHES))
     worker.kafka.topic_limits["dead"] = TopicLimits(batch_bytes_max=2_000)
+    value = json.dumps("x" * 1_000).encode()
 
     report = worker.run(rows(("a", "x" * 1_000)))
 
-    assert ReportKind.TASK_FAILED is report.kind
-    assert f"its dead letter to dead: wanted at most {HELD} bytes" in report.error
+    assert 1 == report.dead_letters
+    (letter,) = worker.kafka.committed("dead")
+    assert letter.value and value.startswith(letter.value)
+    assert record_bytes(letter.key, letter.value, letter.headers) <= HELD
+    digest = hashlib.sha256(value).hexdigest()
+    assert f"cut, whole length 1002 bytes, sha256 {digest}".encode() == dict(letter.headers)["cut.value"]
+
+
+def test_a_long_error_is_cut_and_not_the_message() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        raise ValueError(f"cannot handle {envelope.value_bytes!r}")
+
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS))
+    value = json.dumps("x" * 1_000_000).encode()
+
+    assert 1 == worker.run(rows(("a", value))).dead_letters
+
+    assert [value] == worker.kafka.values("dead")
 
 
 @pytest.mark.parametrize("sent_before", [0, 1])

@@ -134,6 +134,7 @@ class AWorker:
         self.environment = self.directory.open()
         self.now_s = 0.0
         self.wall_ms = 77
+        self.is_interrupted = False
         plan = plan or a_plan(self.config)
         self.environment.contents.position = a_position(offsets_next={str(route.ssp_kb): 0 for route in plan.routes})
         given = task or LoadedTask(process=lambda *given: self.process(*given), init=None, close=None)
@@ -149,6 +150,7 @@ class AWorker:
                 wall_ms=lambda: self.wall_ms,
             ),
             crash_points=crash_points or CrashAt(),
+            is_interrupted=lambda: self.is_interrupted,
         )
 
     def run(self, *chunks: Rows) -> Report:

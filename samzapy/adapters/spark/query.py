@@ -44,8 +44,8 @@ from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 
 _LOG = logging.getLogger(__name__)
-# The last line of a Python traceback: not indented, an exception's name, a colon.
-_ERROR_LINE = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed)\b.*: ")
+# The last line of a Python traceback: not indented, an exception's name, a colon; of one without a text its name alone.
+_ERROR_LINE = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed)(?:\b.*: |$)")
 _OUR_ERROR = re.compile(r"samzapy\.errors\.(\w+): ")
 # "Caused by: package.Class: words", or py4j's ": package.Class: words"; a cause without words says nothing.
 _JVM_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+\.)?([\w$]+: .+)$", re.MULTILINE)
