@@ -94,6 +94,16 @@ def test_what_a_rehearsal_fails_of_is_told_to_spark_in_a_line() -> None:
     assert failed.value.__suppress_context__, "Spark is told the trace of an error with all that it came of"
 
 
+@pytest.mark.parametrize("error", ["AssertionError", "asyncio.exceptions.TimeoutError", "KeyboardInterrupt"])
+def test_an_error_without_a_text_is_told_by_its_name(error: str) -> None:
+    told = (
+        'org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "worker.py", line 1, '
+        f"in call\n{error}\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"
+    )
+
+    assert error == reason_of(told)
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from samzapy.adapters.host.interrupts import Interrupts
+
+
+def test_a_signal_is_told_from_an_error_of_the_same_class() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        interrupts = Interrupts.installed()
+
+        with pytest.raises(KeyboardInterrupt):
+            raise KeyboardInterrupt
+        assert not interrupts.was_interrupted
+
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert interrupts.was_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
