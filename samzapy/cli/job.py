@@ -90,10 +90,26 @@ def _print(status: Mapping[str, object]) -> None:
         rows = status.get(name)
         if isinstance(rows, list) and rows:
             console.print(_table(columns, [row for row in rows if isinstance(row, dict)]))
-    for line in _expansions(status):
+    for line in (*bootstrap_lines(status), *_expansions(status)):
         console.print(Text(line))
     for reason in _texts(status.get("degraded")):
         console.print(Text(f"degraded: {_cell(reason)}"))
+
+
+def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
+    """A line for each task whose other inputs wait for a bootstrap input."""
+    tasks, lines = status.get("tasks"), []
+    for task in [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []:
+        positions = task.get("positions")
+        rows = [row for row in positions if isinstance(row, dict)] if isinstance(positions, list) else []
+        first = [row for row in rows if row.get("bootstrapEnd") is not None]
+        if first:
+            read = ", ".join(
+                f"{_cell(row.get('ssp'))} ({_cell(row.get('offsetNext'))} of {_cell(row['bootstrapEnd'])})"
+                for row in first
+            )
+            lines.append(f"bootstrap: {_cell(task.get('task'))} reads {read} before its other inputs")
+    return lines
 
 
 def _expansions(status: Mapping[str, object]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -174,6 +175,33 @@ class JobConfig:
         if self.intermediate_of(system_stream) is not None:
             return False  # The run itself goes on writing to it.
         return self._stream_setting(system_stream, "samza.offset.end", "") == "head"
+
+    def is_bootstrap(self, system_stream: str) -> bool:
+        """Whether a task that starts behind the end of this stream reads it up to there before its other inputs."""
+        if self.intermediate_of(system_stream) is not None:
+            return False
+        return self._stream_setting(system_stream, "samza.bootstrap", "false") == "true"
+
+    def priority(self, system_stream: str) -> int:
+        """Rows of streams with a larger number come first in a micro-batch."""
+        if self.intermediate_of(system_stream) is not None:
+            return 0
+        return int(self._stream_setting(system_stream, "samza.priority", "0"))
+
+    def input_number(self, system_stream: str) -> int:
+        """The place of a stream among those that are read, as the configuration was handed in: task.broadcast.inputs,
+        the names of task.inputs, its patterns, the intermediate streams."""
+        broadcast = self.properties.get("task.broadcast.inputs", "").split(",")
+        named = [self.qualified(item.partition("#")[0].strip()) for item in broadcast]
+        named += self.inputs_named
+        if system_stream in named:
+            return named.index(system_stream)
+        system, _, stream = system_stream.partition(".")
+        places = [
+            item.startswith(f"{system}.") and re.fullmatch(pattern_of(item), stream) for item in self.input_patterns
+        ]
+        intermediates = [item.system_stream == system_stream for item in self.intermediates]
+        return len(named) + next((number for number, fits in enumerate([*places, *intermediates]) if fits), 0)
 
     @property
     def is_bounded_job(self) -> bool:

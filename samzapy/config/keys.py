@@ -552,6 +552,22 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "A run begins when the job is started after all its processors were stopped; a crash continues it.",
     ),
     ConfigKey(
+        name="systems.<system>.streams.<stream>.samza.bootstrap",
+        choices=("true", "false"),
+        default="false",
+        meaning="true: where a task starts behind the end of this stream, it reads the stream up to that end before "
+        "any input that is no bootstrap input. In each micro-batch it comes first. Needs samza.offset.default=oldest "
+        "to be read at all by a job that is new (docs/planning.md).",
+    ),
+    ConfigKey(
+        name="systems.<system>.streams.<stream>.samza.priority",
+        kind="count",
+        default="0",
+        most=2**31 - 1,
+        meaning="In a micro-batch a task handles the messages of streams with a larger number first; those of equal "
+        "priority in the order of task.inputs.",
+    ),
+    ConfigKey(
         name="systems.<system>.client.<property>",
         may_be_secret=True,
         meaning="A property of librdkafka (security.protocol); what Spark's source gets of it: docs/kafka-clients.md.",

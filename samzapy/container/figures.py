@@ -26,12 +26,14 @@ class ContainerFigures:
         positions: next offset of each SSPKb that is worked on.
         ends: where the inputs end, as they were looked at last; empty before the first look.
         restoring: how far a start is that takes long; None at other times.
+        bootstrap_ends: of bootstrap inputs, up to where they are read while the other inputs of their tasks wait.
     """
 
     def __init__(self) -> None:
         self.positions: dict[SspKeyBucket, int] = {}
         self.ends: Mapping[SystemStreamPartition, TopicBounds] = {}
         self.restoring: Restoring | None = None
+        self.bootstrap_ends: Mapping[SspKeyBucket, int] = {}
         self.recoveries = 0
         self.batches = 0
         self._sums = Counter[str]()
@@ -118,6 +120,8 @@ class ContainerFigures:
     def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int]:
         offset, end = self.positions[ssp_kb], self.ends.get(ssp_kb.ssp)
         found = {"offsetNext": offset, "offsetEnd": offset if end is None else max(offset, end.offset_end)}
+        if ssp_kb in self.bootstrap_ends:
+            found["bootstrapEnd"] = self.bootstrap_ends[ssp_kb]
         return found | ({"recordsIn": self._records[ssp_kb]} if self._records[ssp_kb] else {})
 
     def _told(self) -> Collection[TaskName]:

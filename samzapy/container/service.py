@@ -21,6 +21,7 @@ from samzapy.config import JobConfig
 from samzapy.container.batch_bound import BatchBound
 from samzapy.container.figures import ContainerFigures
 from samzapy.container.inheritance import Host, clear_out, inherit
+from samzapy.container.input_order import BootstrapInputs, batch_order
 from samzapy.container.orders import Orders, follow
 from samzapy.container.ports import (
     BatchDone,
@@ -71,7 +72,7 @@ from samzapy.errors import (
 from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.figures import TaskFigures
-from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.text import some
@@ -140,6 +141,8 @@ class ContainerService:
         self._identity = identity
         self._ports = ports
         self._orders = Orders(execution_id=identity.execution_id)
+        self._batch_order = batch_order(config)
+        self._bootstrap = BootstrapInputs(config)
         self._warming = Warming(
             config,
             identity.execution_id,
@@ -396,6 +399,7 @@ class ContainerService:
         """Whether everything held is being worked on and was read, and committed, up to its end."""
         return (
             bool(self._routes)
+            and not self._bootstrap.waiting
             and self._running == self._own
             # A grant that was read and whose query has not begun is none that was worked on.
             and {(route.task_name, route.epoch) for route in self._routes}
@@ -466,19 +470,26 @@ class ContainerService:
         floors = [
             floor for grant in grants for start in grant.starts if start.ssp_kb in read for floor in start.floors
         ]
-        check_bounds(read, self._input_bounds(ssps, _START_WAIT_MS), floors)
+        bounds = self._input_bounds(ssps, _START_WAIT_MS)
+        check_bounds(read, bounds, floors)
         self._remove(topic, 0, stale_keys(grants, positions))
         epochs = {grant.epoch for grant in self._orders.grants.values()}
         self._superseded = superseded_keys(grants, positions, epochs)
         routes, restored = self._restored_all(grants, starts, committed_of(grants, positions))
-        routes = tuple(route for route in routes if route.ssp_kb in read)
+        at_once = self._bootstrap.begin(
+            grants, read, lambda ssp_kb: self._up_to_the_end(ssp_kb.ssp, bounds[ssp_kb.ssp]).offset_end
+        )
+        if self._bootstrap.waiting:
+            _LOG.info("read before the other inputs of their tasks: %s", self._bootstrap_text())
+        routes = tuple(route for route in routes if route.ssp_kb in at_once)
         self._bound = self._next_bound
         plan = self._work_plan(routes)
         self._routes = routes
         self._figures.begin(read, restored)
+        self._figures.bootstrap_ends = self._bootstrap.ends
         ports.crash_points.hit("after-restore")
         ports.slots.admit(self._query_number)
-        ports.query.start(plan, read)
+        ports.query.start(plan, at_once)
         self._is_rehearsed = True
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
         self._missing_since_ms = None
@@ -607,7 +618,7 @@ class ContainerService:
                 offset_end=self._end_of(start.ssp_kb.ssp),
                 floors=tuple(floor for floor in start.floors if floor.offset_next > starts[start.ssp_kb]),
             )
-            for start in sorted(grant.starts, key=_in_a_batch)
+            for start in sorted(grant.starts, key=self._batch_order)
         ]
 
     def _to_read(
@@ -735,6 +746,9 @@ class ContainerService:
             self._absent = absent
             _LOG.warning("%s", self._absent_text() if absent else "no input is left out any more")
 
+    def _bootstrap_text(self) -> str:
+        return some([f"{ssp_kb} up to offset {end}" for ssp_kb, end in sorted(self._bootstrap.ends.items())])
+
     def _absent_text(self) -> str:
         return f"{some(sorted(map(str, self._absent)))} was deleted, or made again: it is not read"
 
@@ -777,6 +791,8 @@ class ContainerService:
             return "an input went, or came back"
         if self._own != tuple(grants):
             return "the grants changed"
+        if self._bootstrap.is_over:
+            return "the bootstrap inputs were read up to where they ended at the start"
         ran_ms = self._ports.query.batch_runs_ms()
         bound, self._next_bound = self._bound, self._next_bound.overrun(ran_ms, is_first=not self._has_ended_batch)
         if self._next_bound == bound:
@@ -829,6 +845,8 @@ class ContainerService:
             else:
                 # Also behind its own last message: what follows there is of other buckets, or of nobody.
                 self._idle[ssp_kb] = end
+        self._bootstrap.read_to(self._figures.positions)
+        self._figures.bootstrap_ends = self._bootstrap.ends
 
     def _query_failed(self, failed: QueryFailed) -> None:
         self._figures.recoveries += 1
@@ -1006,12 +1024,3 @@ class ContainerService:
             self._ports.fence.fence([slot_transactional_id(job, execution_id, slot) for slot in open_slots])
             self._ports.slots.renew(open_slots)
         self._follow(self._ports.stream.to_the_end())
-
-
-def _in_a_batch(start: BucketStart) -> tuple[bool, SspKeyBucket]:
-    """The order in which a task takes the rows of one micro-batch.
-
-    Broadcast inputs first, so that what they say holds for the messages beside them. Then SSP by SSP, of a stream
-    by the partition's number: so the old partitions of a stream that grew come before the new ones (design section 8).
-    """
-    return not start.ssp_kb.reader, start.ssp_kb

@@ -104,12 +104,14 @@ class HeldGrant:
 class Position:
     """How far a container has read an SSPKb, and where the topic ended when it looked.
 
-    `records_in`: how many of its records it has handled; None where that is not known.
+    `records_in`: how many of its records it has handled; None where that is not known. `bootstrap_end`: up to where it
+    is read before the other inputs of its task; 0: nothing waits for it.
     """
 
     offset_next: int
     offset_end: int
     records_in: int | None = 0
+    bootstrap_end: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

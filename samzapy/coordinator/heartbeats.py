@@ -20,7 +20,8 @@ say more than this release understands):
 
 `state` is STARTED, RUNNING or STOPPED; `faultDomain`, `reason`, `restart` (the newest order to restart that the query
 which runs knows), `warm` (of standbys and reserves: `model.warmth`) and `figures`, and everything in the latter two,
-may be left out (what is told of a task is in `model.figures`). So may `acceptedLosses`, texts as in
+may be left out (what is told of a task is in `model.figures`); so may `bootstrapEnd` of a position, up to where a
+bootstrap input is read while the other inputs of its task wait. So may `acceptedLosses`, texts as in
 task.lost.range.accept: what the operator gave up when this execution was started; `finished` (default false); and
 `comesBack` (default true: the processor's id is configured, or kept).
 """
@@ -195,7 +196,12 @@ def _ssp_kb(text: str) -> SspKeyBucket:
 
 def _position(value: object) -> Position:
     found = _object(value, "each of figures.positions")
-    return Position(_number(found, "offsetNext"), _number(found, "offsetEnd"), _count(found, "recordsIn"))
+    return Position(
+        _number(found, "offsetNext"),
+        _number(found, "offsetEnd"),
+        _count(found, "recordsIn"),
+        _count(found, "bootstrapEnd"),
+    )
 
 
 def _wrong(what: str, wanted: str, value: object) -> ValueError:

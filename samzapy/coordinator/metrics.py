@@ -141,6 +141,12 @@ OF_CONTAINER: Final[tuple[tuple[Metric, _OfContainer], ...]] = (
     ),
 )
 BATCH_SECONDS = _metric("container_batch_seconds_total", C, PROCESSOR, "Time of its micro-batches")
+BOOTSTRAP_LAG = _metric(
+    "container_bootstrap_lag_records",
+    G,
+    PROCESSOR,
+    "Offsets of bootstrap inputs that are read before the other inputs of their tasks, which wait; else 0",
+)
 KEYHASH_SECONDS = _metric(
     "container_keyhash_compute_seconds_total",
     C,
@@ -236,7 +242,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     *(HEARTBEAT_AGE, CORES, HELD),
     *(STANDBY_LAG, STANDBY_BEHIND),
     *(metric for metric, _ in OF_CONTAINER),
-    *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS),
+    *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS, BOOTSTRAP_LAG),
     *(metric for metric, _ in _TASK_COUNTERS),
     BUSY_SECONDS,
     *(metric for metric, _ in _TASK_SUMMARIES),
@@ -303,6 +309,10 @@ def _of_container(job: str, container: Container, found: Sighting, now_ms: int) 
         (BATCH_SECONDS, figures.batch_ns / 1e9),
         (INPUT_SECONDS, figures.input_ns / 1e9),
         (KEYHASH_SECONDS, figures.keyhash_ns / 1e9),
+        (
+            BOOTSTRAP_LAG,
+            sum(max(0, found.bootstrap_end - found.offset_next) for found in figures.positions.values()),
+        ),
     ]
     return [Sample(metric=metric, labels=(job, container.processor_id), value=value) for metric, value in numbers]
 

@@ -10,7 +10,7 @@
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
             "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20,
-                           "recordsIn": 10}]}],
+                           "recordsIn": 10, "bootstrapEnd": null}]}],
  "expansions": [{"stream": "kafka.orders", "partitionCount": 3, "partitionCountNew": 6, "seenAtMs": 1767225600000,
                  "phase": "passing", "reason": "",
                  "waitsFor": [{"ssp": "kafka.orders.0:0/1", "offsetNext": 100, "offsetEnd": 120}]}],
@@ -23,6 +23,9 @@ out) are null where they are not told one by one, which is where a container has
 
 `lag` of a position counts offsets of its partition, that of a task what is its own of them: at factor F about one in F.
 `totals.lag` counts each partition once, as far as the last of its readers is behind (`furthest_behind`).
+
+`bootstrapEnd` is up to where a bootstrap input is read before the other inputs of its task, which wait meanwhile; null
+at other times.
 
 `role` is ACTIVE, STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is what such a one says of the
 state that it has at hand (`model.warmth`), null where it has said nothing.
@@ -252,6 +255,7 @@ def _position(start: BucketStart, found: Position | None) -> dict[str, object]:
         "offsetEnd": None if found is None else found.offset_end,
         "lag": None if found is None else _lag(found),
         "recordsIn": None if found is None else found.records_in,
+        "bootstrapEnd": None if found is None or not found.bootstrap_end else found.bootstrap_end,
     }
 
 

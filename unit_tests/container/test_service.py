@@ -296,7 +296,11 @@ def test_the_plan_routes_each_bucket_to_its_task_its_epoch_and_its_state() -> No
 def test_a_task_takes_what_is_broadcast_first_and_old_partitions_before_new_ones() -> None:
     texts = ("kafka.orders.10:0/1", "kafka.audits.2:0/1", "kafka.orders.2:0/1", "kafka.zones.1@a", "kafka.zones.0@a")
     starts = tuple(BucketStart(ssp_kb=an_ssp_kb(text), offset_next=number) for number, text in enumerate(texts))
-    container = AContainer(grants=(replace(a_task("a"), starts=starts), a_task("b")))
+    container = AContainer(
+        grants=(replace(a_task("a"), starts=starts), a_task("b")),
+        task_inputs="kafka.audits,kafka.orders",
+        task_broadcast_inputs="kafka.zones",
+    )
 
     container.run()
 
@@ -1654,6 +1658,72 @@ def test_a_grant_that_is_new_takes_the_word_back() -> None:
 
     held_when_finished = {content.held for content in container.heartbeats.contents if content.finished}
     assert {(("a", 1),)} == held_when_finished
+
+
+# --- bootstrap inputs ---
+
+TABLE = an_ssp_kb("kafka.ztable.0:0/1")
+
+
+def a_container_with_a_table(**properties: str) -> AContainer:
+    """Task a joins orders.0, which ends at 100, with a bootstrap input that ends at 50; task b has orders.1 alone."""
+    starts = tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in (ORDERS_0, TABLE))
+    container = AContainer(
+        grants=(replace(a_task("a"), starts=starts), a_task("b")),
+        task_inputs="kafka.orders,kafka.ztable",
+        systems_kafka_streams_ztable_samza_bootstrap="true",
+        **properties,
+    )
+    container.topics.inputs |= {
+        ORDERS_0.ssp: TopicBounds(offset_first=0, offset_end=100),
+        TABLE.ssp: TopicBounds(offset_first=0, offset_end=50),
+    }
+    return container
+
+
+def test_a_bootstrap_input_is_read_to_where_it_ended_before_the_other_inputs_of_its_task() -> None:
+    container = a_container_with_a_table()
+
+    container.run(
+        *[None] * 6,
+        a_batch(a_report(0, offset_next=20), ztable_0=20),
+        lambda: container.topics.inputs.update({TABLE.ssp: TopicBounds(offset_first=0, offset_end=70)}),
+        *[None] * 6,
+        a_batch(a_report(0, offset_next=50), ztable_0=50),
+        None,
+        a_batch(a_report(0, offset_next=60), ztable_0=60),
+    )
+
+    (first, started_first), (second, started_second) = container.query.started
+    assert ({TABLE, ORDERS_1}, [TABLE, ORDERS_1]) == (set(started_first), [route.ssp_kb for route in first.routes])
+    assert [TABLE, ORDERS_0, ORDERS_1] == [route.ssp_kb for route in second.routes]
+    # As it would be after a commit, which the workers make.
+    assert {ORDERS_0: 0, TABLE: 0, ORDERS_1: 0} == started_second
+
+
+def test_while_a_bootstrap_input_is_read_heartbeats_say_up_to_where_and_what_waits() -> None:
+    container = a_container_with_a_table()
+
+    container.run(*[None] * 6, a_batch(a_report(0, offset_next=20), ztable_0=20), *[None] * 6)
+
+    positions = container.heartbeats.contents[-2].figures["positions"]
+    assert {"offsetNext": 20, "offsetEnd": 50, "bootstrapEnd": 50, "recordsIn": 10} == positions[str(TABLE)]
+    assert {"offsetNext": 0, "offsetEnd": 100} == positions[str(ORDERS_0)]
+
+
+def test_a_bounded_job_has_not_finished_while_inputs_wait_for_a_bootstrap_input() -> None:
+    container = a_container_with_a_table(systems_kafka_samza_offset_end="head")
+    ends = {ORDERS_0.ssp: 100, ORDERS_1.ssp: 0, TABLE.ssp: 50}
+    container.stream.records[:0] = [
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.STARTED)),
+        RunPut(run_id="r", ended=False),
+        *(InputEndPut(ssp=ssp, run_id="r", offset_end=end) for ssp, end in ends.items()),
+    ]
+    container.topics.inputs[ORDERS_1.ssp] = TopicBounds(offset_first=0, offset_end=0)
+
+    container.run(None, a_batch(a_report(0, offset_next=50), ztable_0=50), *[None] * 6)
+
+    assert [False] == said_finished(container)
 
 
 # --- what another factor left ---

@@ -56,7 +56,9 @@ def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
     figures = {
         **{"atMs": 1, "batchNs": 2, "inputNs": 3, "keyhashNs": 4, "offsetsRead": 5, "skipped": 6, "recoveries": 7},
         **{"restored": 10, "restoreTotal": 11, "restoreLeftMs": 12},
-        "positions": {"kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 9}},
+        "positions": {
+            "kafka.orders.3:0/1": {"offsetNext": 100, "offsetEnd": 120, "recordsIn": 9, "bootstrapEnd": 110}
+        },
         "tasks": {"Partition_3-1-4": {"busyNs": 8, "newer": "?"}},
         "otherTasks": {"count": 2, "busyNs": 9},
     }
@@ -72,7 +74,7 @@ def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
         restored=10,
         restore_total=11,
         restore_left_ms=12,
-        positions={an_ssp_kb("kafka.orders.3:0/1"): Position(100, 120, 9)},
+        positions={an_ssp_kb("kafka.orders.3:0/1"): Position(100, 120, 9, 110)},
         tasks={"Partition_3-1-4": TaskFigures(busy_ns=8)},
         other_tasks=TaskFigures(busy_ns=9),
         other_task_count=2,

@@ -87,6 +87,17 @@ def test_every_metric_of_seed_002_is_there() -> None:
     assert wanted == {metric.sep32 for metric in METRICS} - {""}
 
 
+def test_the_offsets_that_are_read_before_other_inputs_are_counted_up_to_where_those_wait_for() -> None:
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/1"): Position(20, 100, bootstrap_end=50),
+        an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
+    }
+    heard = told(a_heartbeat(figures=Figures(positions=positions)))
+
+    assert 30 == numbers(heard)["samzapy_container_bootstrap_lag_records", "0"]
+    assert 0 == numbers(told(a_heartbeat(figures=FIGURES)))["samzapy_container_bootstrap_lag_records", "0"]
+
+
 def test_a_job_is_told_with_its_processors_its_tasks_and_its_ssps() -> None:
     found = numbers(told(a_heartbeat(figures=FIGURES, received_ms=999_000)))
 

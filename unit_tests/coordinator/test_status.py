@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.cli.job import bootstrap_lines
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.load import Advice, hint_of, load_of
 from samzapy.coordinator.starts import Bounds, PositionsRead
@@ -132,10 +133,25 @@ def test_a_broadcast_partition_counts_once_however_many_tasks_read_it():
     assert (7 + 7 + 30, [37, 37]) == (status["totals"]["lag"], [task["lag"] for task in status["tasks"]])
 
 
+def test_a_bootstrap_input_is_shown_with_the_offset_that_the_other_inputs_wait_for():
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/1"): Position(20, 100, 5, bootstrap_end=50),
+        an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
+    }
+
+    status = shown(*a_running_job(a_heartbeat(figures=Figures(positions=positions))))
+
+    assert [50, None] == [task["positions"][0]["bootstrapEnd"] for task in status["tasks"]]
+    assert [
+        "bootstrap: SystemStreamPartition_kafka.orders.0 reads kafka.orders.0:0/1 (20 of 50) before its other inputs"
+    ] == bootstrap_lines(status)
+
+
 def test_a_position_that_nobody_reported_is_the_grants_start_without_a_lag():
     status = shown(*a_running_job(a_heartbeat()))
 
-    expected = {"ssp": "kafka.orders.0:0/1", "offsetNext": 0, "offsetEnd": None, "lag": None, "recordsIn": None}
+    unknown = dict.fromkeys(("offsetEnd", "lag", "recordsIn", "bootstrapEnd"))
+    expected = {"ssp": "kafka.orders.0:0/1", "offsetNext": 0, **unknown}
     assert [expected] == status["tasks"][0]["positions"]
     assert status["tasks"][0]["lag"] is None
 

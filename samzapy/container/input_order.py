@@ -1,0 +1,104 @@
+"""In which order a task reads its inputs: bootstrap inputs up to their ends, then all; and each micro-batch in order.
+
+Source: Samza's chooser, `bootstrapping(priority(default))`. A bootstrap input has the highest priority there, and no
+other input of the container is chosen before each of its partitions has reached the offset that was the newest at the
+start. Here that holds task by task: tasks that have no bootstrap input behind read everything meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from samzapy.config import JobConfig
+from samzapy.model.grant import BucketStart, Grant
+from samzapy.model.job import TaskName
+from samzapy.model.ssp import SspKeyBucket
+
+BatchPlace = tuple[bool, int, bool, int, SspKeyBucket]
+"""Where a position stands in a micro-batch."""
+
+
+def batch_order(config: JobConfig) -> Callable[[BucketStart], BatchPlace]:
+    """The order in which a task takes the rows of one micro-batch, as a key to sort its positions by.
+
+    Bootstrap inputs first; then by `samza.priority`, the larger one first. Of equal priority broadcast inputs come
+    first, so that what they say holds for the messages beside them; then the streams in the order of task.inputs.
+    Of a stream the partitions come by number, so the old partitions of a stream that grew come before the new ones.
+    """
+    broadcast = {item.system_stream for item in config.broadcast_inputs}
+
+    @cache
+    def of_stream(stream: str) -> tuple[bool, int, bool, int]:
+        return (
+            not config.is_bootstrap(stream),
+            -config.priority(stream),
+            stream not in broadcast,
+            config.input_number(stream),
+        )
+
+    def place(start: BucketStart) -> BatchPlace:
+        return (*of_stream(str(start.ssp_kb.ssp.system_stream)), start.ssp_kb)
+
+    return place
+
+
+class BootstrapInputs:
+    """Which tasks read their bootstrap inputs only, and up to where; of one execution.
+
+    A task has this phase once under each of its grants: at its first start, where a bootstrap input is behind the end
+    that it has then. What comes later is read beside the other inputs, in the order of a micro-batch. A task that has
+    no other input waits for nothing, and has no such phase.
+
+    Attributes:
+        ends: up to where positions are to be read before the others of their tasks; without those that are there.
+        waiting: the positions that the query which runs leaves out until then.
+    """
+
+    def __init__(self, config: JobConfig) -> None:
+        self.ends: Mapping[SspKeyBucket, int] = {}
+        self.waiting: frozenset[SspKeyBucket] = frozenset()
+        self._is_bootstrap = cache(config.is_bootstrap)
+        # By grant, what of `ends` is left; empty once its phase is over.
+        self._left: dict[tuple[TaskName, int], Mapping[SspKeyBucket, int]] = {}
+
+    def begin(
+        self,
+        grants: Iterable[Grant],
+        starts: Mapping[SspKeyBucket, int],
+        end_of: Callable[[SspKeyBucket], int],
+    ) -> Mapping[SspKeyBucket, int]:
+        """What a query that starts now is to read of `starts`, which may lack positions of the grants.
+
+        Args:
+            end_of: where the input of a position ends now.
+        """
+        left: dict[tuple[TaskName, int], Mapping[SspKeyBucket, int]] = {}
+        waiting: set[SspKeyBucket] = set()
+        for grant in grants:
+            own = [start.ssp_kb for start in grant.starts if start.ssp_kb in starts]
+            others = {ssp_kb for ssp_kb in own if not self._is_bootstrap(str(ssp_kb.ssp.system_stream))}
+            key = grant.task_name, grant.epoch
+            ends = self._left.get(key)
+            if ends is None:
+                ends = {ssp_kb: end_of(ssp_kb) for ssp_kb in own if others and ssp_kb not in others}
+            left[key] = {ssp_kb: end for ssp_kb, end in ends.items() if starts.get(ssp_kb, end) < end}
+            if left[key]:
+                waiting |= others
+        self._left, self.waiting = left, frozenset(waiting)
+        self._gather()
+        return {ssp_kb: offset for ssp_kb, offset in starts.items() if ssp_kb not in waiting}
+
+    def read_to(self, positions: Mapping[SspKeyBucket, int]) -> None:
+        """A micro-batch ended; everything before `positions` was handled."""
+        for key, ends in self._left.items():
+            self._left[key] = {ssp_kb: end for ssp_kb, end in ends.items() if positions.get(ssp_kb, 0) < end}
+        self._gather()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the query leaves inputs out that nothing stands in front of any more."""
+        return bool(self.waiting) and not self.ends
+
+    def _gather(self) -> None:
+        self.ends = {ssp_kb: end for ends in self._left.values() for ssp_kb, end in ends.items()}
