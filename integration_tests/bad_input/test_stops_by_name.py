@@ -127,10 +127,10 @@ def test_started_again_the_job_stops_at_the_same_messages(failed: Failed) -> Non
     assert failed.visible == failed.visible_after_second
 
 
-def test_a_worker_that_dies_is_tried_three_times_and_then_told_by_name(
+def test_a_worker_that_dies_each_time_ends_the_job_after_the_time_that_is_set(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
-    job = a_job(cluster, tmp_path)
+    job = a_job(cluster, tmp_path, task_query_retry_ms="1000")
     cluster.publish(job.inputs[0], b"good", b"die")
 
     told = job.run(spark)
@@ -138,7 +138,7 @@ def test_a_worker_that_dies_is_tried_three_times_and_then_told_by_name(
     told.refused(
         ExitCode.FAILED,
         "the query failed and is started anew (3 without a commit): SparkException: Python worker exited unexpectedly",
-        "wanted a commit within 3 starts of the query, found none",
+        "wanted a commit within task.query.retry.ms (1000) of the query's first failure, found none in ",
         f"Unread are kafka.{job.inputs[0]}.0:0/1 from offset 0",
     )
     assert [] == cluster.values(job.output("answers"))

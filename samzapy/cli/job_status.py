@@ -14,6 +14,7 @@ from samzapy.coordinator.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import is_stopped, status_of_log
 from samzapy.errors import DataError, DeadlineError, TemporaryError
+from samzapy.model.failing import Failing
 
 _LEADER_WAIT_MS = 2000
 
@@ -46,7 +47,7 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
         trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
     trouble = [str(told["trouble"])] if told.get("trouble") else []
-    return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_told_ownerless(told)]}
+    return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_failing(told), *_told_ownerless(told)]}
 
 
 def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
@@ -76,6 +77,23 @@ def _told_ownerless(status: Mapping[str, object]) -> list[str]:
     if not rows:
         return ["nothing is planned: no processor has joined yet"]
     return [f"{len(without)} of {len(rows)} tasks have no owner: {', '.join(without[:10])}"] if without else []
+
+
+def _failing(status: Mapping[str, object]) -> list[str]:
+    """The containers whose query fails without a commit, and until when it is started again."""
+    containers = status.get("containers")
+    rows = [row for row in containers if isinstance(row, dict)] if isinstance(containers, list) else []
+    lines = []
+    for row in rows:
+        told = row.get("failing")
+        if isinstance(told, dict):
+            failing = Failing.from_json(told)
+            lines.append(
+                f"{row.get('executionId')}: its query has failed {failing.attempts} times in "
+                f"{failing.for_ms // 1000} s without a commit, and is started again for "
+                f"{failing.left_ms // 1000} s more (task.query.retry.ms): {failing.reason}"
+            )
+    return lines
 
 
 def _told_findings(status: Mapping[str, object]) -> list[str]:

@@ -55,6 +55,7 @@ class JobConfig:
     batch_max_ms: int
     batch_interval_ms: int
     hang_timeout_ms: int
+    query_retry_ms: int
     accepted_losses: tuple[AcceptedLoss, ...]
     local_store_dir: str | None
     location_provider_factory: str | None

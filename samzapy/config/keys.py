@@ -203,6 +203,15 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         meaning="A micro-batch that commits nothing for so long ends the container by name.",
     ),
     ConfigKey(
+        name="task.query.retry.ms",
+        default="600000",
+        kind="ms",
+        meaning="A query that fails is started again, with pauses of up to 30 s, until so much time has passed since "
+        "the last commit; then the container ends by name. Three starts are always made. A commit, a new grant or "
+        "plan, or a restart that an operator asked for begins the time anew; brokers that are away use none of it, and "
+        "a worker that was killed from outside a quarter.",
+    ),
+    ConfigKey(
         name="task.lost.range.accept",
         of_process=True,
         kind="list",

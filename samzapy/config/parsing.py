@@ -98,6 +98,7 @@ def _typed(
         batch_max_ms=number("task.batch.max.ms"),
         batch_interval_ms=number("task.batch.interval.ms"),
         hang_timeout_ms=number("task.hang.timeout.ms"),
+        query_retry_ms=number("task.query.retry.ms"),
         accepted_losses=tuple(accepted_loss(item) for item in items_of(text("task.lost.range.accept"))),
         local_store_dir=values["local.store.dir"],
         location_provider_factory=values["locationid.provider.factory"],

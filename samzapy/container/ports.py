@@ -13,11 +13,13 @@ from typing import Any, Protocol, Self
 from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import Report, WorkPlan
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
+from samzapy.model.failing import Failing
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.warmth import Warmth
 from samzapy.stream.log import LogRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
+_WORKER_DIED = "Python worker exited unexpectedly"
 
 
 class Producer(Protocol):
@@ -382,6 +384,11 @@ class QueryFailed:
         """Whether the brokers did not do in time what was wanted of them, which no record is to blame for."""
         return issubclass(self.kind, TemporaryError | UndeliveredError)
 
+    @property
+    def is_of_a_killed_worker(self) -> bool:
+        """Whether a worker process ended without an error of its own, as one does that a signal ends."""
+        return self.kind is SamzapyError and _WORKER_DIED in self.reason
+
 
 QueryEvent = BatchDone | QueryFailed
 
@@ -425,7 +432,8 @@ class HeartbeatContent:
     """What the next heartbeat says; offset and list are of one moment (design section 5).
 
     `reason`: why it stopped. `restart`: the newest order to restart that the query which runs knows. `warm`: how ready
-    an execution is that is to have its processor's state at hand; None where it is not.
+    an execution is that is to have its processor's state at hand; None where it is not. `failing`: that its query fails
+    without a commit; None where it does not.
     """
 
     coordinator_url: str | None
@@ -438,6 +446,7 @@ class HeartbeatContent:
     finished: bool = False
     restart: int = 0
     warm: Warmth | None = None
+    failing: Failing | None = None
 
 
 class Heartbeats(Protocol):

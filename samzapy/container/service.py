@@ -13,7 +13,7 @@ is a flag; both are looked at between two events.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -42,6 +42,7 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
+from samzapy.container.query_retries import NO_FAILURES
 from samzapy.container.read_ahead import ReadAhead
 from samzapy.container.restore import bring_level, close_cleanly, local_position, plan_restore, unread
 from samzapy.container.restore_progress import RestoreProgress, Restoring
@@ -94,13 +95,13 @@ _FIGURES_WAIT_MS = 1000
 _START_WAIT_MS = 30_000
 _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
-STARTS_WITHOUT_COMMIT_MAX = 3
 _REHEARSAL_MAX_MS = 60_000
 # Who joins is planned for so long after it came, at least: with less time a rehearsal would only be in the way.
 _REHEARSAL_DEBOUNCE_MS = 10_000
 _UNUSED_EVERY_MS = 3_600_000
 _UNUSED_REST_MS = 60_000
-_BACK_OFF_MS = (200, 1000, 3000)
+_START_PAUSE_MS = 1000
+_OUTAGE_PAUSE_MS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,7 @@ class ContainerService:
         self._query_number = 0
         self._routes: tuple[Route, ...] = ()
         self._starts: Mapping[SspKeyBucket, int] = {}
-        self._starts_without_commit = 0
+        self._retries = NO_FAILURES
         self._query_begun_ms = 0
         self._missing_since_ms: int | None = None
         self._missing_at_ms = 0
@@ -184,7 +185,6 @@ class ContainerService:
         self._absent_now: frozenset[SystemStream] = frozenset()
         # The newest order to restart that the query which runs was started after.
         self._restart = 0
-        self._failure: QueryFailed | None = None
         # Why the last start was put off; said once, though it may be so for long.
         self._put_off = ""
         self._figures = ContainerFigures()
@@ -208,7 +208,7 @@ class ContainerService:
             ConfigError: the job runs under another configuration than this container's.
             TaskError: user code failed under policy `fail`, or a message was too slow in three starts.
             LostRangeError, CorruptRecordError and others of their branch: data is not as it must be.
-            SamzapyError: three starts led to no commit, or a micro-batch hangs.
+            SamzapyError: no start led to a commit within task.query.retry.ms, or a micro-batch hangs.
         """
         self._ports.slots.take_all(_YIELD_MS)
         try:
@@ -392,6 +392,7 @@ class ContainerService:
                 finished=self._has_finished(),
                 restart=self._restart,
                 warm=self._warmth,
+                failing=self._retries.told(self._ports.clock.monotonic_ms(), self._config.query_retry_ms),
             )
         )
 
@@ -421,11 +422,11 @@ class ContainerService:
             if str(error) != self._put_off:
                 _LOG.warning("start put off: %s", error)
             self._put_off = str(error)
-            self._ports.pause(_BACK_OFF_MS[1])
+            self._ports.pause(_START_PAUSE_MS)
             return False
         except MissingTopicError as error:
             self._may_appear(error)
-            self._ports.pause(_BACK_OFF_MS[1])
+            self._ports.pause(_START_PAUSE_MS)
             return False
 
     def _may_appear(self, error: MissingTopicError) -> None:
@@ -689,19 +690,20 @@ class ContainerService:
         """End the container when the starts before led to nothing. What a batch committed before it failed counts.
 
         Raises:
-            TaskError: that was the user's code.
-            SamzapyError: it was something else.
+            SamzapyError: as of `QueryRetries.error`.
         """
-        if any(offset > self._starts.get(ssp_kb, offset) for ssp_kb, offset in starts.items()):
-            self._starts_without_commit = 0
+        has_committed = any(offset > self._starts.get(ssp_kb, offset) for ssp_kb, offset in starts.items())
+        if has_committed or self._retries.under != self._works_for():
+            self._retries = NO_FAILURES
         self._starts = starts
-        if self._starts_without_commit >= STARTS_WITHOUT_COMMIT_MAX:
-            assert self._failure is not None, "starts are counted when they fail"
-            error = TaskError if issubclass(self._failure.kind, TaskError) else SamzapyError
-            raise error(
-                f"wanted a commit within {STARTS_WITHOUT_COMMIT_MAX} starts of the query, found none; "
-                f"last failure: {self._failure.reason}. Unread are {self._unread()}"
-            )
+        error = self._retries.error(self._config.query_retry_ms)
+        if error is not None:
+            raise type(error)(f"{error}. Unread are {self._unread()}")
+
+    def _works_for(self) -> Hashable:
+        """What the query works for: once it changes, earlier failures of the query tell nothing."""
+        grants = tuple((grant.task_name, grant.epoch) for grant in self._own)
+        return grants, self._orders.generation, self._orders.restart
 
     def _unread(self) -> str:
         """Where the records stand that the query was to handle, in short."""
@@ -740,7 +742,7 @@ class ContainerService:
         """
         if absent - self._absent:
             # That is what the query failed of, or would have.
-            self._starts_without_commit = 0
+            self._retries = NO_FAILURES
         self._absent_now = absent
         if absent != self._absent:
             self._absent = absent
@@ -824,7 +826,7 @@ class ContainerService:
                 sum(report.records_out for report in done.reports),
             )
         if any(report.commits for report in done.reports):
-            self._starts_without_commit = 0
+            self._retries = NO_FAILURES
         self._committed_at_ms = self._ports.clock.monotonic_ms()
         self._has_ended_batch = True
         self._next_bound = self._next_bound.ended(done.duration_ns // 1_000_000, offsets_read)
@@ -850,20 +852,33 @@ class ContainerService:
 
     def _query_failed(self, failed: QueryFailed) -> None:
         self._figures.recoveries += 1
-        self._failure = failed
+        now_ms = self._ports.clock.monotonic_ms()
         if failed.is_outage:
             # As at a start: it lasts as long as it lasts, and no record is to blame.
-            attempt = len(_BACK_OFF_MS)
             _LOG.warning("the query failed and is started anew: %s", failed.reason)
+            pause_ms = _OUTAGE_PAUSE_MS
         else:
-            if self._ports.clock.monotonic_ms() - self._query_begun_ms > self._config.hang_timeout_ms:
+            if now_ms - self._query_begun_ms > self._config.hang_timeout_ms:
                 # Longer than any micro-batch may take: it did what was there when it began. Else what befalls a quiet
                 # job once a week would end it in the third.
-                self._starts_without_commit = 0
-            attempt, self._starts_without_commit = self._starts_without_commit, self._starts_without_commit + 1
-            _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempt + 1, failed.reason)
+                self._retries = NO_FAILURES
+            self._retries = self._retries.failed(failed, now_ms, self._works_for())
+            pause_ms = self._retries.pause_ms
+            attempts = self._retries.attempts
+            _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempts, failed.reason)
         self._ports.query.stop()
-        self._ports.pause(_BACK_OFF_MS[min(attempt, len(_BACK_OFF_MS) - 1)])
+        self._rest(pause_ms)
+
+    def _rest(self, pause_ms: int) -> None:
+        """Wait before the next start, no longer than what the container works for stays as it is."""
+        works_for, clock = self._works_for(), self._ports.clock
+        until_ms = clock.monotonic_ms() + pause_ms
+        while (left_ms := until_ms - clock.monotonic_ms()) > 0:
+            self._look_around()
+            if self._is_over() or self._works_for() != works_for:
+                return
+            self._publish()
+            self._ports.pause(min(_POLL_MS, left_ms))
 
     def _refresh_figures(self) -> None:
         """Where the inputs end now, for the lag; a broker that does not answer leaves the old figures."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from samzapy.config import AcceptedLoss, JobConfig
 from samzapy.model.container import ContainerPhase
+from samzapy.model.failing import Failing
 from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -167,6 +168,7 @@ class Heartbeat:
         comes_back: as of `model.container.Container`.
         restart: the number of the newest order to restart that it had read when it started the query that runs.
         warm: how ready it is, where it is a standby or a reserve that runs nothing.
+        failing: that its query fails without a commit; None where it does not.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -190,6 +192,7 @@ class Heartbeat:
     comes_back: bool = True
     restart: int = 0
     warm: Warmth | None = None
+    failing: Failing | None = None
     received_ms: int
 
 

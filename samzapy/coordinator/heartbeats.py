@@ -10,6 +10,7 @@ say more than this release understands):
  "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}], "reason": "",
  "restart": 2, "warm": {"tasks": 4, "level": 3, "lag": 120, "restored": 900, "total": 1020, "atHand": 0,
   "rehearsed": false},
+ "failing": {"attempts": 4, "forMs": 30000, "leftMs": 570000, "reason": "…"},
  "figures": {"atMs": 1234, "recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
              "recoveries": 0, "batchNs": 1, "inputNs": 1, "keyhashNs": 0, "offsetsRead": 1, "skipped": 0,
              "restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000,
@@ -18,12 +19,12 @@ say more than this release understands):
              "otherTasks": {"count": 0}}}
 ```
 
-`state` is STARTED, RUNNING or STOPPED; `faultDomain`, `reason`, `restart` (the newest order to restart that the query
-which runs knows), `warm` (of standbys and reserves: `model.warmth`) and `figures`, and everything in the latter two,
-may be left out (what is told of a task is in `model.figures`); so may `bootstrapEnd` of a position, up to where a
-bootstrap input is read while the other inputs of its task wait. So may `acceptedLosses`, texts as in
-task.lost.range.accept: what the operator gave up when this execution was started; `finished` (default false); and
-`comesBack` (default true: the processor's id is configured, or kept).
+`state` is STARTED, RUNNING or STOPPED. These may be left out, and so may everything in the last three: `faultDomain`,
+`reason`, `restart` (the newest order to restart that the query which runs knows), `warm` (of standbys and reserves:
+`model.warmth`), `failing` (a query that fails without a commit: `model.failing`) and `figures` (those of a task are in
+`model.figures`; `bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
+wait). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was
+started; `finished` (default false); and `comesBack` (default true: the processor's id is configured, or kept).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from samzapy.config import AcceptedLoss, accepted_loss
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position
 from samzapy.errors import ConfigError
 from samzapy.model.container import ContainerPhase
+from samzapy.model.failing import Failing
 from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
@@ -80,6 +82,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         comes_back=found.get("comesBack") is not False,
         restart=_count(found, "restart"),
         warm=None if found.get("warm") is None else Warmth.from_json(_object(found["warm"], "warm")),
+        failing=None if found.get("failing") is None else Failing.from_json(_object(found["failing"], "failing")),
         received_ms=received_ms,
     )
 

@@ -33,6 +33,7 @@ from samzapy.coordinator.commands import (
 )
 from samzapy.coordinator.state import CoordinatorState, is_leaving
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
+from samzapy.model.failing import Failing
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream
@@ -75,6 +76,7 @@ class Sighting:
     accepted_losses: tuple[AcceptedLoss, ...] = ()
     restart: int = 0
     warm: Warmth | None = None
+    failing: Failing | None = None
     fault_domain: str = ""
 
 
@@ -131,6 +133,7 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         accepted_losses=heartbeat.accepted_losses,
         restart=heartbeat.restart,
         warm=heartbeat.warm,
+        failing=heartbeat.failing,
         fault_domain=heartbeat.fault_domain,
     )
     return replace(seen, last={**seen.last, heartbeat.execution_id: sighting})

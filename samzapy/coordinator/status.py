@@ -6,6 +6,7 @@
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "slotCount": 2, "role": "ACTIVE", "standby": null, "heartbeatAgeMs": 312, "reason": "", "warm": null,
+                 "failing": null,
                  "figures": {"atMs": 5000, "batchNs": 4000000000, "inputNs": 200000000, "recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
@@ -29,6 +30,9 @@ at other times.
 
 `role` is ACTIVE, STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is what such a one says of the
 state that it has at hand (`model.warmth`), null where it has said nothing.
+
+`failing` is what a container reports of a query that fails without a commit (`model.failing`): how often it was
+started, since when, for how long it is started again, and the last reason; null while all is well.
 
 `restored`, `restoreTotal` and `restoreLeftMs` of a container say how many records of the changelogs its start has read
 of how many, and the time left by its estimate; all are 0 but while a start takes long.
@@ -66,6 +70,7 @@ from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
+_UNHEARD: Json = {"heartbeatAgeMs": None, "figures": None, "warm": None, "failing": None}
 Lags = Sequence[tuple[SspKeyBucket, int]]
 Told = Callable[[Grant, BucketStart], Position | None]
 """How far a bucket is and where its topic ends, as far as anybody knows."""
@@ -111,7 +116,7 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
         )
 
     def unheard(container: Container) -> Json:
-        return {"heartbeatAgeMs": None, "figures": None, "warm": None}
+        return _UNHEARD
 
     return _status(job, state, recorded, unheard, dict.fromkeys(_counters([])), "", lambda grant: None)
 
@@ -211,7 +216,7 @@ def _container(container: Container, launch: Launch | None) -> dict[str, object]
 def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
     sighting = seen.last.get(container.execution_id)
     if sighting is None:
-        return {"heartbeatAgeMs": None, "figures": None, "warm": None}
+        return _UNHEARD
     found = sighting.figures
     own = {
         "atMs": found.at_ms,
@@ -223,7 +228,13 @@ def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
         "restoreLeftMs": found.restore_left_ms,
     }
     warm = None if sighting.warm is None else sighting.warm.as_json()
-    return {"heartbeatAgeMs": now_ms - sighting.at_ms, "figures": own | _counters([found]), "warm": warm}
+    failing = None if sighting.failing is None else sighting.failing.as_json()
+    return {
+        "heartbeatAgeMs": now_ms - sighting.at_ms,
+        "figures": own | _counters([found]),
+        "warm": warm,
+        "failing": failing,
+    }
 
 
 def _task(

@@ -12,6 +12,7 @@ from samzapy.config import AcceptedLoss, JobConfig, parse_config
 from samzapy.container.work import Route, WorkPlan
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
 from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.failing import Failing
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
@@ -126,6 +127,7 @@ def a_heartbeat(
     comes_back: bool = True,
     restart: int = 0,
     warm: Warmth | None = None,
+    failing: Failing | None = None,
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -150,6 +152,7 @@ def a_heartbeat(
         comes_back=comes_back,
         restart=restart,
         warm=warm,
+        failing=failing,
         received_ms=received_ms,
     )
 

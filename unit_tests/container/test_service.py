@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -10,17 +11,14 @@ from samzapy.config import JobConfig, recorded_properties
 from samzapy.container.batch_bound import COLD_MS
 from samzapy.container.orders import Orders
 from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
-from samzapy.container.service import (
-    STARTS_WITHOUT_COMMIT_MAX,
-    ContainerIdentity,
-    ContainerPorts,
-    ContainerService,
-)
+from samzapy.container.query_retries import STARTS_MIN
+from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.container.unused import REMOVED_AT_ONCE_MAX, UNUSED_MS
 from samzapy.container.work import Report, ReportKind
 from samzapy.errors import (
     BrokerUnavailableError,
     ConfigError,
+    DataError,
     ExitCode,
     FencedError,
     LostContainerError,
@@ -432,14 +430,14 @@ def test_a_container_that_is_stopped_before_it_was_granted_anything_stops_cleanl
 def test_a_temporary_error_puts_the_start_off_and_does_not_count_as_a_failed_start(where: str) -> None:
     container = AContainer()
     container.slots.open_slots = {1}
-    errors: list[Exception] = [BrokerUnavailableError("nobody there")] * (STARTS_WITHOUT_COMMIT_MAX + 1)
+    errors: list[Exception] = [BrokerUnavailableError("nobody there")] * (STARTS_MIN + 1)
     (container.fence if where == "fence" else container.topics).fails = errors
 
     container.run()
 
     ((plan, _),) = container.query.started
-    assert STARTS_WITHOUT_COMMIT_MAX + 2 == plan.query_number
-    assert STARTS_WITHOUT_COMMIT_MAX + 1 == container.pauses_ms.count(1000)
+    assert STARTS_MIN + 2 == plan.query_number
+    assert STARTS_MIN + 1 == container.pauses_ms.count(1000)
     assert "fence samzapy/flights-1/e1/1" in container.trace
 
 
@@ -504,39 +502,107 @@ def test_a_failed_query_is_started_anew_from_what_was_committed() -> None:
     )[:4]
 
 
-def test_three_starts_without_a_commit_end_the_container_by_name() -> None:
-    container = AContainer()
+def failing_for_ever(container: AContainer, failure: QueryFailed) -> Iterator[Callable[[], QueryFailed]]:
+    """A query that fails five seconds after each start."""
+
+    def fail() -> QueryFailed:
+        container.clock.advance(5000)
+        return failure
+
+    while True:
+        yield fail
+
+
+def test_a_query_that_fails_is_started_again_for_the_time_that_is_set_and_then_ends_the_container() -> None:
+    container = AContainer(task_query_retry_ms="60000")
+    begun_ms = container.clock.monotonic_ms()
 
     with pytest.raises(
-        SamzapyError, match="wanted a commit within 3 starts of the query, found none; last failure: third"
-    ):
+        SamzapyError, match=r"task.query.retry.ms \(60000\) .* last failure: no memory. Unread are"
+    ) as e:
+        container.run(*islice(failing_for_ever(container, QueryFailed(reason="no memory")), 100))
+
+    assert ExitCode.FAILED == e.value.exit_code
+    assert 60_000 <= container.clock.monotonic_ms() - begun_ms < 120_000
+    assert 3 < len(container.query.started) < 12
+
+
+def test_three_starts_are_made_however_long_they_take() -> None:
+    container = AContainer(task_query_retry_ms="0")
+
+    with pytest.raises(SamzapyError, match="in 3 starts over .* last failure: third"):
         container.run(QueryFailed(reason="first"), QueryFailed(reason="second"), QueryFailed(reason="third"))
 
     assert 3 == len(container.query.started)
     assert ["stop query", "kill holders", "take slots", "block 5"] == container.trace[-4:]
 
 
-def test_three_starts_that_failed_of_a_slow_message_end_the_container_as_the_task_s_failure() -> None:
+@pytest.mark.parametrize(
+    ("kind", "raised"),
+    [(SlowMessageError, TaskError), (ConfigError, ConfigError), (LostRangeError, DataError)],
+)
+def test_what_is_sure_to_come_again_ends_the_container_after_three_starts(
+    kind: type[SamzapyError], raised: type[SamzapyError]
+) -> None:
     container = AContainer()
-    slow = QueryFailed(reason="task a failed at kafka.orders.0 offset 7", kind=SlowMessageError)
+    failed = QueryFailed(reason="task a failed at kafka.orders.0 offset 7", kind=kind)
 
-    with pytest.raises(TaskError, match="found none; last failure: task a failed at kafka.orders.0 offset 7"):
-        container.run(slow, slow, slow)
+    with pytest.raises(
+        raised, match="3 starts .* found none; last failure: task a failed at kafka.orders.0 offset 7"
+    ):
+        container.run(failed, failed, failed)
 
     assert 3 == len(container.query.started)
 
 
+def test_a_worker_that_is_killed_from_outside_uses_less_of_the_time_than_an_error() -> None:
+    killed, failed = AContainer(task_query_retry_ms="60000"), AContainer(task_query_retry_ms="60000")
+    failure = QueryFailed(reason="SparkException: Python worker exited unexpectedly (crashed)")
+    began_ms = killed.clock.monotonic_ms()
+
+    for container, reason in ((killed, failure), (failed, QueryFailed(reason="an error"))):
+        with pytest.raises(SamzapyError):
+            container.run(*islice(failing_for_ever(container, reason), 100))
+
+    assert killed.clock.monotonic_ms() - began_ms > 2 * (failed.clock.monotonic_ms() - began_ms)
+
+
 def test_failed_starts_wait_longer_each_time() -> None:
     container = AContainer()
+    starts_ms: list[int] = []
 
-    with pytest.raises(SamzapyError):
-        container.run(*[QueryFailed(reason="again")] * 3)
+    def fail() -> QueryFailed:
+        starts_ms.append(container.clock.monotonic_ms())
+        return QueryFailed(reason="again")
 
-    assert [200, 1000, 3000] == [pause for pause in container.pauses_ms if pause > 50]
+    container.run(*[fail] * 9)
+
+    pauses_ms = [(later - earlier) // 100 * 100 for earlier, later in pairwise(starts_ms)]
+    # Grants settle for 0.3 s before a start.
+    assert [500, 1300, 3300, 6300, 12_300, 24_300, 30_300, 30_300] == pauses_ms
 
 
-def test_a_batch_that_committed_resets_the_count_of_failed_starts() -> None:
+def test_heartbeats_report_a_query_that_fails_until_it_commits() -> None:
     container = AContainer()
+    failed = QueryFailed(reason="no memory")
+
+    def committed() -> BatchDone:
+        reported = container.heartbeats.contents[-1].failing
+        assert reported is not None
+        assert (2, "no memory") == (reported.attempts, reported.reason)
+        assert 0 < reported.for_ms < 10_000
+        assert 590_000 < reported.left_ms < 600_000
+        return a_batch(a_report(), orders_0=1)
+
+    container.run(failed, failed, committed, *[None] * 10)
+
+    told = [content.failing for content in container.heartbeats.contents]
+    assert None is told[-1]
+    assert [1, 2] == sorted({content.attempts for content in told if content is not None})
+
+
+def test_a_batch_that_committed_begins_the_count_of_failed_starts_anew() -> None:
+    container = AContainer(task_query_retry_ms="0")
     failed = QueryFailed(reason="again")
 
     container.run(failed, failed, a_batch(a_report(), orders_0=1), failed, failed)
@@ -544,11 +610,35 @@ def test_a_batch_that_committed_resets_the_count_of_failed_starts() -> None:
     assert 5 == len(container.query.started)
 
 
-def test_a_batch_that_committed_nothing_resets_nothing() -> None:
-    container = AContainer()
+@pytest.mark.parametrize(
+    "news",
+    [
+        [GrantPut(grant=a_task("a", epoch=2))],
+        [*plan_in_force(2, a="0", b="0")],
+        [RestartPut(processor_id=ProcessorId("0"), number=1, uuid="")],
+    ],
+    ids=["grant", "plan", "restart"],
+)
+def test_a_grant_a_plan_and_an_order_to_restart_begin_the_count_anew_and_end_the_pause(news: list[Any]) -> None:
+    container = AContainer(task_query_retry_ms="0")
+    container.stream.records += [ContainerPut(container=a_container("e1")), *plan_in_force(1, a="0", b="0")]
     failed = QueryFailed(reason="again")
 
-    with pytest.raises(SamzapyError, match="wanted a commit within 3 starts"):
+    def fail_with_news() -> QueryFailed:
+        begun = len(container.pauses_ms)
+        at_pauses(container, **{f"p{begun + 1}": lambda: container.stream.records.extend(news)})
+        return failed
+
+    container.run(failed, fail_with_news, failed, failed)
+
+    assert 5 == len(container.query.started)
+
+
+def test_a_batch_that_committed_nothing_resets_nothing() -> None:
+    container = AContainer(task_query_retry_ms="0")
+    failed = QueryFailed(reason="again")
+
+    with pytest.raises(SamzapyError, match="in 3 starts"):
         container.run(failed, failed, a_batch(a_report(commits=0)), failed)
 
 
@@ -565,8 +655,8 @@ def test_failures_of_a_quiet_job_that_are_hours_apart_do_not_add_up() -> None:
     container.run(*[after_an_hour] * 5)
     assert 6 == len(container.query.started)
 
-    container = AContainer()
-    with pytest.raises(SamzapyError, match="wanted a commit within 3 starts"):
+    container = AContainer(task_query_retry_ms="0")
+    with pytest.raises(SamzapyError, match="in 3 starts"):
         container.run(after_an_hour, failed, failed)
     # The one after the hour was the first.
     assert 3 == len(container.query.started)
@@ -578,7 +668,7 @@ def test_brokers_that_are_away_are_waited_for_and_end_no_container() -> None:
     container.run(*[QueryFailed(reason="nobody takes the outputs", kind=UndeliveredError)] * 9)
 
     assert 10 == len(container.query.started)
-    assert [3000] * 9 == [pause for pause in container.pauses_ms if pause > 50]
+    assert 9 * 3000 == sum(pause for pause in container.pauses_ms if pause > 50)
 
 
 def test_what_a_failed_batch_committed_before_it_failed_counts_as_a_commit() -> None:
@@ -1801,10 +1891,14 @@ def test_after_a_split_state_passes_on_one_host_without_a_look_at_the_changelog(
 REFUNDS_0 = an_ssp_kb("kafka.refunds.0:0/1")
 
 
-def of_a_pattern(*, grants: tuple[Grant, ...] | None = None, inputs: str = "kafka.orders,kafka.~ref.*") -> AContainer:
+def of_a_pattern(
+    *, grants: tuple[Grant, ...] | None = None, inputs: str = "kafka.orders,kafka.~ref.*", **properties: str
+) -> AContainer:
     """A container of task a, of orders.0, which is named, and task c, of refunds.0, which a pattern stands for."""
     refunds = a_grant("c", ssp_kb=str(REFUNDS_0), offset_next=3)
-    container = AContainer(grants=(a_task("a"), refunds) if grants is None else grants, task_inputs=inputs)
+    container = AContainer(
+        grants=(a_task("a"), refunds) if grants is None else grants, task_inputs=inputs, **properties
+    )
     for name in ("orders", "refunds"):
         container.stream.records.append(
             InputPut(
@@ -1951,10 +2045,10 @@ def test_queries_that_failed_because_an_input_went_do_not_count_as_starts_that_l
 
 
 def test_queries_that_fail_all_the_same_without_it_end_the_container() -> None:
-    container = of_a_pattern()
+    container = of_a_pattern(task_query_retry_ms="0")
     container.topics.absent.add("kafka.refunds")
 
-    with pytest.raises(SamzapyError, match="wanted a commit within 3 starts"):
+    with pytest.raises(SamzapyError, match="in 3 starts"):
         container.run(*[QueryFailed(reason="again")] * 4)
 
 

@@ -11,6 +11,7 @@ from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.coordinator.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
+from samzapy.model.failing import Failing
 from samzapy.model.figures import TaskFigures
 from samzapy.model.launch import LaunchRole
 from samzapy.model.warmth import Warmth
@@ -225,3 +226,16 @@ def test_a_standby_is_told_by_its_name_with_the_state_that_it_has():
     assert [("e1", "ACTIVE", None, None), ("s1", "STANDBY", "0-0", warm.as_json())] == [
         (row["executionId"], row["role"], row["standby"], row["warm"]) for row in rows
     ]
+
+
+def test_a_query_that_fails_without_a_commit_is_shown_with_its_container_and_nothing_else_is_said_of_others():
+    failing = Failing(attempts=4, for_ms=30_000, left_ms=570_000, reason="no memory")
+    world, service = a_running_job()
+    now_ms = world.clock.monotonic_ms()
+    world.queue.append(a_heartbeat(failing=failing, received_ms=now_ms))
+    world.queue.append(a_heartbeat("e2", processor_id="1", pid=7, received_ms=now_ms))
+    service.run_once(0)
+
+    rows = {row["executionId"]: row["failing"] for row in shown(world, service)["containers"]}
+
+    assert {"e1": failing.as_json(), "e2": None} == rows

@@ -178,6 +178,7 @@ class HeartbeatThread:
             "finished": content.finished,
             "restart": content.restart,
             **({} if content.warm is None else {"warm": content.warm.as_json()}),
+            **({} if content.failing is None else {"failing": content.failing.as_json()}),
         }
 
 
