@@ -23,6 +23,14 @@ Each of these wins over the ones before it:
 3. the environment, for keys without a `<name>` in them: `SAMZAPY_SET_JOB_NAME` sets `job.name`,
 4. `--set key=value` on the command line.
 
+The file is read as `java.util.Properties` reads it: `\\\\` is a backslash, `\\:`, `\\=` and `\\ ` are the characters
+themselves, `\\t`, `\\n` and `\\u00e9` what they are in Java, and a single backslash at the end continues the line.
+Lines end at `\\n`, `\\r` or `\\r\\n` and nowhere else.
+The file is UTF-8. Java takes a file for ISO-8859-1 unless it is told, so write what is not ASCII as `\\uXXXX` in a file
+that Java programs read too. A byte order mark is refused by name, and so is a key that stands twice.
+Blanks behind a value are no part of it, unless the last one is escaped.
+`--set` and the environment know no escapes.
+
 In any value `${env:NAME}` stands for the environment variable `NAME` of the process that reads it.
 It works for every key, also for those with a `<name>`, and may be a part of the value.
 One that is not set is refused by name, where the value counts.

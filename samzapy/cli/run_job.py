@@ -31,6 +31,7 @@ from samzapy.config import (
     in_force,
     merge,
     parse_config,
+    properties_text,
     read_properties,
     sounds_secret,
 )
@@ -221,13 +222,12 @@ def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str
         ConfigError: the file cannot be read, or one of them says something that is no setting.
     """
     try:
-        file = read_properties(path.read_text(encoding="utf-8"), str(path))
+        raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
         ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: wanted UTF-8 text, found {error.reason} at byte {error.start}") from None
+    file = read_properties(properties_text(raw, str(path)), str(path))
     return merge(file=file, environment=environment, overrides=overrides)
 
 

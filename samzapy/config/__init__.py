@@ -38,6 +38,7 @@ from samzapy.config.keys import (
 )
 from samzapy.config.lookup import is_id
 from samzapy.config.parsing import parse_config, parse_recorded
+from samzapy.config.properties_file import properties_text
 from samzapy.config.recording import Difference, differences, recorded_properties
 from samzapy.config.secrets import (
     SECRET,
@@ -106,6 +107,7 @@ __all__ = [
     "parse_config",
     "parse_recorded",
     "pattern_of",
+    "properties_text",
     "read_properties",
     "recorded_properties",
     "revealed",

@@ -15,6 +15,7 @@ from typing import Final
 
 from samzapy.config.keys import KEYS
 from samzapy.config.lookup import nearest
+from samzapy.config.properties_file import entries
 from samzapy.config.secrets import Text, argument_without_secret, hidden, revealed
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 
@@ -44,38 +45,19 @@ class Setting:
 
 
 def read_properties(text: str, source: str) -> tuple[Setting, ...]:
-    """Read a Java properties file (`key=value`, `key: value`, `#` and `!` comments, `\\` at a line's end continues).
+    """Read a Java properties file (`config.properties_file`).
 
     Raises:
-        ConfigError: a line that is neither, or a key given twice; names `source` and the line.
+        ConfigError: a line that is none, a key given twice, or a byte order mark; names `source` and the line.
     """
     found: dict[str, Setting] = {}
-    for number, line in _logical_lines(text):
-        matched = re.match(r"([^=:\s]+)\s*[=:\s]\s*(.*)\Z|([^=:\s]+)\Z", line, re.DOTALL)
-        if matched is None:
-            # What stands there may be the rest of a secret whose line was broken.
-            raise ConfigError(f"{source}:{number}: wanted key=value, found a line that begins with {line[0]!r}")
-        key, value = matched.group(1) or matched.group(3), (matched.group(2) or "").strip()
-        if key in found:
-            raise ConfigError(f"{source}:{number}: {key} stands twice; keep one of the two lines")
-        found[key] = Setting(key=key, value=hidden(key, value), source=Source.FILE, place=f"{source}:{number}")
+    for entry in entries(text, source):
+        place = f"{source}:{entry.number}"
+        if entry.key in found:
+            raise ConfigError(f"{place}: {entry.key} stands twice; keep one of the two lines")
+        value = hidden(entry.key, entry.value)
+        found[entry.key] = Setting(key=entry.key, value=value, source=Source.FILE, place=place)
     return tuple(found.values())
-
-
-def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    pending, begun_at = "", 0
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.strip()
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        begun_at = begun_at if pending else number
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            pending += line[:-1]
-            continue
-        yield begun_at, pending + line
-        pending = ""
-    if pending:
-        yield begun_at, pending
 
 
 def merge(

@@ -35,7 +35,7 @@ from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
-from samzapy.config import JobConfig, in_force, merge, parse_config, read_properties
+from samzapy.config import JobConfig, in_force, merge, parse_config, properties_text, read_properties
 from samzapy.container.orders import Orders, follow
 from samzapy.container.ports import HeartbeatContent
 from samzapy.container.start import check_bounds, check_config, positions_of, starts_of
@@ -400,7 +400,9 @@ def main(arguments: Sequence[str]) -> int:
         help="stop itself (SIGSTOP) once, before it commits a position at this offset or later",
     )
     options = parser.parse_args(arguments)
-    file = read_properties(options.properties.read_text(encoding="utf-8"), str(options.properties))
+    file = read_properties(
+        properties_text(options.properties.read_bytes(), str(options.properties)), str(options.properties)
+    )
     config = parse_config(in_force(merge(file=file, environment=os.environ, overrides=())))
     sleeps_at: list[int] = [] if options.sleep_at is None else [options.sleep_at]
 

@@ -34,7 +34,7 @@ def test_a_backslash_at_the_end_continues_the_line() -> None:
     found = read(text)
 
     # In a continued line # is text, as in Java; two backslashes are no continuation.
-    assert {"task.inputs": "kafka.a,kafka.b,# kafka.c", "job.name": "x\\\\"} == found
+    assert {"task.inputs": "kafka.a,kafka.b,# kafka.c", "job.name": "x\\"} == found
 
 
 def test_a_continuation_at_the_end_of_the_file_is_the_end_of_the_line() -> None:
