@@ -1,13 +1,17 @@
-"""Writes `docs/configuration.md` out of `samzapy/config/keys.py`; a unit test holds the two together."""
+"""Writes `docs/configuration.md` out of `samzapy/config/keys.py`, and `docs/coming-from-samza.md` out of
+`samzapy/config/samza_keys.py`; unit tests hold them together."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from samzapy.config import CLIENT_PROPERTIES_REFUSED, KEYS, KINDS, REQUIRED, ConfigKey
+from samzapy.config import CLIENT_PROPERTIES_REFUSED, KEYS, KINDS, REQUIRED, SAMZA_KEYS, ConfigKey, SamzaKey
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+_DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = _DOCS / "configuration.md"
+SAMZA_PAGE = _DOCS / "coming-from-samza.md"
 
 _HEAD = """# Configuration
 
@@ -35,7 +39,9 @@ In any value `${env:NAME}` stands for the environment variable `NAME` of the pro
 It works for every key, also for those with a `<name>`, and may be a part of the value.
 One that is not set is refused by name, where the value counts.
 
-A key that is not in the tables below is refused, and the message names the nearest one that is.
+A key that is not in the tables below is refused, and the message names the nearest one where one is near.
+A key of Samza's is refused with what stands in its place ([coming-from-samza.md](coming-from-samza.md)).
+All that is wrong is told in one message. `~` is no home directory in a path; write `${env:HOME}`.
 Keys that begin with `spark.` are spark-submit's: pass them with `--conf`.
 A few of those are refused too, because order or exactly-once rests on them; the message says which and why.
 Times are in milliseconds, sizes in bytes, and `required` means that there is no default.
@@ -79,6 +85,19 @@ The key decides what is a secret, not the variable:
 under a key that is none, what the variable holds is shown and recorded.
 """
 
+_SAMZA_HEAD = """# Coming from Samza
+
+Written by `scripts/config_reference` from `samzapy/config/samza_keys.py`; do not edit it by hand.
+
+Keys that Samza and samzapy share have Samza's names, and [configuration.md](configuration.md) lists them.
+This page lists the keys of Samza 1.8 that samzapy does not read, each with what takes its place.
+`samzapy config check --config FILE` says the same of every key of a file at once.
+`<name>` stands for one part of a key, and `<rest>` for everything behind it.
+
+| key of Samza's | here |
+|---|---|
+"""
+
 _GROUPS = {
     "job": "The job and its coordinator",
     "task": "Tasks, batches and transactions",
@@ -97,6 +116,16 @@ def page() -> str:
     unknown = {_group(key) for key in KEYS} - _GROUPS.keys()
     assert not unknown, f"keys of {', '.join(sorted(unknown))} have no heading here"
     return "\n".join((_HEAD, *_tables()))
+
+
+def samza_page() -> str:
+    """The whole page of Samza's keys."""
+    return _SAMZA_HEAD + "".join(f"| `{key.name}` | {_answer(key)} |\n" for key in SAMZA_KEYS)
+
+
+def _answer(key: SamzaKey) -> str:
+    # In a page, angle brackets outside of code would be HTML.
+    return re.sub(r"\b(?:systems|stores)\.[\w.]*<[\w.<>]+>(?:[\w.=]*\w)?", r"`\g<0>`", key.answer)
 
 
 def _tables() -> Iterator[str]:
@@ -133,5 +162,6 @@ def _refused() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(PAGE.parent.parent)}")
+    for path, text in ((PAGE, page()), (SAMZA_PAGE, samza_page())):
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(path.parent.parent)}")

@@ -83,6 +83,7 @@ def test_the_configuration_page_is_written_from_the_keys() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"), run_name="config_reference")
 
     assert script["page"]() == text_of("docs/configuration.md"), "run scripts/config_reference"
+    assert script["samza_page"]() == text_of("docs/coming-from-samza.md"), "run scripts/config_reference"
 
 
 def test_every_finding_is_explained_with_its_severity() -> None:

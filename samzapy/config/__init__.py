@@ -40,6 +40,7 @@ from samzapy.config.lookup import is_id
 from samzapy.config.parsing import parse_config, parse_recorded
 from samzapy.config.properties_file import properties_text
 from samzapy.config.recording import Difference, differences, recorded_properties
+from samzapy.config.samza_keys import SAMZA_KEYS, SamzaKey
 from samzapy.config.secrets import (
     SECRET,
     Secret,
@@ -77,6 +78,7 @@ __all__ = [
     "MESSAGE_BYTES_MAX",
     "PARTITION_SCHEMES",
     "REQUIRED",
+    "SAMZA_KEYS",
     "SECRET",
     "SERDES",
     "STORE_SCOPES",
@@ -88,6 +90,7 @@ __all__ = [
     "HostSlots",
     "IntermediateStream",
     "JobConfig",
+    "SamzaKey",
     "Secret",
     "Setting",
     "Source",

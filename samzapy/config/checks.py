@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from samzapy.config.job_config import JobConfig, is_pattern, pattern_of
@@ -16,11 +17,11 @@ _TOPIC: Final = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{_TOPIC_CHARS_MAX
 """What Kafka takes for a topic's name."""
 _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset", "bootstrap", "priority")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
+_PATHS: Final = ("local.store.dir", "cluster.process.dir")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def check_together(config: JobConfig) -> None:
-    """Raises ConfigError for values that cannot be together; names the keys, and what was wanted and found."""
+def _check_inputs(config: JobConfig) -> None:
     if not config.inputs:
         raise ConfigError("task.inputs: wanted at least one input stream (kafka.orders), found none")
     if config.properties.get("task.inputs.patterns"):
@@ -30,8 +31,6 @@ def check_together(config: JobConfig) -> None:
         )
     for item in config.input_patterns:
         _compiled("task.inputs", pattern_of(item))
-    _check_topics(config)
-    _check_streams(config)
     if len(set(config.inputs)) != len(config.inputs):
         raise ConfigError(f"task.inputs: wanted each stream once, found {', '.join(config.inputs)}")
     systems = sorted({item.partition(".")[0] for item in config.inputs})
@@ -45,10 +44,9 @@ def check_together(config: JobConfig) -> None:
             f"task.inputs: wanted streams of job.default.system ({config.default_system}), which the job connects to, "
             f"found {', '.join(config.inputs)}; set job.default.system={systems[0]}"
         )
-    _check_addresses(config)
-    _check_broadcast(config)
-    _check_intermediates(config)
-    _check_grouping(config)
+
+
+def _check_dead_letters(config: JobConfig) -> None:
     if config.dead_letter_output is not None and not config.dead_letter_output.startswith(
         f"{config.default_system}."
     ):
@@ -56,28 +54,43 @@ def check_together(config: JobConfig) -> None:
             f"task.dead.letter.output: wanted a stream of the inputs' cluster ({config.default_system}), because it is "
             f"written in their transaction; found {config.dead_letter_output}"
         )
+    if config.error_policy == "dead-letter" and config.dead_letter_output is None:
+        raise ConfigError("task.error.policy=dead-letter: wanted task.dead.letter.output (a stream), found nothing")
+
+
+def _check_transaction_time(config: JobConfig) -> None:
     if config.transaction_max_ms * 2 > config.transaction_timeout_ms:
         raise ConfigError(
             f"task.transaction.max.ms: wanted at most half of task.transaction.timeout.ms "
             f"({config.transaction_timeout_ms}), found {config.transaction_max_ms}"
         )
+
+
+def _check_lost_time(config: JobConfig) -> None:
     if config.lost_ms <= config.lease_ms:
         raise ConfigError(
             f"job.container.lost.ms: wanted more than job.container.lease.ms ({config.lease_ms}), "
             f"found {config.lost_ms}; else a container is given up while it may still work"
         )
+
+
+def _check_heartbeat_time(config: JobConfig) -> None:
     if config.heartbeat_ms * 2 > config.lease_ms:
         raise ConfigError(
             f"job.container.heartbeat.ms: wanted at most half of job.container.lease.ms ({config.lease_ms}), "
             f"found {config.heartbeat_ms}"
         )
+
+
+def _check_election_time(config: JobConfig) -> None:
     if config.election_heartbeat_ms * 3 > config.election_session_ms:
         raise ConfigError(
             f"job.coordinator.election.heartbeat.ms: wanted at most a third of job.coordinator.election.session.ms "
             f"({config.election_session_ms}), found {config.election_heartbeat_ms}; else one late heartbeat ends a term"
         )
-    if config.error_policy == "dead-letter" and config.dead_letter_output is None:
-        raise ConfigError("task.error.policy=dead-letter: wanted task.dead.letter.output (a stream), found nothing")
+
+
+def _check_stores(config: JobConfig) -> None:
     if config.stores and config.local_store_dir is None:
         raise ConfigError(
             "local.store.dir: wanted a directory that is kept over restarts, because the job has stores "
@@ -89,6 +102,9 @@ def check_together(config: JobConfig) -> None:
                 f"stores.{store.name}.scope=broadcast: wanted task.broadcast.inputs, because only their messages may "
                 "write to it, found none; name the stream that every task is to read there"
             )
+
+
+def _check_client(config: JobConfig) -> None:
     for name in ("message.max.bytes", "batch.size"):
         key = f"systems.{config.default_system}.client.{name}"
         text = config.properties.get(key, "0")
@@ -100,6 +116,31 @@ def check_together(config: JobConfig) -> None:
                 f"systems.{config.default_system}.client.{name}: samzapy sets {name} itself, because exactly-once "
                 "or the order of records rests on it; remove the line"
             )
+
+
+def _check_paths(config: JobConfig) -> None:
+    """A shell knows `~` for a home directory; a setting is read by none."""
+    for key, path in sorted(config.properties.items()):
+        if (key in _PATHS or key.endswith(".location")) and path.startswith(PATTERN_SIGN):
+            raise ConfigError(
+                f"{key}: wanted a path, found {path!r}: ~ is no home directory here, and would be a directory of that "
+                "name; write the path from / on, or ${env:HOME} in place of ~"
+            )
+
+
+def _check_topic_lengths(config: JobConfig) -> None:
+    """The names that job, stores and intermediate streams make must be names that Kafka takes."""
+    # As `model.topics` makes them.
+    made = [(f"__samzapy-coordinator-{config.job}", "job.name")]
+    made += [(f"__samzapy-changelog-{config.job}-{store.name}", f"stores.{store.name}") for store in config.stores]
+    made += [(item.topic, f"task.intermediate.{item.name}") for item in config.intermediates]
+    topic, key = max(made, key=lambda item: len(item[0]))
+    if len(topic) > _TOPIC_CHARS_MAX:
+        names = "job.name or job.id" if key == "job.name" else f"its name, job.name or job.id ({config.job})"
+        raise ConfigError(
+            f"{key}: wanted a topic name of at most {_TOPIC_CHARS_MAX} characters, found {topic}, which has "
+            f"{len(topic)}; shorten {names} by {len(topic) - _TOPIC_CHARS_MAX}"
+        )
 
 
 def _compiled(key: str, pattern: str) -> re.Pattern[str]:
@@ -201,11 +242,6 @@ def _check_intermediates(config: JobConfig) -> None:
                 f"{elsewhere[item.system_stream]}: {item.system_stream} is the topic of {here}, which the job reads as "
                 "it is; take it out there"
             )
-        if len(item.topic) > _TOPIC_CHARS_MAX:
-            raise ConfigError(
-                f"{here}: wanted a topic name of at most {_TOPIC_CHARS_MAX} characters, found {item.topic}, which has "
-                f"{len(item.topic)}; choose a shorter name, or a shorter job.name"
-            )
     others = (*config.inputs, *(item.system_stream for item in config.broadcast_inputs))
     if config.intermediates and all(config.is_bounded(stream) for stream in others):
         raise ConfigError(
@@ -257,3 +293,24 @@ def _check_grouping(config: JobConfig) -> None:
         raise ConfigError(
             f"{here}: each processor has its own task, so task.name.grouper.factory cannot move any; remove the line"
         )
+
+
+CHECKS: Final[tuple[Callable[[JobConfig], None], ...]] = (
+    _check_inputs,
+    _check_topics,
+    _check_streams,
+    _check_addresses,
+    _check_broadcast,
+    _check_intermediates,
+    _check_grouping,
+    _check_dead_letters,
+    _check_transaction_time,
+    _check_lost_time,
+    _check_heartbeat_time,
+    _check_election_time,
+    _check_stores,
+    _check_client,
+    _check_paths,
+    _check_topic_lengths,
+)
+"""Each raises ConfigError for values that cannot be together; names the keys, and what was wanted and found."""

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from samzapy.config.keys import KEYS, REQUIRED, ConfigKey
+from samzapy.config.samza_keys import SAMZA_KEYS
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 
 PATTERN_SIGN: Final = "~"
 """With it the name of a stream begins that is a pattern."""
 KEYS_OF_PROCESS: Final = frozenset(key.name for key in KEYS if key.of_process)
+_NEAR: Final = 0.8
+"""The share of characters that two names have in common, in order, from which on one may be meant by the other."""
 _PLACEHOLDER = re.compile(r"<\w+>")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 ID: Final = re.compile(r"[A-Za-z0-9_]+")
@@ -33,10 +36,11 @@ def _pattern(name: str) -> re.Pattern[str]:
 def _part_pattern(part: str) -> str:
     if not _PLACEHOLDER.fullmatch(part):
         return re.escape(part)
-    return r".+" if part in ("<stream>", "<property>") else r"[^.]+"
+    return r".+" if part in ("<stream>", "<property>", "<rest>") else r"[^.]+"
 
 
 _PATTERNS: Final = tuple((spec, _pattern(spec.name)) for spec in KEYS)
+_SAMZA_PATTERNS: Final = tuple((known, _pattern(known.name)) for known in SAMZA_KEYS)
 
 
 def stream_setting_keys(system_stream: str, setting: str, keys: Iterable[str]) -> tuple[str, ...]:
@@ -53,16 +57,28 @@ def stream_setting_keys(system_stream: str, setting: str, keys: Iterable[str]) -
 
 
 def check_known(key: str) -> None:
-    """Raises UnknownConfigKeyError for a key that nothing reads; names the nearest known one."""
+    """Raises UnknownConfigKeyError for a key that nothing reads; says what stands in its place, or names the nearest
+    known one where that is near."""
     if spec_of(key) is not None:
         return
     if key.startswith("spark."):
         raise UnknownConfigKeyError(f"{key}: Spark's settings belong to spark-submit; pass --conf {key}=...")
-    known = [_PLACEHOLDER.sub("x", spec.name) for spec in KEYS]
-    families = {_PLACEHOLDER.sub("x", spec.name): spec.name for spec in KEYS}
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {families[close[0]]}?" if close else "; docs/configuration.md lists all keys"
+    samza_key = next((known for known, pattern in _SAMZA_PATTERNS if pattern.fullmatch(key)), None)
+    if samza_key is not None:
+        raise UnknownConfigKeyError(f"{key} is a key of Samza's and none here. {samza_key.answer}")
+    families = {_filled(spec.name, key): spec.name for spec in KEYS}
+    close = _close(key, families)
+    hint = f"; did you mean {families[close]}?" if close else "; docs/configuration.md lists all keys"
     raise UnknownConfigKeyError(f"unknown config key {key}{hint}")
+
+
+def _filled(family: str, key: str) -> str:
+    """`family` with the parts of `key` in place of its placeholders, so that a long name of a store hides nothing."""
+    parts = key.split(".")
+    return ".".join(
+        parts[index] if _PLACEHOLDER.fullmatch(part) and index < len(parts) else part
+        for index, part in enumerate(family.split("."))
+    )
 
 
 def value_of(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
@@ -102,7 +118,12 @@ def is_id(text: str) -> bool:
     return ID.fullmatch(text) is not None
 
 
-def nearest(found: str, known: Iterable[str]) -> str:
+def nearest(given: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for the end of a message, or nothing where none is near."""
-    close = difflib.get_close_matches(found, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = _close(given, known)
+    return f"; did you mean {close}?" if close else ""
+
+
+def _close(given: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(given, list(known), n=1, cutoff=_NEAR)
+    return close[0] if close else ""

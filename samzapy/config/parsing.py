@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from samzapy.config.checks import check_together
+from samzapy.config.checks import CHECKS
 from samzapy.config.job_config import JobConfig, is_pattern
 from samzapy.config.keys import COUNT_KEY, KEYS
 from samzapy.config.lookup import check_known, check_value, spec_of, value_of
-from samzapy.config.secrets import SECRET, Secret, Text, hidden
+from samzapy.config.problems import Problems
+from samzapy.config.secrets import SECRET, Secret, Text, hidden, is_secret, revealed
 from samzapy.config.sources import check_filled
 from samzapy.config.values import (
     accepted_loss,
@@ -25,22 +26,40 @@ from samzapy.config.values import (
 def parse_config(properties: Mapping[str, Text]) -> JobConfig:
     """Check `properties` and make the typed configuration.
 
+    Everything that is wrong is told at once, one line for each. Values are held against each other only where each is
+    of its kind.
+
     Raises:
-        UnknownConfigKeyError: a key that nothing reads; names the nearest known one.
+        UnknownConfigKeyError: a key that nothing reads, and nothing else; names the nearest known one, or what stands
+            in its place.
         ConfigError: a missing, malformed or contradictory value, or one of an environment variable that is not set;
             names the key, what was wanted and found.
     """
+    problems = Problems()
     for key in sorted(properties):
-        check_known(key)
+        problems.of(check_known, key)
+    unknown = len(problems)
     for key in sorted(properties):
-        check_filled(key, properties[key])
+        problems.of(check_filled, key, properties[key])
+    given = {key: SECRET if is_secret(key) else revealed(text) for key, text in properties.items()}
     for key in sorted(properties):
         spec, text = spec_of(key), hidden(key, properties[key])
-        # Of the others an empty one is the default (`value_of`); a secret has no form that could be wrong.
+        # A secret has no form that could be wrong.
         if spec is not None and "<" in spec.name and isinstance(text, str):
-            check_value(spec, key, text)
-    config = parse_recorded(properties)
-    check_together(config)
+            problems.of(check_value, spec, key, text)
+    for spec in KEYS:
+        # Of these an empty one is the default.
+        if "<" not in spec.name:
+            problems.of(value_of, spec, given)
+    if len(problems) > unknown:
+        # What a value that is none would mean for the others is not known.
+        problems.raise_all()
+    with problems.of_block():
+        # A key that nothing reads declares nothing either, for instance a store.
+        config = parse_recorded({key: text for key, text in properties.items() if spec_of(key) is not None})
+        for check in CHECKS:
+            problems.of(check, config)
+    problems.raise_all()
     return config
 
 

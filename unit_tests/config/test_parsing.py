@@ -485,3 +485,110 @@ def test_an_address_that_no_heartbeat_would_reach_is_refused(key: str, wrong: st
         ConfigError, match=rf"{key}: wanted a host's name or its IPv4 address, without a port, found "
     ):
         a_config(**{key.replace(".", "_"): wrong})
+
+
+# --- everything that is wrong, at once ---
+
+
+def test_all_that_is_wrong_is_told_in_one_message() -> None:
+    wrong = {
+        "job.nam": "flights",
+        "task.eror.policy": "fail",
+        "qqqqq": "x",
+        "task.inputs": "kafka.orders",
+        "job.container.heartbeat.ms": "5s",
+        "stores.seen.msg.serde": "avro",
+        "systems.kafka.client.client.id": "${env:NOT_THERE}",
+    }
+
+    with pytest.raises(UnknownConfigKeyError) as refused:
+        parse_config(wrong)
+
+    first, *lines = str(refused.value).splitlines()
+    assert "wanted a configuration that can be, found 7 things wrong with it:" == first
+    starts = (
+        "- unknown config key job.nam; did you mean job.name?",
+        "- unknown config key qqqqq; docs/configuration.md lists all keys",
+        "- unknown config key task.eror.policy; did you mean task.error.policy?",
+        "- systems.kafka.client.client.id: wanted the environment variable NOT_THERE",
+        "- stores.seen.msg.serde: wanted one of bytes, string, json, found 'avro'",
+        "- wanted job.name, found nothing",
+        "- job.container.heartbeat.ms: wanted milliseconds (digits only), found '5s'",
+    )
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(start)
+
+
+def test_contradictions_are_told_together_with_unknown_keys() -> None:
+    with pytest.raises(UnknownConfigKeyError) as refused:
+        config_with({"nonsense": "1", "job.container.lost.ms": "1", "task.error.policy": "dead-letter"})
+
+    assert 4 == len(str(refused.value).splitlines())
+    assert "- unknown config key nonsense" in str(refused.value)
+    assert "- job.container.lost.ms: wanted more than" in str(refused.value)
+    assert "- task.error.policy=dead-letter: wanted task.dead.letter.output" in str(refused.value)
+
+
+def test_values_are_not_held_against_one_that_is_no_value() -> None:
+    with pytest.raises(ConfigError, match=re.escape("job.container.lease.ms: wanted milliseconds")) as refused:
+        config_with({"job.container.lease.ms": "long", "job.container.lost.ms": "1"})
+
+    assert 1 == len(str(refused.value).splitlines())
+
+
+# --- hints, paths and lengths ---
+
+
+@pytest.mark.parametrize("key", ["job.kame.x", "task.outputs", "systems.kafka.topics"])
+def test_a_key_that_is_near_no_other_is_not_taken_for_one(key: str) -> None:
+    with pytest.raises(UnknownConfigKeyError) as refused:
+        config_with({key: "x"})
+
+    assert "did you mean" not in str(refused.value)
+
+
+def test_a_long_name_of_a_store_hides_no_misspelled_key() -> None:
+    with pytest.raises(UnknownConfigKeyError, match="did you mean stores.<name>.scope"):
+        config_with({"stores.a_name_that_is_much_longer_than_the_rest_of_the_key.scpe": "task"})
+
+
+@pytest.mark.parametrize("key", ["local.store.dir", "cluster.process.dir", "systems.kafka.client.ssl.ca.location"])
+def test_a_path_that_begins_with_a_home_sign_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{key}: wanted a path, found '~/kept': ~ is no home directory")):
+        config_with({key: "~/kept"})
+
+
+def made_topics(config: JobConfig) -> list[str]:
+    job = config.job
+    return [
+        coordinator_topic(job),
+        checkpoint_topic(job),
+        placement_topic(job),
+        *(changelog_topic(job, store.name) for store in config.stores),
+        *(item.topic for item in config.intermediates),
+    ]
+
+
+STORE = {"stores.sums.msg.serde": "json", "local.store.dir": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("name_length", "properties", "key"),
+    [
+        (225, {}, "job.name"),
+        (222, STORE, "stores.sums"),
+        (218, STORE | {"task.intermediate.again.partitions": "1"}, "task.intermediate.again"),
+    ],
+)
+def test_the_longest_topic_name_that_a_job_makes_is_checked_with_its_number(
+    name_length: int, properties: dict[str, str], key: str
+) -> None:
+    fits = config_with({**properties, "job.name": "n" * name_length})
+
+    assert 249 == max(map(len, made_topics(fits)))
+    with pytest.raises(
+        ConfigError, match=f"^{key}: wanted a topic name of at most 249 characters, found "
+    ) as refused:
+        config_with({**properties, "job.name": "n" * (name_length + 5)})
+    assert "which has 254; shorten" in str(refused.value)
+    assert str(refused.value).endswith("by 5")

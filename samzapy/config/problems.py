@@ -1,0 +1,44 @@
+"""Everything that is wrong with a configuration, in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from samzapy.errors import ConfigError, UnknownConfigKeyError
+
+
+class Problems:
+    """Collects errors of a configuration, to raise them together."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigError] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def of(self, check: Callable[..., object], *arguments: Any) -> None:
+        """Call `check` and keep the error that it raises, if it raises one."""
+        with self.of_block():
+            check(*arguments)
+
+    @contextmanager
+    def of_block(self) -> Iterator[None]:
+        """Keep the error that ends the block, if one does. One that is known already is not kept again."""
+        try:
+            yield
+        except ConfigError as error:
+            if str(error) not in map(str, self._found):
+                self._found.append(error)
+
+    def raise_all(self) -> None:
+        """Raise what was kept: a single error as it is, several as one error with a line for each."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            # The narrowest kind that is true of the message.
+            has_unknown = any(isinstance(error, UnknownConfigKeyError) for error in self._found)
+            kind = UnknownConfigKeyError if has_unknown else ConfigError
+            lines = "\n".join(f"- {error}" for error in self._found)
+            raise kind(f"wanted a configuration that can be, found {len(self._found)} things wrong with it:\n{lines}")

@@ -1,0 +1,55 @@
+"""A key of Samza's that samzapy does not read says what stands in its place, or why there is nothing to set."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from samzapy.config import KEYS, SAMZA_KEYS, parse_config
+from samzapy.errors import UnknownConfigKeyError
+
+MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("app.name", "Use job.name."),
+        ("task.commit.ms", "Use task.transaction.max.ms."),
+        ("systems.kafka.samza.factory", "Not needed: Kafka is the only system."),
+        ("systems.kafka.producer.bootstrap.servers", "Use systems.<system>.client.<property>."),
+        ("systems.kafka.consumer.zookeeper.connect", "Use systems.<system>.client.<property>."),
+        ("stores.sums.factory", "Not needed: a store is an LMDB database"),
+        ("stores.sums.rocksdb.ttl.ms", "Entries do not age."),
+        ("stores.sums.rocksdb.compression", "Not needed: local state is kept in LMDB files"),
+        ("yarn.am.opts", "Not needed: samzapy starts no containers on YARN"),
+        ("serializers.registry.json.class", "Serdes are named without it"),
+        ("metrics.reporter.jmx.class", "Not needed: metrics are read by HTTP"),
+        ("streams.orders.samza.msg.serde", "Use systems.<system>.streams.<stream>.samza.<setting>."),
+    ],
+)
+def test_a_key_of_samza_s_says_what_stands_in_its_place(key: str, answer: str) -> None:
+    with pytest.raises(UnknownConfigKeyError, match=re.escape(f"{key} is a key of Samza's and none here. {answer}")):
+        parse_config({**MINIMAL, key: "x"})
+
+
+def test_each_key_of_the_list_is_refused_with_its_own_answer() -> None:
+    assert len(SAMZA_KEYS) >= 60
+    for known in SAMZA_KEYS:
+        key = re.sub(r"<\w+>", "x", known.name)
+        with pytest.raises(UnknownConfigKeyError) as refused:
+            parse_config({**MINIMAL, key: "x"})
+
+        assert f"{key} is a key of Samza's and none here. {known.answer}" == str(refused.value)
+        assert known.answer.endswith(".") and (known.instead or known.reason)
+
+
+def test_the_settings_that_stand_in_the_place_of_others_are_there() -> None:
+    ours = {re.sub(r"<\w+>", "<>", key.name) for key in KEYS}
+    wildcards = {"systems.<>.samza.<>", "systems.<>.streams.<>.samza.<>", "stores.<>.<>"}
+    wildcards.add("systems.<>.client.message.max.bytes")
+    groups = "|".join(sorted({key.name.partition(".")[0] for key in KEYS}))
+    for known in SAMZA_KEYS:
+        for word in re.findall(rf"(?<![\w.-])(?:{groups})\.[\w<>.-]*[\w>]", known.instead):
+            assert re.sub(r"<\w+>", "<>", word) in ours | wildcards, known
