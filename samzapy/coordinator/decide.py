@@ -49,7 +49,7 @@ from samzapy.coordinator.membership import noticed, review_members
 from samzapy.coordinator.requests import answered, collect, collected, read_requests, review_requests
 from samzapy.coordinator.rewinding import landmarks_read
 from samzapy.coordinator.standby import promotions, review_standbys
-from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
+from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.coordinator.topic_watch import refuse_made_again
 from samzapy.stream.records import CoordinatorRecord
@@ -121,22 +121,7 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
         case MessagesRemoved():
             return Decision(records=collected(command, state), cause="messages removed", actor=COORDINATOR)
         case ReviewLaunches():
-            # The loss first: a standby that takes over for it does so at once, and not when this is said again (L2).
-            late = stopped_too_late(command, state)
-            promoted = promotions(evolve(state, uncommitted(late)), seen)
-            launched, cause = review_launches(command, evolve(state, uncommitted((*late, *promoted))), seen)
-            records = (*late, *promoted, *launched)
-            standing = review_standbys(command, evolve(state, uncommitted(records)), seen)
-            over = tuple(launches_superseded(evolve(state, uncommitted((*records, *standing)))))
-            causes = (
-                "containers did not stop in time" if late else "",
-                "a standby takes over" if promoted else "",
-                cause,
-                "standbys" if standing else "",
-                "launches are over" if over else "",
-            )
-            said = "; ".join(found for found in causes if found)
-            return Decision(records=(*records, *standing, *over), cause=said, actor=COORDINATOR)
+            return _launches_reviewed(command, state, seen)
         case LaunchesLooked():
             return Decision(records=launches_looked(command, state), cause="launcher", actor=COORDINATOR)
         case LaunchTroubles():
@@ -157,6 +142,18 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             )
         case _:
             assert_never(command)
+
+
+def _launches_reviewed(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Decision:
+    """The loss first: a standby that takes over for it does so at once, and not when this is said again (L2)."""
+    steps, causes = Round(state), []
+    causes += ["containers did not stop in time"] if steps.add(stopped_too_late(command, state)) else []
+    causes += ["a standby takes over"] if steps.add(promotions(steps.state, seen)) else []
+    launched, cause = review_launches(command, steps.state, seen)
+    causes += [cause] if steps.add(launched) else []
+    causes += ["standbys"] if steps.add(review_standbys(command, steps.state, seen)) else []
+    causes += ["launches are over"] if steps.add(launches_superseded(steps.state)) else []
+    return Decision(records=tuple(steps.records), cause="; ".join(causes), actor=COORDINATOR)
 
 
 def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sightings:

@@ -41,7 +41,7 @@ from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLa
 from samzapy.coordinator.grants import executions_to_grant
 from samzapy.coordinator.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
 from samzapy.coordinator.serving import UNFINISHED
-from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, remembered, tombstone, uncommitted
+from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
@@ -70,7 +70,7 @@ def review_launches(
     """What is to be started, stopped and forgotten now; and what led to it, for the audit."""
     if state.container_count is None and not state.launches:
         return (), ""
-    found: list[CoordinatorRecord] = []
+    steps = Round(state)
     causes: list[str] = []
     for what, step in (
         ("not started by the coordinator", _foreign),
@@ -79,10 +79,8 @@ def review_launches(
         ("the run is finished", _dismissed),
         ("containers are wanted", _wanted),
     ):
-        further = tuple(step(command, evolve(state, uncommitted(found))))
-        found.extend(further)
-        causes += [what] if further else []
-    return tuple(found), "; ".join(causes)
+        causes += [what] if steps.add(step(command, steps.state)) else []
+    return tuple(steps.records), "; ".join(causes)
 
 
 def stopped_too_late(command: ReviewLaunches, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -378,11 +376,10 @@ def may_live(launch: Launch, state: CoordinatorState) -> bool:
 def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """An active execution for each processor that has none and whose tasks are not placed on another one."""
     if not is_on(state):
-        return
+        return ()
     hosts, newest = locality_of(state).processors if command.has_affinity else {}, _newest(state)
-    # What was not started yet is to have a place, too.
-    coming = Counter(found.host for found in _up(state) if found.phase is P.WANTED)
     occupied = {_kind(found) for found in state.launches.values() if _occupies(found, command.now_ms)}
+    wanted = Round(state)
     for processor_id in wanted_processors(state) or ():
         placed = state.placed.get(processor_id)
         if placed is not None and is_alive(state, placed.execution_id):
@@ -396,27 +393,29 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coordi
         if last is not None and last.failures and last.execution_id not in state.containers:
             if command.now_ms - last.wanted_at_ms < _pause_ms(last.failures):
                 continue
-            host = _elsewhere(last, host, coming, command)
-        coming[host] += 1
-        yield launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)
+            host = _elsewhere(last, host, command, wanted.state)
+        wanted.add([launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)])
+    return wanted.records
 
 
-def _elsewhere(last: Launch, before: str, coming: Mapping[str, int], command: ReviewLaunches) -> str:
+def _elsewhere(last: Launch, before: str, command: ReviewLaunches, state: CoordinatorState) -> str:
     """Where to start the next one after one that never came up: rather not there. Empty for any host.
 
     Args:
         before: where the processor was last.
-        coming: how many are wanted on each host and not started yet.
     """
     if not command.hosts:
         return "" if last.host else before
     avoided = last.host_found or last.host
+    # What was not started yet is to have a place, too.
+    coming = Counter(found.host for found in _up(state) if found.phase is P.WANTED)
+    load = Counter(found.host_found or found.host for found in _up(state))
     room = {host: room if room is None else room - coming[host] for host, room in command.hosts.items()}
     others = [host for host, free in room.items() if host != avoided and (free is None or free > 0)]
     if not avoided and before in others:
         return before
-    # The emptiest; the first by name among equals.
-    return min(others, key=lambda host: (-(room[host] or 0), host), default="")
+    # The emptiest; where nobody tells that, the one with the fewest containers; the first by name among equals.
+    return min(others, key=lambda host: (-(room[host] or 0), load[host], host), default="")
 
 
 def _pause_ms(failures: int) -> int:

@@ -61,7 +61,7 @@ from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
 from samzapy.coordinator.standby import named, place_of, refused_standby
 from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control
-from samzapy.coordinator.state import CoordinatorState, evolve, remembered, tombstone, uncommitted
+from samzapy.coordinator.state import CoordinatorState, Round, remembered, tombstone
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import LaunchRole, standby_name
@@ -158,22 +158,21 @@ def review_requests(
     A request that is over at once lets the next one begin, and a plan for another factor may leave a processor without
     the tasks for which its query was to be restarted.
     """
-    found: list[CoordinatorRecord] = []
+    steps = Round(state)
     # No step of a request leads back. Of a container that is wanted, or a placement that was torn off, it tells next.
     # Bounded all the same: who reviews for ever answers nobody any more.
     for _ in range(_STEPS_MAX * (len(state.requests) + 1)):
-        further = _review_once(command, evolve(state, uncommitted(found)), seen)
-        if not further:
+        if not steps.add(_review_once(command, steps.state, seen)):
             break
-        found.extend(further)
-    return tuple(found)
+    return tuple(steps.records)
 
 
 def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightings) -> Sequence[CoordinatorRecord]:
-    found: list[CoordinatorRecord] = []
+    """One step of each request. Two moves that may go to any host choose one after the other."""
+    steps = Round(state)
     unfinished = [request for request in state.requests.values() if request.status_code in UNFINISHED]
     if not unfinished:
-        return found
+        return steps.records
     busy: set[str] = set()
     waiting: list[RequestPut] = []
     planned = {found.processor_id for found in state.plan}
@@ -190,19 +189,20 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
         if over is not None:
             # What it has begun is undone first: torn behind its end nobody would come back to that.
             if over.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
-                found.extend(_kind(request).abandoned(request, state))
-            found.append(over)
+                steps.add(_kind(request).abandoned(request, state))
+            steps.add([over])
         elif request.status_code is S.IN_PROGRESS:
             busy.add(_turn_of(request, state))
-            found.extend(_kind(request).go_on(request, command, state))
-            found.extend(_kind(request).follow_up(request, command, state, seen))
+            now = steps.state
+            steps.add(_kind(request).go_on(request, command, now))
+            steps.add(_kind(request).follow_up(request, command, now, seen))
         else:
             waiting.append(request)
     for request in waiting:
         if _turn_of(request, state) not in busy:
             busy.add(_turn_of(request, state))
-            found.extend(_kind(request).begin(request, command, state))
-    return found
+            steps.add(_kind(request).begin(request, command, steps.state))
+    return steps.records
 
 
 def _turn_of(request: RequestPut, state: CoordinatorState) -> str:

@@ -38,7 +38,7 @@ from samzapy.coordinator.launching import (
     wanted_processors,
 )
 from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.state import CoordinatorState, evolve, is_leaving, sorted_processors, uncommitted
+from samzapy.coordinator.state import CoordinatorState, Round, evolve, is_leaving, sorted_processors, uncommitted
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
@@ -295,11 +295,10 @@ def review_standbys(
         found for found in wanted_processors(state) or () if found in standing or standby_count(found, state)
     ]
     runners = executions_to_grant(state) if concerned else {}
-    return tuple(
-        record
-        for processor_id in concerned
-        for record in _of_processor(processor_id, runners.get(processor_id), command, state, seen)
-    )
+    standbys = Round(state)
+    for processor_id in concerned:
+        standbys.add(_of_processor(processor_id, runners.get(processor_id), command, standbys.state, seen))
+    return tuple(standbys.records)
 
 
 def _of_processor(

@@ -228,6 +228,36 @@ def with_parts(state: CoordinatorState, changed: Mapping[str, Any]) -> Coordinat
     return made
 
 
+class Round:
+    """Decisions of one round, each made on what those before it leave.
+
+    Whatever decides for several processors, requests or launches goes through one: two decisions on one state choose
+    the same host. The state is folded only when it is asked for after further records.
+
+    Attributes:
+        records: all that was decided, in order.
+    """
+
+    def __init__(self, state: CoordinatorState) -> None:
+        self.records: list[CoordinatorRecord] = []
+        self._state = state
+        self._folded = 0
+
+    @property
+    def state(self) -> CoordinatorState:
+        """What the next decision is made on."""
+        if self._folded < len(self.records):
+            self._state = evolve(self._state, uncommitted(self.records[self._folded :]))
+            self._folded = len(self.records)
+        return self._state
+
+    def add(self, records: Iterable[CoordinatorRecord]) -> bool:
+        """Take further records; returns whether there were any."""
+        further = tuple(records)
+        self.records.extend(further)
+        return bool(further)
+
+
 _PARTS: Final = tuple(found.name for found in fields(CoordinatorState) if found.init)
 TABLES: Final = tuple(name for name in _PARTS if isinstance(getattr(INITIAL, name), Mapping))
 """The parts of a state that are looked up by some key."""

@@ -53,8 +53,8 @@ class LaunchedJob(Job):
     """Processors 0 to `count`-1 in containers that the coordinator starts.
 
     `slots`: how many each host may have. `refused`: hosts on which nothing can ever be started. `broken`: starts of
-    which nothing is heard. `named`: the hosts that the cluster manager names; `tells_room`: and what is free on each.
-    `sees`: what it says instead of what is, by execution. `says_why`: and what is in its way.
+    which nothing is heard. `named`: the hosts that the cluster manager names; None for all there are. `tells_room`: and
+    what is free on each. `sees`: what it says instead of what is, by execution. `says_why`: and what is in its way.
     """
 
     def __init__(self, count=2, partitions=4, slots=None, named=(), **settings):
@@ -123,7 +123,8 @@ class LaunchedJob(Job):
         )
 
     def hosts(self):
-        return {host: max(0, self.slots[host] - self.load(host)) if self.tells_room else None for host in self.named}
+        named = self.slots if self.named is None else self.named
+        return {host: max(0, self.slots[host] - self.load(host)) if self.tells_room else None for host in named}
 
     def starts(self, launch):
         if launch.execution_id in self.processes:
