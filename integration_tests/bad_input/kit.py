@@ -222,12 +222,27 @@ class WarmSpark:
         """What spark-submit tells its Python driver."""
         return {"PYSPARK_GATEWAY_PORT": str(self._port), "PYSPARK_GATEWAY_SECRET": self._secret}
 
+    def publish(self, cluster: Cluster, full: str, value: bytes, timestamp_ms: int) -> None:
+        """Publish a record by Java's client, which takes a time of 0 for what it is."""
+        gateway = self._gateway()
+        try:
+            clients: Any = gateway.jvm.org.apache.kafka.clients.producer
+            bytes_of: Any = gateway.jvm.org.apache.kafka.common.serialization.ByteArraySerializer
+            producer = clients.KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}, bytes_of(), bytes_of())
+            producer.send(clients.ProducerRecord(full, 0, timestamp_ms, None, value)).get()
+            producer.close()
+        finally:
+            gateway.close()
+
+    def _gateway(self) -> JavaGateway:
+        return JavaGateway(
+            gateway_parameters=GatewayParameters(port=self._port, auth_token=self._secret, auto_convert=True)
+        )
+
     @contextlib.contextmanager
     def told(self, name: str, value: str) -> Iterator[None]:
         """With one more setting, as `--conf` of spark-submit gives it to its JVM."""
-        gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(port=self._port, auth_token=self._secret, auto_convert=True)
-        )
+        gateway = self._gateway()
         try:
             system: Any = gateway.jvm.java.lang.System
             before = system.getProperty(name)

@@ -16,6 +16,15 @@ def by_word(envelope, collector, context):
     word, _, rest = (envelope.value_bytes or b"").partition(b" ")
     job = context.config["job.name"]
     match word:
+        case b"pass":
+            collector.send(
+                f"passed-{job}",
+                envelope.value,
+                key=envelope.key,
+                headers=envelope.headers,
+                timestamp_ms=envelope.timestamp_ms,
+            )
+            return
         case b"raise":
             raise ValueError("the message said so")
         case b"exit":

@@ -33,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
+from samzapy.adapters.spark.exact_times import EXACT, SPARKS_OWN, add_exact_source, is_of_a_time, time_column
 from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
 from samzapy.adapters.spark.rows import REPORT_DDL, as_text, headers_column, report_of
@@ -60,6 +61,12 @@ SOURCE_OPTIONS = {
     # Else a topic that was deleted under a consumer that reads it is made again by that consumer.
     "kafka.allow.auto.create.topics": "false",
 }
+
+
+FAILED_OF_A_TIME = (
+    "a record has a time before 1900 or after the year 294246, which Spark's source for Kafka cannot give; the query "
+    "begins again with a source that can"
+)
 
 
 class BatchFailedError(Exception):
@@ -95,6 +102,7 @@ class SparkQuery:
         self._rehearsal: StreamingQuery | None = None
         self._keyhash = KeyhashCost()
         self._bound: ArrowBound | None = None
+        self._source_format = SPARKS_OWN
 
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         """Start reading at `starts`; the query before, if any, must have ended."""
@@ -103,7 +111,8 @@ class SparkQuery:
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
         self._bound = self._bound or ArrowBound.of(self._session, plan.slot_count)
         self._bound.begin(self._session)
-        run = _Run(plan, starts, self._worker_entry, checkpoint_dir, self._bound)
+        self._read_exact_times_if_needed()
+        run = _Run(plan, starts, self._worker_entry, checkpoint_dir, self._bound, self._source_format)
         self._run = run
         writer = run.reports(self._source(plan, first_offsets(starts))).writeStream.foreachBatch(run.on_batch)
         if plan.config.batch_interval_ms:
@@ -120,7 +129,7 @@ class SparkQuery:
         try:
             # With one input the table asks for no topic, and would take these for messages.
             none = self._source(plan, {ssp: offset}).where(F.col("topic") != F.lit(ssp.stream))
-            rows = rows_by_task(none, plan, {route.ssp_kb: 0 for route in plan.routes})
+            rows = rows_by_task(none, plan, {route.ssp_kb: 0 for route in plan.routes}, self._source_format)
             # One partition is read, and every worker is to begin.
             work = worker_function(self._worker_entry, plan)
             reports = rows.repartition(plan.slot_count).mapInArrow(work, REPORT_DDL)
@@ -180,6 +189,18 @@ class SparkQuery:
         if self._query is not None:
             _stop(self._query)
 
+    def _read_exact_times_if_needed(self) -> None:
+        """The batch before may have failed of a record whose time Spark's own source cannot give."""
+        if self._source_format == EXACT or self._run is None or not self._run.failed_of_a_time:
+            return
+        # Not in `scratch_dir / "spark"`, which is Spark's.
+        add_exact_source(self._session, self._scratch_dir)
+        self._source_format = EXACT
+        _LOG.warning(
+            "an input holds a record with a time before 1900 or after the year 294246 (for instance in nanoseconds), "
+            "which Spark's source for Kafka cannot give; from here on this container reads times by a source of its own"
+        )
+
     def _end_rehearsal(self) -> None:
         if self._rehearsal is not None:
             _stop(self._rehearsal)
@@ -193,7 +214,7 @@ class SparkQuery:
             assign.setdefault(ssp.stream, []).append(ssp.partition)
             offsets.setdefault(ssp.stream, {})[str(ssp.partition)] = first[ssp]
         given = {f"kafka.{name}": revealed(value) for name, value in sorted(self._kafka_options.items())}
-        reader = self._session.readStream.format("kafka").options(**{**SOURCE_OPTIONS, **given})
+        reader = self._session.readStream.format(self._source_format).options(**{**SOURCE_OPTIONS, **given})
         return (
             reader.option("kafka.bootstrap.servers", self._bootstrap_servers)
             .option("kafka.isolation.level", "read_committed")
@@ -217,6 +238,7 @@ class _Run:
         worker_entry: str,
         checkpoint_dir: Path,
         bound: ArrowBound,
+        source_format: str = SPARKS_OWN,
     ) -> None:
         self.draining = threading.Event()
         self.lock = threading.Lock()
@@ -229,6 +251,8 @@ class _Run:
         self._starts = starts
         self._checkpoint_dir = checkpoint_dir
         self._bound = bound
+        self._source_format = source_format
+        self.failed_of_a_time = False
 
     def reports(self, source: DataFrame) -> DataFrame:
         """The query from the source's records to the workers' reports.
@@ -236,7 +260,8 @@ class _Run:
         It belongs into the query, not into the batch callback: planned there for every batch, it took the JVM and
         the driver together 200 ms of CPU more per batch.
         """
-        return rows_by_task(source, self._plan, self._starts).mapInArrow(self._call_worker, REPORT_DDL)
+        rows = rows_by_task(source, self._plan, self._starts, self._source_format)
+        return rows.mapInArrow(self._call_worker, REPORT_DDL)
 
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Run one micro-batch. A callback that finds the drain flag returns at once and counts as not run."""
@@ -250,7 +275,9 @@ class _Run:
                 reports = tuple(map(report_of, rows))
             except Exception as error:
                 # Told from here, because what the query's own exception says is this one in three wrappers.
-                reason = self._bound.failed(str(error)) or reason_of(str(error))
+                text = str(error)
+                self.failed_of_a_time = self._source_format != EXACT and is_of_a_time(text)
+                reason = FAILED_OF_A_TIME if self.failed_of_a_time else self._bound.failed(text) or reason_of(text)
                 self.events.put(_failed(reason))
                 # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
                 # worker's traceback inside it has overflowed the JVM's stack.
@@ -296,11 +323,14 @@ def hashes_keys(plan: WorkPlan) -> bool:
     return any(ssp_kb.factor > 1 for ssp_kb in parts)
 
 
-def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> DataFrame:
+def rows_by_task(
+    source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int], source_format: str = SPARKS_OWN
+) -> DataFrame:
     """The source's records as workers take them: with their routes, and each task's in one Spark partition.
 
     Args:
         source: columns of Spark's Kafka source; the rows of one Kafka partition in one Spark partition, in order.
+        source_format: of `source` (`exact_times`).
     """
     table = lookup_table(
         [
@@ -313,7 +343,7 @@ def rows_by_task(source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket
         F.col("offset"),
         as_text("key"),
         as_text("value"),
-        F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
+        time_column(source_format).alias("timestamp_ms"),
         headers_column(),
     ).where(is_ours(F.col("route")))
     if is_direct(plan):

@@ -1,0 +1,63 @@
+"""Records whose times Spark's own source for Kafka cannot give, and the source that can.
+
+A record's time is milliseconds in 64 bits, and a producer may write any. Spark makes microseconds of it by an exact
+multiplication, which fails beyond the year 294246, for instance for a time in nanoseconds: every batch with such a
+record fails before a row of it is there (SPARK-56243). What lies before 1900 it moves to another calendar, without a
+word. Both are noticed here, the former by the error and the latter by `time_column`; the query is begun again with
+a source of ours (ExactTimes.java), which is Spark's but for the time, and stays with it as long as the process lives.
+
+That source is compiled when it is wanted, by the compiler that Spark brings along for its own generated code. So a job
+without such records pays nothing and has no class of ours on its class path.
+"""
+
+from __future__ import annotations
+
+import logging
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+_LOG = logging.getLogger(__name__)
+SPARKS_OWN: Final = "kafka"
+EXACT: Final = "samzapy.spark.ExactTimes"
+FIRST_UNCHANGED_MS: Final = -2_208_988_800_000
+"""1900-01-01T00:00Z. Spark changes no time from there on, whatever the JVM's time zone is."""
+
+_TOO_OLD: Final = "SAMZAPY_TIME_BEFORE_1900"
+_OVERFLOW: Final = "ArithmeticException: long overflow"
+
+
+def time_column(source: str) -> Column:
+    """A record's time in milliseconds since 1970, of a row of `source` (`SPARKS_OWN` or `EXACT`)."""
+    if source == EXACT:
+        # They stand there as if they were microseconds.
+        return F.unix_micros(F.col("timestamp"))
+    time_ms = F.unix_millis(F.col("timestamp"))
+    return F.when(time_ms < F.lit(FIRST_UNCHANGED_MS), F.raise_error(F.lit(_TOO_OLD))).otherwise(time_ms)
+
+
+def is_of_a_time(failure: str) -> bool:
+    """Whether a batch failed of a record whose time Spark's own source cannot give. `failure`: all that Spark said."""
+    return _OVERFLOW in failure or _TOO_OLD in failure
+
+
+def add_exact_source(session: SparkSession, directory: Path) -> None:
+    """Compile the source, and let driver and executor load it, as the format `EXACT`.
+
+    Args:
+        directory: for the jar, which must stay as long as the session does.
+    """
+    jvm: Any = session.sparkContext._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    # What has been added to the session stands in its own loader.
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(Path(__file__).with_name("ExactTimes.java").read_text(encoding="utf-8"))
+    codes = compiler.getBytecodes()
+    jar = directory / "exact-times.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name in codes:
+            archive.writestr(f"{name.replace('.', '/')}.class", bytes(codes[name]))
+    session.sql(f"ADD JAR '{jar}'")
