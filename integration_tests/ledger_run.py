@@ -564,8 +564,8 @@ class LedgerRun:
             environment.begin() as transaction,
         ):
             entries = environment.open_db(store.encode(), transaction, create=False)
-            # One byte in front tells whole keys from digests.
-            return {key[1:]: value for key, value in transaction.cursor(entries)}
+            # One byte in front tells whole keys from digests; eight in front of a value are its checksum.
+            return {key[1:]: value[8:] for key, value in transaction.cursor(entries)}
 
     def _check_owners(self) -> Iterator[Violation]:
         """Who runs what, as things stand now."""

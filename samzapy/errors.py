@@ -14,6 +14,7 @@ SamzapyError                          exit 1
 ├── TaskError                         the user's code, or its data                exit 7
 │   └── SlowMessageError              a message took longer than its transaction may be open
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
+│   └── DamagedStateError             ...it is not what was written: the next start rebuilds it
 ├── DataError                         a person: the data is not as it must be     exit 8
 │   ├── MissingTopicError             an input that is not there
 │   ├── TopicPolicyError              a topic of ours with the wrong settings, or of another job
@@ -114,6 +115,11 @@ class SlowMessageError(TaskError):
 
 class LocalStateError(SamzapyError):
     """A task's local state cannot be read or written. Never the message's fault: the batch fails, not the message."""
+
+
+class DamagedStateError(LocalStateError):
+    """A task's local state is not what was written to it. It is marked, and the next start rebuilds it from the
+    changelog."""
 
 
 class DataError(SamzapyError):

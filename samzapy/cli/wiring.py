@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from samzapy.adapters.faults import note_faults
 from samzapy.adapters.host.processor_ids import kept_processor_id
 from samzapy.adapters.host.scratch import scratch_directory
 from samzapy.adapters.kafka.admin import KafkaAdmin
@@ -30,7 +31,7 @@ from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaProgressLog
 from samzapy.adapters.kafka.tail import KafkaTail
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory, tasks_with_state
+from samzapy.adapters.lmdb.store import LmdbStateDirectory, faults_directory, task_directory, tasks_with_state
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.java_properties import java_properties
@@ -260,6 +261,7 @@ class _Run:
         follower = KafkaFollower(self.connection, coordinator_topic(config.job))
         tail = KafkaTail(self.connection, config.job)
         store_dir = Path(config.local_store_dir) if config.local_store_dir else self.scratch_dir / "state"
+        note_faults(faults_directory(store_dir / config.job))
         ports = ContainerPorts(
             clock=SystemClock(),
             stream=follower,

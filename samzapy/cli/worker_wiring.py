@@ -16,11 +16,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from samzapy.adapters.faults import note_faults
 from samzapy.adapters.host.interrupts import Interrupts
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
-from samzapy.adapters.lmdb.store import LmdbEnvironment
+from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
 from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
 from samzapy.container.measures import Stopwatch, with_input
@@ -130,6 +131,7 @@ class _WorkerProcess:
 
     def _environment(self, plan: WorkPlan, directory: str) -> LmdbEnvironment:
         if directory not in self._environments:
+            note_faults(faults_directory(Path(directory).parent.parent))
             self._environments[directory] = LmdbEnvironment(Path(directory), plan.config.stores, makes_it=False)
         return self._environments[directory]
 

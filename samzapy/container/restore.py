@@ -44,7 +44,14 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
-from samzapy.errors import CorruptRecordError, DeadlineError, LocalStateError, LostRangeError, TemporaryError
+from samzapy.errors import (
+    CorruptRecordError,
+    DamagedStateError,
+    DeadlineError,
+    LocalStateError,
+    LostRangeError,
+    TemporaryError,
+)
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -225,7 +232,7 @@ def bring_level(
     Raises:
         CorruptRecordError: the changelog holds a record that is none of ours; named by offset.
         LostRangeError: it ends before what counts begins.
-        LocalStateError: the disk is full.
+        LocalStateError: the disk is full. State that is damaged is rebuilt, once.
         TemporaryError: another process on this host wrote to the environment meanwhile; begin anew.
     """
     begins = {start.store: start.offset for start in grant.changelog_starts}
@@ -295,6 +302,25 @@ def bring_level(
             )
         )
         transaction.commit()
+    except DamagedStateError as error:
+        environment.close()
+        if mark is None:
+            raise  # It was fresh.
+        _LOG.warning("task %s: local state is rebuilt: %s", grant.task_name, error)
+        directory.fresh().close()
+        return bring_level(
+            directory,
+            topics=topics,
+            bounds=bounds,
+            topic_ids=topic_ids,
+            grant=grant,
+            starts=starts,
+            committed=committed,
+            config=config,
+            now_ms=now_ms,
+            write=write,
+            reads=reads,
+        )
     except BaseException:
         environment.close()
         raise

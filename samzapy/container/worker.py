@@ -447,6 +447,8 @@ class TaskRunner:
                 checkpoint_topic(self._plan.config.job), *encode(CheckpointPut(checkpoint=checkpoint)), 0
             )
         self._crash_points.hit("after-produce")
+        # A task may have caught what a store raised.
+        transaction.local.check()
         producer.flush()
         slot.check_lease()
         self._crash_points.hit("before-commit")

@@ -26,6 +26,7 @@ from samzapy.container.ports import (
 from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.work import WorkPlan
 from samzapy.errors import (
+    DamagedStateError,
     DeadlineError,
     FencedError,
     LocalStateError,
@@ -388,6 +389,7 @@ class MemoryEnvironment:
         self.directory = directory
         self.contents = contents
         self.is_open = True
+        self.damaged_keys: set[bytes] = set()
         self._is_locked = False
         self._trace = trace
         self._crash_points = crash_points
@@ -442,6 +444,7 @@ class MemoryLocalTransaction:
 
     def __init__(self, environment: MemoryEnvironment) -> None:
         self._environment: MemoryEnvironment | None = environment
+        self._is_damaged = False
         self._contents = environment.contents.copy()
 
     def position(self) -> LocalPosition | None:
@@ -449,7 +452,13 @@ class MemoryLocalTransaction:
 
     def get(self, store: str, key: bytes) -> bytes | None:
         assert self._environment is not None, "it has ended"
+        self._is_damaged |= key in self._environment.damaged_keys
+        self.check()
         return self._contents.entries.get((store, key))
+
+    def check(self) -> None:
+        if self._is_damaged:
+            raise DamagedStateError("an entry is not what was written")
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         for key, value in entries.items():

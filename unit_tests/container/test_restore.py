@@ -13,7 +13,7 @@ from samzapy.config.keys import FACTORS
 from samzapy.container import restore
 from samzapy.container.ports import LocalPosition, TopicBounds
 from samzapy.container.restore import RestorePlan, bring_level, close_cleanly, local_position, plan_restore
-from samzapy.errors import CorruptRecordError, LostRangeError, TemporaryError
+from samzapy.errors import CorruptRecordError, DamagedStateError, LostRangeError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
 from samzapy.plan.elasticity import key_bucket
@@ -24,6 +24,7 @@ from unit_tests.container.fakes import (
     CrashAt,
     MemoryEnvironment,
     MemoryKafka,
+    MemoryLocalTransaction,
     MemoryStateDirectory,
     MemoryTopics,
 )
@@ -368,6 +369,32 @@ def test_state_that_cannot_be_read_is_none_and_is_rebuilt_with_one_line(caplog: 
 
     assert {"a": b"3"} == world.entries
     assert ["local state task/2 counts for nothing: task/2: a page cannot be read"] == caplog.messages
+
+
+@pytest.mark.parametrize("is_fresh_damaged", [False, True])
+def test_state_that_turns_out_damaged_while_it_is_caught_up_is_rebuilt_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_fresh_damaged: bool
+) -> None:
+    world = Restoring()
+    world.restore().close()
+    world.write(("c", b"9"))
+    write, kept = MemoryLocalTransaction.write, world.directory.number
+
+    def damaged(transaction: Any, store: str, entries: Any) -> None:
+        if world.directory.number == kept or is_fresh_damaged:
+            raise DamagedStateError("a page is not what was written")
+        write(transaction, store, entries)
+
+    monkeypatch.setattr(MemoryLocalTransaction, "write", damaged)
+    if is_fresh_damaged:
+        with pytest.raises(DamagedStateError):
+            world.restore(epoch=8)
+    else:
+        world.restore(epoch=8).close()
+        assert {"a": b"3", "c": b"9"} == world.entries
+
+    assert "local state is rebuilt: a page is not what was written" in caplog.text
+    assert not any(environment.is_open for environment in world.directory.opened)
 
 
 def test_a_changelog_without_news_keeps_the_offset_read_up_to() -> None:

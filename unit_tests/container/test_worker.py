@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.user_errors import TRACEBACK_CHARS_MAX
 from samzapy.container.work import Report, ReportKind
 from samzapy.errors import (
+    DamagedStateError,
+    DeadlineError,
     FencedError,
     LocalStateError,
     LostContainerError,
@@ -596,6 +599,23 @@ def test_a_sick_disk_fails_the_batch_and_makes_no_dead_letter_of_a_good_message(
         worker.run(rows(("a", 1)))
 
     assert [] == worker.kafka.values("dead")
+
+
+def test_damaged_state_commits_nothing_also_where_the_task_caught_the_error() -> None:
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        with suppress(Exception):
+            context.store("sums").get()
+        collector.send("totals", 1, key=envelope.key)
+
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS))
+    worker.environment.damaged_keys.add(changelog_key(b"b", b""))
+
+    with pytest.raises(DamagedStateError):
+        worker.run(rows(("a", 1), ("b", 1), ("c", 1)))
+
+    with pytest.raises(DeadlineError, match="an open transaction from offset 0 on"):
+        worker.outputs()
+    assert "open" == worker.slot.state
 
 
 def test_an_owner_that_is_no_more_makes_no_dead_letter_of_a_good_message(monkeypatch: pytest.MonkeyPatch) -> None:

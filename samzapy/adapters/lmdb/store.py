@@ -7,7 +7,8 @@ Beside each environment stands a lock file of ours (`1.lock`, a POSIX record loc
 time limit, and a stopped process may keep it for ever. Commits do not sync: after kill -9 the page cache still
 holds them. After a reboot the file may be torn or cut short, and reading it can end the process. So the lock file says
 in which boot of the host commits were made that are not synced, or that there are none; that is read before LMDB is
-let near the environment.
+let near the environment. So is who used it last, and what became of that process (`use_mark`), and whether the file has
+all its pages (`file_size`). Each value has a checksum (`checksums`).
 
 LMDB's keys end at 511 bytes. A longer one is kept under its digest, with the whole key in front of the value.
 """
@@ -23,7 +24,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,12 @@ import lmdb
 from xxhash import xxh64_intdigest
 
 from samzapy.adapters.boot import boot_id
+from samzapy.adapters.lmdb.checksums import SUM_BYTES, is_absent, sealed, unsealed
+from samzapy.adapters.lmdb.file_size import check_whole, extend
+from samzapy.adapters.lmdb.use_mark import UseMark
 from samzapy.config import StoreConfig
 from samzapy.container.ports import LocalPosition
-from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError
+from samzapy.errors import DamagedStateError, DeadlineError, EnvironmentMissingError, LocalStateError
 from samzapy.model.job import TaskName
 from samzapy.plan.elasticity import XXHASH_SEED
 from samzapy.plan.task_names import TaskNameParts
@@ -55,7 +59,10 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # Somebody else who removes the same directory does so once.
 _MAKE_TRIES_MAX = 10
 _POSITION = b"position"
-_META = b"_samzapy"
+# Of entries with checksums; an earlier release, which knows none, finds no position here and rebuilds.
+_META = b"_samzapy2"
+_META_WITHOUT_CHECKSUMS = b"_samzapy"
+_DAMAGE = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.PanicError)
 # One byte in front of each key tells whole keys from digests.
 _WHOLE, _DIGEST = b"\x00", b"\x01"
 _KEY_BYTES_MAX = 511 - len(_WHOLE)
@@ -69,6 +76,12 @@ def task_directory(store_dir: Path, job: str, task_name: str) -> Path:
     if len(name) > _NAME_BYTES_MAX:
         name = f"{name[:150]}-{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
     return store_dir / job / name
+
+
+def faults_directory(job_dir: Path) -> Path:
+    """Where processes that use a job's environments note their faults (`adapters.faults`): beside the directories of
+    its tasks, under a name that no task has."""
+    return job_dir / ".faults"
 
 
 def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
@@ -108,10 +121,11 @@ class LmdbEnvironment:
         Raises:
             EnvironmentMissingError: the directory cannot be written.
             DeadlineError: another process keeps the lock.
-            LocalStateError: it is not there and is not to be made; it is damaged, or in doubt since a reboot; the disk
-                is full.
+            LocalStateError: it is not there and is not to be made; it is damaged, or in doubt since a reboot or by the
+                end of its last user; the disk is full.
         """
         self.path = path
+        self.damage: DamagedStateError | None = None
         self._lock_wait_s = lock_wait_s
         try:
             if makes_it:
@@ -132,10 +146,15 @@ class LmdbEnvironment:
             ) from error
         try:
             # Opening a named database needs the writer's lock the first time, so it is taken in our way.
+            self._mark_use = UseMark(self._lock_file, faults_directory(path.parent.parent))
             self._lock()
             try:
                 self._check_mark()
-                self._environment, self._meta, self._stores = self._opened(stores)
+                self._mark_use.opening()
+                try:
+                    self._environment, self.meta, self.stores = self._opened(stores)
+                finally:
+                    self._mark_use.opened()
             finally:
                 self._unlock()
         except (lmdb.Error, FileNotFoundError) as error:
@@ -149,14 +168,28 @@ class LmdbEnvironment:
             raise
 
     def _check_mark(self) -> None:
-        """Raises LocalStateError when what stands there may be torn: it must not even be opened."""
+        """Raises LocalStateError when what stands there may be torn or damaged: it must not even be opened."""
         if not (self.path / _DATA).exists():
             self._mark(boot_id())
-        elif (found := self._marked()) not in (boot_id(), _CLEAN):
-            raise LocalStateError(
-                f"local state: wanted {self.path} as this boot of the host wrote it, or synced, found it written in "
-                f"{f'boot {found}' if found else 'a boot that is not known'} and never synced; a start rebuilds it"
+            return
+        doubt = self._mark_use.doubt()
+        if doubt:
+            raise DamagedStateError(
+                f"local state: wanted to use {self.path}, found that {doubt}; a start rebuilds it"
             )
+        self._check_boot()
+        try:
+            check_whole(self.path / _DATA)
+        except ValueError as error:
+            raise DamagedStateError(f"local state {self.path / _DATA}: {error}; a start rebuilds it") from error
+
+    def _check_boot(self) -> None:
+        if (found := self._marked()) in (boot_id(), _CLEAN):
+            return
+        raise LocalStateError(
+            f"local state: wanted {self.path} as this boot of the host wrote it, or synced, found it written in "
+            f"{f'boot {found}' if found else 'a boot that is not known'} and never synced; a start rebuilds it"
+        )
 
     def _opened(self, stores: Sequence[StoreConfig]) -> tuple[Any, Any, dict[str, Any]]:
         environment = lmdb.open(
@@ -173,31 +206,73 @@ class LmdbEnvironment:
             names = [_META, *(store.name.encode() for store in stores)]
             with environment.begin() as read:
                 has_all = all(read.get(name) is not None for name in names)
+                has_checksums = read.get(_META_WITHOUT_CHECKSUMS) is None
+            if not has_checksums:
+                raise LocalStateError(
+                    f"local state: wanted {self.path} with checksums, found that an earlier release wrote it; a start "
+                    "rebuilds it"
+                )
             if not has_all:
                 self._mark_unsynced()  # They are made now.
             meta, *opened = [environment.open_db(name) for name in names]
+            self._bytes_least = self._extended(environment)
         except BaseException:
             environment.close()
             raise
         return environment, meta, {store.name: found for store, found in zip(stores, opened, strict=True)}
+
+    def _extended(self, environment: Any) -> int:
+        """After a commit, under the lock: the length of the file, which is never shorter from now on."""
+        return extend(f"{self.path}/{_DATA}", environment.info()["last_pgno"], environment.stat()["psize"])
 
     def begin(self) -> LmdbTransaction:
         """Begin the one write transaction there can be.
 
         Raises:
             DeadlineError: another process keeps the lock.
+            DamagedStateError: pages of the environment are gone.
             LocalStateError: the environment cannot be read.
         """
         self._lock()
         try:
+            self._check_length()
+            self._mark_use.using()
             transaction = self._environment.begin(write=True, buffers=False)
         except lmdb.Error as error:
-            self._unlock()
+            self.release()
             raise LocalStateError(_no_use(self.path, error)) from error
         except BaseException:
-            self._unlock()
+            self.release()
             raise
-        return LmdbTransaction(self.path, transaction, self._meta, self._stores, self._mark_unsynced, self._unlock)
+        return LmdbTransaction(self, transaction)
+
+    def _check_length(self) -> None:
+        """Raises DamagedStateError when the file was cut while it was open: to read it would end this process."""
+        try:
+            found = os.stat(f"{self.path}/{_DATA}").st_size
+        except OSError:
+            return  # Removed by another process; what is open can be read.
+        if found < self._bytes_least:
+            raise self.damaged(f"the file with {found} bytes of {self._bytes_least}")
+
+    def damaged(self, found: object) -> DamagedStateError:
+        """Mark it, so that the next start leaves it behind; returns the error to raise."""
+        self._mark_use.damaged()
+        text = f"local state: wanted {self.path} as it was written, found {found}; a start rebuilds it"
+        self.damage = DamagedStateError(text)
+        return self.damage
+
+    def release(self) -> None:
+        """Let the next one in, after a transaction."""
+        self._mark_use.used()
+        self._unlock()
+
+    def before_commit(self) -> None:
+        """Raises LocalStateError when it cannot be noted that there is a commit that is not synced."""
+        self._mark_unsynced()
+
+    def after_commit(self) -> None:
+        self._bytes_least = self._extended(self._environment)
 
     @property
     def directory(self) -> str:
@@ -220,7 +295,7 @@ class LmdbEnvironment:
         # Under the lock: nothing can be committed between the two.
         self._lock()
         try:
-            with _reported():
+            with _reported(self):
                 self._environment.sync(True)
             self._mark(_CLEAN)
         finally:
@@ -234,15 +309,34 @@ class LmdbEnvironment:
         One walk over the file. What comes from it stands in the order of the tree, so into an empty heir it is
         appended, which is several times as fast as finding a place for each.
         """
-        with _reported(), self._environment.begin(buffers=False) as read:
+        with self._read_whole() as read:
             for store in stores:
                 copies = [_Copy(heir, store) for heir in heirs]
-                for stored, value in read.cursor(db=self._stores[store]):
+                count, before = 0, b""
+                for stored, value in read.cursor(db=self.stores[store]):
+                    if unsealed(stored, value) is None or stored <= before:
+                        raise self.damaged(f"another entry than that in store {store} behind {before[:60]!r}")
+                    count, before = count + 1, stored
                     heir = heir_of_bucket[_hash_of(stored, value) % len(heir_of_bucket)]
                     if heir >= 0:
                         copies[heir].add(stored, value)
+                if count != (wanted := read.stat(db=self.stores[store])["entries"]):
+                    raise self.damaged(f"{count} of {wanted} entries in store {store}")
                 for copy in copies:
                     copy.flush()
+
+    @contextmanager
+    def _read_whole(self) -> Iterator[Any]:
+        """A read transaction over everything. Others may read it at the same time, so the lock is not kept."""
+        self._lock()
+        try:
+            self._check_length()
+            self._mark_use.reading()
+        finally:
+            self._unlock()
+        with _reported(self), self._environment.begin(buffers=False) as read:
+            yield read
+        self._mark_use.read()
 
     def close(self) -> None:
         self._environment.close()
@@ -253,14 +347,15 @@ class LmdbEnvironment:
         self._lock()
         try:
             self._mark_unsynced()
-            with self._environment.begin(write=True) as write, write.cursor(db=self._stores[store]) as cursor:
+            with self._environment.begin(write=True) as write, write.cursor(db=self.stores[store]) as cursor:
                 cursor.putmulti(entries, append=is_ascending)
+            self._bytes_least = self._extended(self._environment)
         finally:
             self._unlock()
 
     def is_empty(self, store: str) -> bool:
         with self._environment.begin() as read:
-            return bool(read.stat(db=self._stores[store])["entries"] == 0)
+            return bool(read.stat(db=self.stores[store])["entries"] == 0)
 
     def _marked(self) -> str:
         try:
@@ -307,44 +402,56 @@ class LmdbEnvironment:
 class LmdbTransaction:
     """A write transaction (`container.ports.LocalTransaction`). Ends, and lets the lock go, exactly once."""
 
-    def __init__(
-        self,
-        path: Path,
-        transaction: Any,
-        meta: Any,
-        stores: dict[str, Any],
-        mark_unsynced: Callable[[], None],
-        unlock: Callable[[], None],
-    ) -> None:
-        self._path = path
+    def __init__(self, environment: LmdbEnvironment, transaction: Any) -> None:
+        self._environment = environment
         self._transaction = transaction
-        self._meta = meta
-        self._stores = stores
-        self._mark_unsynced = mark_unsynced
-        self._unlock: Callable[[], None] | None = unlock
+        self._is_over = False
+        # Of each store that was asked for a key that is not there.
+        self._cursors: dict[str, Any] = {}
 
     def position(self) -> LocalPosition | None:
         """Raises LocalStateError when it cannot be read."""
         try:
-            raw = self._transaction.get(_POSITION, db=self._meta)
-            return None if raw is None else LocalPosition(**json.loads(raw))
+            raw = self._transaction.get(_POSITION, db=self._environment.meta)
+            if raw is None:
+                return None
+            found = unsealed(_POSITION, raw)
+            if found is None:
+                raise self._environment.damaged("another position")
+            return LocalPosition(**json.loads(found))
         except (lmdb.Error, ValueError, TypeError) as error:
-            raise LocalStateError(_no_use(self._path, error)) from error
+            raise LocalStateError(_no_use(self._environment.path, error)) from error
 
     def set_position(self, position: LocalPosition) -> None:
         fields = {name: getattr(position, name) for name in LocalPosition.__dataclass_fields__}
-        with _reported():
-            self._transaction.put(_POSITION, json.dumps(fields).encode(), db=self._meta)
+        with _reported(self._environment):
+            value = sealed(_POSITION, json.dumps(fields).encode())
+            self._transaction.put(_POSITION, value, db=self._environment.meta)
 
     def get(self, store: str, key: bytes) -> bytes | None:
-        stored = _WHOLE + key if len(key) <= _KEY_BYTES_MAX else _digest(key)
+        """Raises DamagedStateError when the entry, or one beside it, is not what was written."""
+        is_whole = len(key) <= _KEY_BYTES_MAX
+        stored = _WHOLE + key if is_whole else _digest(key)
         try:
-            found: bytes | None = self._transaction.get(stored, db=self._stores[store])
+            raw: bytes | None = self._transaction.get(stored, db=self._environment.stores[store])
+            if raw is None and is_absent(self._cursor(store), stored):
+                return None
         except lmdb.Error as error:
-            raise LocalStateError(
-                f"local state: an entry cannot be read ({error}); it is rebuilt if removed"
-            ) from error
-        return found if found is None or len(key) <= _KEY_BYTES_MAX else found[len(key) :]
+            raise self._environment.damaged(error) from error
+        value = None if raw is None else unsealed(stored, raw)
+        if value is None:
+            raise self._environment.damaged(f"another entry for the key {key[:60]!r} in store {store}")
+        return value if is_whole else value[len(key) :]
+
+    def check(self) -> None:
+        """Raises DamagedStateError when something that was read is not what was written."""
+        if self._environment.damage is not None:
+            raise self._environment.damage
+
+    def _cursor(self, store: str) -> Any:
+        if store not in self._cursors:
+            self._cursors[store] = self._transaction.cursor(db=self._environment.stores[store])
+        return self._cursors[store]
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
         """Set or, where the value is None, remove entries."""
@@ -358,9 +465,12 @@ class LmdbTransaction:
             if value is None:
                 removed.append(stored)
             else:
-                puts.append((stored, value))
+                puts.append((stored, sealed(stored, value)))
         puts.sort()
-        with _reported(), self._transaction.cursor(db=self._stores[store]) as cursor:
+        with (
+            _reported(self._environment),
+            self._transaction.cursor(db=self._environment.stores[store]) as cursor,
+        ):
             cursor.putmulti(puts)
             for stored in removed:
                 if cursor.set_key(stored):
@@ -368,36 +478,39 @@ class LmdbTransaction:
 
     def commit(self) -> None:
         try:
-            self._mark_unsynced()
+            self._environment.before_commit()
         except BaseException:
             self.abort()
             raise
         try:
-            with _reported():
+            with _reported(self._environment):
                 self._transaction.commit()
+            self._environment.after_commit()
         finally:
             self._release()
 
     def abort(self) -> None:
         """Undo everything; harmless after the end."""
-        if self._unlock is not None:
+        if not self._is_over:
             self._transaction.abort()
             self._release()
 
     def _release(self) -> None:
-        unlock, self._unlock = self._unlock, None
-        if unlock is not None:
-            unlock()
+        if not self._is_over:
+            self._is_over = True
+            self._environment.release()
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def _reported(environment: LmdbEnvironment) -> Iterator[None]:
     try:
         yield
     except lmdb.MapFullError as error:
         raise LocalStateError(
             "local state: the environment is full; raise stores.<name>.size.max.bytes and start the job again"
         ) from error
+    except _DAMAGE as error:
+        raise environment.damaged(error) from error
     except lmdb.Error as error:
         raise LocalStateError(f"local state: a write was refused ({error}); free space and start again") from error
 
@@ -465,11 +578,11 @@ class _Copy:
 
 
 def _hash_of(stored: bytes, value: bytes) -> int:
-    """The hash that the key bucket of an entry follows from, whatever the factor."""
+    """The hash that the key bucket of an entry follows from, whatever the factor. `value` as it is stored."""
     # Nearly every key: whole, and of less than 128 bytes (`stream.changelog`).
     if stored[0] == 0 and stored[1] < 0x80:
         return xxh64_intdigest(stored[2 : 2 + stored[1]], XXHASH_SEED)
-    message_key, _ = split_changelog_key(stored[1:] if stored[:1] == _WHOLE else value)
+    message_key, _ = split_changelog_key(stored[1:] if stored[:1] == _WHOLE else value[SUM_BYTES:])
     return xxh64_intdigest(message_key, XXHASH_SEED)
 
 

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from samzapy.adapters.lmdb import store as lmdb_store
+from samzapy.adapters.lmdb.checksums import sealed
 from samzapy.adapters.lmdb.store import (
     LmdbEnvironment,
     LmdbStateDirectory,
@@ -266,7 +267,7 @@ def what_is_in(
     found = [(store, key, value) for store, key, value in entries if transaction.get(store, key) == value]
     transaction.abort()
     with environment._environment.begin() as read:
-        counts = [read.stat(db=environment._stores[store.name])["entries"] for store in STORES]
+        counts = [read.stat(db=environment.stores[store.name])["entries"] for store in STORES]
     assert sum(counts) == len(found)
     return found
 
@@ -758,8 +759,8 @@ def test_the_mark_is_on_the_disk_before_the_first_commit_and_clean_only_after_th
                 steps.append("sync")
                 lmdb_environment.sync(force)
 
-            def close(self) -> None:
-                lmdb_environment.close()
+            def __getattr__(self, name: str) -> Any:
+                return getattr(lmdb_environment, name)
 
         class Transaction:
             def __init__(self, transaction: Any) -> None:
@@ -868,7 +869,7 @@ PAGE_BYTES = 4096
 def test_a_position_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
     with opened(tmp_path / "1") as environment:
         transaction = environment.begin()
-        transaction._transaction.put(b"position", raw, db=environment._meta)
+        transaction._transaction.put(b"position", sealed(b"position", raw), db=environment.meta)
 
         with pytest.raises(LocalStateError, match=r"wanted to use .*/1, found: .*a start rebuilds it"):
             transaction.position()
