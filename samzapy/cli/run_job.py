@@ -226,9 +226,15 @@ def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str
     except OSError as error:
         raise ConfigError(
             f"wanted the job's properties in {path}, found {error.strerror}; name another file with --config"
+            f"{_home_hint(path)}"
         ) from error
     file = read_properties(properties_text(raw, str(path)), str(path))
     return merge(file=file, environment=environment, overrides=overrides)
+
+
+def _home_hint(path: Path) -> str:
+    """A shell leaves `~` alone in `--config=~/job.properties`."""
+    return "; ~ is no home directory here, write $HOME" if str(path).startswith("~") else ""
 
 
 def _main_file() -> Path:

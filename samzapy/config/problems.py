@@ -25,12 +25,16 @@ class Problems:
 
     @contextmanager
     def of_block(self) -> Iterator[None]:
-        """Keep the error that ends the block, if one does. One that is known already is not kept again."""
+        """Keep the error that ends the block, if one does."""
         try:
             yield
         except ConfigError as error:
-            if str(error) not in map(str, self._found):
-                self._found.append(error)
+            self.add(error)
+
+    def add(self, error: ConfigError) -> None:
+        """Keep an error. One that is known already is not kept again."""
+        if str(error) not in map(str, self._found):
+            self._found.append(error)
 
     def raise_all(self) -> None:
         """Raise what was kept: a single error as it is, several as one error with a line for each."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from samzapy.config.keys import KEYS
 from samzapy.config.lookup import nearest
+from samzapy.config.problems import Problems
 from samzapy.config.properties_file import entries
 from samzapy.config.secrets import Text, argument_without_secret, hidden, revealed
 from samzapy.errors import ConfigError, UnknownConfigKeyError
@@ -48,15 +49,18 @@ def read_properties(text: str, source: str) -> tuple[Setting, ...]:
     """Read a Java properties file (`config.properties_file`).
 
     Raises:
-        ConfigError: a line that is none, a key given twice, or a byte order mark; names `source` and the line.
+        ConfigError: a line that is none, keys given twice, or a byte order mark; names `source` and the lines.
     """
     found: dict[str, Setting] = {}
-    for entry in entries(text, source):
-        place = f"{source}:{entry.number}"
-        if entry.key in found:
-            raise ConfigError(f"{place}: {entry.key} stands twice; keep one of the two lines")
-        value = hidden(entry.key, entry.value)
-        found[entry.key] = Setting(key=entry.key, value=value, source=Source.FILE, place=place)
+    problems = Problems()
+    with problems.of_block():
+        for entry in entries(text, source):
+            place = f"{source}:{entry.number}"
+            if entry.key in found:
+                problems.add(ConfigError(f"{place}: {entry.key} stands twice; keep one of the two lines"))
+            value = hidden(entry.key, entry.value)
+            found[entry.key] = Setting(key=entry.key, value=value, source=Source.FILE, place=place)
+    problems.raise_all()
     return tuple(found.values())
 
 
@@ -70,9 +74,14 @@ def merge(
     in it, also of those; one whose variable is not set stays as it is, and `check_filled` refuses it.
 
     Raises:
-        ConfigError: an override without `=`, or an environment variable that names no key.
+        ConfigError: overrides without `=`, and environment variables that name no key, all in one message.
     """
-    given = (*file, *_of_environment(environment), *map(_of_override, overrides))
+    problems = Problems()
+    given = [*file, *_of_environment(environment, problems)]
+    for override in overrides:
+        with problems.of_block():
+            given.append(_of_override(override))
+    problems.raise_all()
     return tuple(_filled(setting, environment) for setting in given)
 
 
@@ -112,12 +121,13 @@ def _filled(setting: Setting, environment: Mapping[str, str]) -> Setting:
     return replace(setting, value=hidden(setting.key, filled), place=place)
 
 
-def _of_environment(environment: Mapping[str, str]) -> Iterable[Setting]:
+def _of_environment(environment: Mapping[str, str], problems: Problems) -> Iterable[Setting]:
     for variable in sorted(environment):
         if not variable.startswith(VARIABLE_PREFIX):
             continue
         if variable not in _VARIABLES:
-            raise UnknownConfigKeyError(f"{variable} names no config key{nearest(variable, _VARIABLES)}")
+            problems.add(UnknownConfigKeyError(f"{variable} names no config key{nearest(variable, _VARIABLES)}"))
+            continue
         key = _VARIABLES[variable]
         yield Setting(
             key=key, value=hidden(key, environment[variable]), source=Source.ENVIRONMENT, place=f"${variable}"

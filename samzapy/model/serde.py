@@ -111,7 +111,7 @@ def _json_decode(raw: bytes | None) -> Any:
     try:
         return parse_json(raw)
     except ValueError as error:
-        raise SerdeError(f"serde json: {error}{looks_like(raw)}") from error
+        raise SerdeError(f"serde json: {error}") from error
 
 
 _SERDES = {

@@ -10,6 +10,8 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from samzapy.model.first_bytes import looks_like
+
 LEVELS_MAX: Final = 400
 """The deepest nesting that is read. Python writes as deep a value from any place of a program, and not a deeper one."""
 
@@ -25,8 +27,15 @@ def parse_json(raw: bytes) -> Any:
 
     Raises:
         ValueError: it is not JSON; numbers too long or too large, bad UTF-8 and nesting too deep among the reasons.
+            Says what the first bytes look like where they are of a format that is known.
     """
-    return parse_json_text(raw.decode())
+    try:
+        return parse_json_text(raw.decode())
+    except ValueError as error:
+        hint = looks_like(raw)
+        if hint:
+            raise ValueError(f"{error}{hint}") from error
+        raise
 
 
 def parse_json_text(text: str) -> Any:

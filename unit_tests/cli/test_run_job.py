@@ -40,6 +40,14 @@ def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pyte
     assert "--set job.id=7" in ran.output
 
 
+def test_a_home_sign_that_no_shell_replaced_is_said_to_be_no_home_directory(job_file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"~/job.properties, found No such file .*; ~ is no home directory here"):
+        read_config(job_file, Path("~/job.properties"), (), {})
+    with pytest.raises(ConfigError) as refused:
+        read_config(job_file, job_file.with_name("other.properties"), (), {})
+    assert "home directory" not in str(refused.value)
+
+
 def test_the_plan_that_was_looked_at_is_passed_on_to_the_job(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[str] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))

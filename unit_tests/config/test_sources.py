@@ -46,6 +46,24 @@ def test_a_key_that_stands_twice_names_the_file_and_the_line() -> None:
         read("a=1\nb=\\\n2\na=1\n")
 
 
+def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        read("a=1\na=2\nb=1\nb=2\n=x\n")
+
+    assert [
+        "- job.properties:2: a stands twice; keep one of the two lines",
+        "- job.properties:4: b stands twice; keep one of the two lines",
+        "- job.properties:5: wanted key=value, found a line that begins with '='",
+    ] == str(refused.value).splitlines()[1:]
+
+
+def test_all_wrong_variables_and_overrides_are_told_at_once() -> None:
+    with pytest.raises(UnknownConfigKeyError) as refused:
+        merged(environment={"SAMZAPY_SET_A": "x", "SAMZAPY_SET_B": "y"}, overrides=("nothing", "job.id=1", "=2"))
+
+    assert 5 == len(str(refused.value).splitlines())
+
+
 def test_a_line_without_a_key_names_the_file_and_the_line_and_does_not_repeat_it() -> None:
     """It may be the rest of a password."""
     with pytest.raises(ConfigError, match="job.properties:2: wanted key=value, found a line that begins with '='"):

@@ -28,6 +28,7 @@ def test_what_json_is_comes_through() -> None:
         (b"1e400", "1e400 is larger than a number can be"),
         (b'{"a": [1, -1.5E+999]}', r"-1.5E\+999 is larger than a number can be"),
         (b"9" * 309 + b".5", "9999 is larger than a number can be"),
+        (b"\xef\xbb\xbf{}", "which looks like a UTF-8 byte order mark"),
         (b"1" * 10_000, "Exceeds the limit"),
     ],
 )

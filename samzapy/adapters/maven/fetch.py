@@ -46,9 +46,13 @@ def cache_root() -> Path:
     """Where samzapy keeps what it can make again: SAMZAPY_CACHE_DIR, else the user's cache directory.
 
     Raises:
-        EnvironmentMissingError: there is neither.
+        EnvironmentMissingError: there is neither, or `~` stands in front of it.
     """
     own = os.environ.get("SAMZAPY_CACHE_DIR")
+    if own and own.startswith("~"):
+        raise EnvironmentMissingError(
+            f"SAMZAPY_CACHE_DIR: wanted a path, found {own!r}: ~ is no home directory here; write the path from / on"
+        )
     if own:
         return Path(own).absolute()
     shared = os.environ.get("XDG_CACHE_HOME")

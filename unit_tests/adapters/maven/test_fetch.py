@@ -250,6 +250,13 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert Path("/data/samzapy") == cache_root()
 
 
+def test_a_cache_below_a_home_sign_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMZAPY_CACHE_DIR", "~/cache")
+
+    with pytest.raises(EnvironmentMissingError, match="SAMZAPY_CACHE_DIR: wanted a path, found '~/cache'"):
+        cache_root()
+
+
 def test_a_user_without_a_home_directory_is_told_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "SAMZAPY_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
