@@ -39,6 +39,7 @@ _LMDB: Final = "Not needed: local state is kept in LMDB files, which have no suc
 _NO_YARN: Final = "Not needed: samzapy starts no containers on YARN (docs/yarn.md)."
 _NO_ZOOKEEPER: Final = "Not needed: the leader is elected by Kafka, and no ZooKeeper or Azure takes part."
 _OWN_TOPICS: Final = "Not needed: samzapy sets it for its own topics, and refuses other settings by name."
+_FILLS: Final = "The task fills the store with the messages of that input."
 _METRICS: Final = "Not needed: metrics are read by HTTP in Prometheus' text format (docs/metrics.md)."
 _SPARK_OPTIONS: Final = "spark-submit's `--driver-java-options` or `--conf spark.driver.extraJavaOptions=...`"
 _LOGGING: Final = "Not needed: samzapy logs to stderr, and a task logs by Python's logging."
@@ -62,7 +63,11 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("job.config.rewriters", "a pattern in task.inputs (`kafka.~orders-.*`), or ${env:NAME} in a value"),
     _key("job.config.rewriter.<rest>", "a pattern in task.inputs (`kafka.~orders-.*`), or ${env:NAME} in a value"),
     _key("job.container.thread.pool.size", "--master local[n] of spark-submit", "Each core runs whole tasks."),
-    _key("job.systemstreampartition.matcher.<rest>", "job.systemstreampartition.grouper.factory"),
+    _key(
+        "job.systemstreampartition.matcher.<rest>",
+        "",
+        "A job reads every partition of its inputs, and its processors share them (docs/planning.md).",
+    ),
     _key(
         "job.systemstreampartition.input.expansion.enabled",
         "",
@@ -84,7 +89,11 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     ),
     _key("task.callback.timeout.ms", "task.transaction.timeout.ms", "No message may take a task longer."),
     _key("task.callback.watermark.timeout.ms", "", "There are no watermarks yet."),
-    _key("task.chooser.class", "", "Not needed: the order of inputs is that of docs/planning.md."),
+    _key(
+        "task.chooser.class",
+        "systems.<system>.streams.<stream>.samza.priority",
+        "In each micro-batch a task takes its inputs one after the other.",
+    ),
     _key("task.command.class", "", "Not needed: containers are spark-submit's processes."),
     _key(
         "task.drop.deserialization.errors",
@@ -134,7 +143,7 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "job.checkpoint.validation.enabled",
         "",
-        "Not needed: topics are always checked, and none is only warned about.",
+        "Not needed: samzapy always checks its topics (docs/doctor.md).",
     ),
     # Systems and streams.
     _key("systems.<system>.samza.factory", "", "Not needed: Kafka is the only system."),
@@ -196,8 +205,8 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("stores.<name>.write.batch.size", "", _LMDB),
     _key("stores.<name>.object.cache.size", "", _LMDB),
     _key("stores.<name>.container.<rest>", "", _LMDB),
-    _key("stores.<name>.side.inputs", "task.broadcast.inputs with stores.<name>.scope=broadcast"),
-    _key("stores.<name>.side.inputs.processor.factory", "task.broadcast.inputs with stores.<name>.scope=broadcast"),
+    _key("stores.<name>.side.inputs", "systems.<system>.streams.<stream>.samza.bootstrap=true of an input", _FILLS),
+    _key("stores.<name>.side.inputs.processor.factory", "@samzapy.task itself", _FILLS),
     _key("job.logged.store.base.dir", "local.store.dir"),
     _key("job.non-logged.store.base.dir", "local.store.dir", "Each store has a changelog."),
     _key("job.changelog.system", "", _ONE_CLUSTER),
@@ -208,7 +217,11 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("job.coordinator.zk.<rest>", "", _NO_ZOOKEEPER),
     _key("job.coordinator.azure.<rest>", "", _NO_ZOOKEEPER),
     _key("azure.storage.connect", "", _NO_ZOOKEEPER),
-    _key("cluster-manager.container.preferred-host.last.retry.delay.ms", "cluster-manager.container.retry.window.ms"),
+    _key(
+        "cluster-manager.container.preferred-host.last.retry.delay.ms",
+        "",
+        "Not needed: cluster-manager.container.fail.job.after.retries says what follows the last try.",
+    ),
     _key("cluster-manager.jobcoordinator.jmx.enabled", "", _METRICS),
     _key("cluster-manager.allocator.sleep.ms", "", "Not needed: a container is started when it is wanted."),
     _key("cluster-manager.fault-domain-manager.factory", "locationid.provider.factory", "See docs/standby.md."),

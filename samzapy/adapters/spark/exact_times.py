@@ -52,8 +52,8 @@ def add_exact_source(session: SparkSession, directory: Path) -> None:
     """
     jvm: Any = session.sparkContext._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    # What has been added to the session stands in its own loader.
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    # The loader of what was added to the session: the connector need not stand on the class path.
+    compiler.setParentClassLoader(session._jsparkSession.sharedState().jarClassLoader())
     compiler.cook(Path(__file__).with_name("ExactTimes.java").read_text(encoding="utf-8"))
     codes = compiler.getBytecodes()
     jar = directory / "exact-times.jar"
