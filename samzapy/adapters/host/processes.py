@@ -103,6 +103,8 @@ class ProcessIdentity:
 def start_in_own_session(command: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ProcessIdentity:
     """Start a process that may outlive this one: own session, nothing on stdin, all it prints behind `log_path`.
 
+    It gets no descriptor of this one: a lock on a file that a shell gave to us would be held as long as it lives.
+
     When it returns `processes_bearing` finds the process, unless it has ended.
 
     Raises:
@@ -118,6 +120,7 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited_descriptors()),
         ],
     )
     process = ProcessIdentity.of(pid)
@@ -127,6 +130,16 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
     while environment and not _environ(pid) and process.is_alive() and time.monotonic() < give_up_s:
         time.sleep(_LOOK_AGAIN_S)
     return process
+
+
+def _inherited_descriptors() -> list[int]:
+    """Those that a program started now would get, but for stdin, stdout and stderr."""
+    found = []
+    for fd in (int(name) for name in os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # The one of the listing itself is closed by now.
+            if fd > 2 and os.get_inheritable(fd):
+                found.append(fd)
+    return found
 
 
 def _environ(pid: int | str) -> bytes:

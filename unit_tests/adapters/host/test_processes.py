@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import signal
@@ -97,6 +98,19 @@ def test_a_process_of_its_own_session_prints_behind_what_is_in_its_log(tmp_path:
 
     assert process.wait_gone(deadline_s=10)
     assert ["before", "out", "error", str(process.pid)] == log.read_text().split()
+
+
+def test_what_outlives_its_starter_keeps_no_lock_that_a_shell_holds_for_it(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.set_inheritable(lock.fileno(), True)
+        process = start_in_own_session(["/bin/sleep", "600"], tmp_path / "log", os.environ)
+    try:
+        with (tmp_path / "lock").open("w") as again:
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        process.send(signal.SIGKILL)
+        assert process.wait_gone(deadline_s=10)
 
 
 def test_processes_are_found_by_a_variable_that_their_parents_were_started_with(tmp_path: Path) -> None:
