@@ -14,11 +14,11 @@ from samzapy.cli.requests import recorded_state
 from samzapy.cli.table import print_rows
 from samzapy.coordinator.grants import grants_in_force
 from samzapy.coordinator.liveness import is_alive
-from samzapy.coordinator.standby import place_of
+from samzapy.coordinator.standby import place_of, role_of, standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.model.launch import Launch, LaunchPhase
 
 _NUMBERS = ("tasks", "standbyLag", "restoreLeftMs", "heartbeatAgeMs")
 _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reason")
@@ -69,10 +69,10 @@ def _row(
     container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
     warm, figures = told.get("warm"), told.get("figures")
     return {
-        "processor": _name(container, launch),
+        "processor": standby_called(execution_id, state) or _processor_of(container, launch),
         "container": execution_id,
         "host": _host(container, launch, state),
-        "role": "ACTIVE" if launch is None else launch.role.value,
+        "role": role_of(execution_id, state).value,
         "state": _state(execution_id, state),
         "tasks": task_count,
         "standbyLag": warm.get("lag") if isinstance(warm, dict) else None,
@@ -83,9 +83,7 @@ def _row(
     }
 
 
-def _name(container: Container | None, launch: Launch | None) -> str:
-    if launch is not None and launch.role is LaunchRole.STANDBY:
-        return standby_name(launch)
+def _processor_of(container: Container | None, launch: Launch | None) -> str:
     found = launch or container
     assert found is not None, "a row is of one or the other"
     return found.processor_id

@@ -24,6 +24,7 @@ from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import (
     ANY_HOST,
+    FORCE_RESTART_LAST_SEEN,
     LAST_SEEN,
     STANDBY,
     Action,
@@ -51,7 +52,7 @@ destination_host_option = partial(
     required=True,
     metavar="HOST",
     help=f"Where it is to run; or {ANY_HOST}, another host if one is known; or {LAST_SEEN}, where it runs or ran; or "
-    f"{STANDBY}, where its state is at hand.",
+    f"{FORCE_RESTART_LAST_SEEN}, there too, and it is stopped first; or {STANDBY}, where its state is at hand.",
 )
 request_expiry_option = partial(
     click.option,

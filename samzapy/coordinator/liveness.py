@@ -156,6 +156,13 @@ def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
     return container is not None and container.phase in LIVING
 
 
+def may_work(state: CoordinatorState, execution_id: ExecutionId) -> bool:
+    """Whether an execution lives, or was launched by the coordinator and has yet to send its first heartbeat."""
+    launch = state.launches.get(execution_id)
+    is_awaited = launch is not None and not is_leaving(execution_id, state) and execution_id not in state.containers
+    return is_awaited or is_alive(state, execution_id)
+
+
 def is_expected(state: CoordinatorState, heartbeat: Heartbeat) -> bool:
     """Whether `heartbeat` comes from a living execution, and from the very process that is recorded for it.
 

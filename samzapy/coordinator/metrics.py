@@ -20,12 +20,12 @@ from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.grants import newest_grants, owners
 from samzapy.coordinator.liveness import LIVING, Sighting, Sightings
 from samzapy.coordinator.service import Snapshot, Timings
+from samzapy.coordinator.standby import standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import furthest_behind
 from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ProcessorId
-from samzapy.model.launch import LaunchRole, standby_name
 from samzapy.model.ssp import SspKeyBucket
 
 TASKS_TOLD_MAX: Final = 1000
@@ -319,9 +319,9 @@ def _of_container(job: str, container: Container, found: Sighting, now_ms: int) 
 
 def _of_standbys(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sample]:
     for execution_id in sorted(seen.last.keys() & state.launches.keys()):
-        launch, warm = state.launches[execution_id], seen.last[execution_id].warm
-        if launch.role is LaunchRole.STANDBY and warm is not None:
-            labels = (job, launch.processor_id, standby_name(launch))
+        warm, name = seen.last[execution_id].warm, standby_called(execution_id, state)
+        if warm is not None and name is not None:
+            labels = (job, state.launches[execution_id].processor_id, name)
             yield Sample(metric=STANDBY_LAG, labels=labels, value=warm.lag)
             yield Sample(metric=STANDBY_BEHIND, labels=labels, value=warm.tasks - warm.level)
 

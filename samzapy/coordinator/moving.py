@@ -33,19 +33,32 @@ from samzapy.coordinator.reserving import (
     go_on_reserve,
     late_reserve,
     refused_reserve,
+    refused_reserve_now,
     tasks_awaited,
 )
 from samzapy.coordinator.serving import Kind, begun, ended
 from samzapy.coordinator.state import CoordinatorState, locality_of, sorted_processors, tombstone
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlacementRequestMessage, StatusCode
+from samzapy.model.placement import (
+    ANY_HOST,
+    FORCE_RESTART_LAST_SEEN,
+    LAST_SEEN,
+    STANDBY,
+    ContainerPlacementRequestMessage,
+    StatusCode,
+)
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut, Removed, RequestPut
 
 
+def refused_move_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why a move whose turn it is cannot be, as the job stands now; empty where it can."""
+    return "" if state.container_count is None else refused_reserve_now(message, state)
+
+
 def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a move cannot be, as the job stands now; empty where it can."""
+    """Why a move cannot be, whatever the requests before it change; empty where it can."""
     if state.container_count is not None:
         return refused_reserve(message, state)
     found = destination(message.processor_id, message.destination_host, state)
@@ -60,6 +73,12 @@ def destination(processor_id: str, host: str, state: CoordinatorState) -> Contai
     """
     if host == STANDBY:
         return f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {STANDBY}: the job has no standbys"
+    if host == FORCE_RESTART_LAST_SEEN:
+        return (
+            f"destinationHost: wanted a host, {ANY_HOST} or {LAST_SEEN}, found {host}, which is for jobs whose "
+            "coordinator starts the containers (samzapy job submit); people started those of this one: stop the "
+            "process and start it again, or ask for restart-query"
+        )
     wanted = ProcessorId(processor_id)
     running = [found for found in state.containers_sorted if found.phase is ContainerPhase.RUNNING]
     to_grant = executions_to_grant(state)

@@ -13,7 +13,8 @@ they are read again, and the uuids that are known by then change nothing. A reco
 request. A message with a known uuid is the same request once more, whatever else it says.
 
 *Order.* Of the requests for one processor one is under way; next is the one with the smallest (timestamp, uuid) of
-those that were read. Processors do not wait for each other.
+those that were read. Processors do not wait for each other. A request that waits is held against what stands where when
+its turn comes, because the requests before it change that.
 
 *Serving.* Each action is a `Kind`: `coordinator.moving`, `restarting`, `replacing`, `scaling`, `resizing`,
 `rewinding`. A request for the whole job names no processor, and of those one is under way too. To stop the job is one
@@ -36,7 +37,7 @@ from __future__ import annotations
 import json
 import uuid as uuids
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from heapq import nlargest
@@ -52,19 +53,18 @@ from samzapy.coordinator.commands import (
 )
 from samzapy.coordinator.launching import by_age, wanted_processors
 from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.moving import MOVING, refused_move
+from samzapy.coordinator.moving import MOVING, refused_move, refused_move_now
 from samzapy.coordinator.replacing import REPLACING, refused_replacement
 from samzapy.coordinator.resizing import RESIZING
 from samzapy.coordinator.restarting import RESTARTING, processors_with_query
 from samzapy.coordinator.rewinding import REWINDING, taken_up
 from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
-from samzapy.coordinator.standby import named, place_of, refused_standby
-from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control
+from samzapy.coordinator.standby import named, place_of, refused_standby, role_of, standby_called
+from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control, refused_control_now
 from samzapy.coordinator.state import CoordinatorState, Round, remembered, tombstone
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.launch import LaunchRole, standby_name
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
     Action,
@@ -133,8 +133,14 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
         elif memory.phase is MemoryPhase.COLLECTED and requested.offset >= memory.offset:
             # It stands there again, so it is to be removed again before its uuid may be forgotten.
             standing[memory.uuid] = replace(memory, phase=MemoryPhase.COLLECTING, offset=requested.offset)
-    read = in_order(_read(requested, command.now_ms, state) for requested in new.values())
-    decided = tuple(_decided(read, state))
+    read: list[RequestPut] = []
+    turns = set(_turns_taken(state))
+    for requested in sorted(new.values(), key=_written):
+        request = _read(requested, command.now_ms, state, turns)
+        if request.status_code is S.ACCEPTED and request.action in _KINDS:
+            turns.add(_turn_of(request, state))
+        read.append(request)
+    decided = tuple(_decided(in_order(read), state))
     return (
         *_run_stopped(decided, state),
         *decided,
@@ -208,6 +214,14 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
 def _turn_of(request: RequestPut, state: CoordinatorState) -> str:
     """Whose turn a request waits for: a processor and its standbys have one together."""
     return named(request.processor_id, state)[0]
+
+
+@remembered
+def _turns_taken(state: CoordinatorState) -> frozenset[str]:
+    """For what a request is waiting or under way."""
+    return frozenset(
+        _turn_of(request, state) for request in state.requests.values() if request.status_code in UNFINISHED
+    )
 
 
 def answered(command: ResponsesWritten, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -299,8 +313,17 @@ def removal_of(memory: RequestMemoryPut) -> Sequence[Write]:
 # --- reading ---
 
 
-def _read(requested: Requested, now_ms: int, state: CoordinatorState) -> RequestPut:
-    """A request as it was read: accepted, or bad as it stands there."""
+def _written(requested: Requested) -> tuple[int, str]:
+    """As `_order`, of a request that was not read yet."""
+    return 0 if requested.message is None else requested.message.timestamp_ms, requested.uuid
+
+
+def _read(requested: Requested, now_ms: int, state: CoordinatorState, turns: Container[str]) -> RequestPut:
+    """A request as it was read: accepted, or bad as it stands there.
+
+    Args:
+        turns: of what a request before it waits or is under way.
+    """
     message = requested.message
     put = RequestPut(
         uuid=requested.uuid,
@@ -339,7 +362,7 @@ def _read(requested: Requested, now_ms: int, state: CoordinatorState) -> Request
             f"({now_ms}), found {message.timestamp_ms}",
         )
     put = replace(put, timestamp_ms=message.timestamp_ms)
-    reason = _too_old(put, state.inbox) or _refused(message, state)
+    reason = _too_old(put, state.inbox) or _refused(message, state, turns)
     if reason:
         return replace(put, response_message=reason)
     return replace(put, status_code=S.ACCEPTED, response_message="waits for its turn")
@@ -355,7 +378,7 @@ def _too_old(request: RequestPut, inbox: InboxPut) -> str:
     )
 
 
-def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState, turns: Container[str]) -> str:
     """Why a request that can be read is none for this job as it is; empty where it is one."""
     run_id = _run_id(state)
     if message.deployment_id != run_id:
@@ -368,18 +391,21 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState)
     if message.action.is_of_job or not message.processor_id:
         return ""  # Or a request is asked about: `_decided` knows those that were read with it.
     known = _known_processors(state)
-    if named(message.processor_id, state)[0] not in known:
+    turn = named(message.processor_id, state)[0]
+    if turn not in known:
         return f"processorId: wanted one of {_listed(known) or '(none has joined)'}, found {message.processor_id}"
-    refused = _REFUSED.get(message.action)
-    return "" if refused is None else refused(message, state)
+    for refused in (_REFUSED.get(message.action), None if turn in turns else _REFUSED_NOW.get(message.action)):
+        if refused is not None and (reason := refused(message, state)):
+            return reason
+    return ""
 
 
 def _refused_status(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
     processor_id, number = named(message.processor_id, state)
     standbys = {
-        standby_name(found)
+        name
         for found in state.launches.values()
-        if found.processor_id == processor_id and found.role is LaunchRole.STANDBY
+        if found.processor_id == processor_id and (name := standby_called(found.execution_id, state)) is not None
     }
     if number is None or message.processor_id in standbys:
         return ""
@@ -396,7 +422,10 @@ _REFUSED: Final = {
     Action.RESTART_CONTAINER: refused_replacement,
     Action.CONTROL_STANDBY: refused_control,
 }
-"""Why a request for a processor that is known is none for the job as it is; empty where it is one."""
+"""Why a request for a processor that is known is none for the job; empty where it is one."""
+
+_REFUSED_NOW: Final = {Action.PLACE_CONTAINER: refused_move_now, Action.CONTROL_STANDBY: refused_control_now}
+"""The same, of what a request before it may change: only where there is none. Looked at again when its turn comes."""
 
 
 def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[RequestPut]:
@@ -514,10 +543,7 @@ def _last_answers(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[Requ
 
 def _role(execution_id: ExecutionId, state: CoordinatorState) -> str:
     """ACTIVE or RESERVE, or what a standby is called."""
-    launch = state.launches.get(execution_id)
-    if launch is None:
-        return LaunchRole.ACTIVE.value
-    return standby_name(launch) if launch.role is LaunchRole.STANDBY else launch.role.value
+    return standby_called(execution_id, state) or role_of(execution_id, state).value
 
 
 # --- serving ---

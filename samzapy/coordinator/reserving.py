@@ -20,7 +20,8 @@ number; the first one is told to stop when the second is level.
 
 To the host where it runs a processor moves with a reserve too, which finds the state at hand. Where the cluster manager
 says that the host has no place for two the one that runs is stopped first, and the answer says so. Silence is no such
-word: what is stopped while nothing can be started stays away for as long.
+word: what is stopped while nothing can be started stays away for as long. `FORCE_RESTART_LAST_SEEN` stops it
+in any case.
 """
 
 from __future__ import annotations
@@ -48,25 +49,41 @@ from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
-from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, ContainerPlacementRequestMessage, Phase, StatusCode
+from samzapy.model.placement import (
+    ANY_HOST,
+    FORCE_RESTART_LAST_SEEN,
+    LAST_SEEN,
+    STANDBY,
+    ContainerPlacementRequestMessage,
+    Phase,
+    StatusCode,
+)
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut, RequestPut
 
+_IN_PLACE: Final = frozenset({LAST_SEEN, FORCE_RESTART_LAST_SEEN})
 SECOND_PLACE_WAIT_MS: Final = 10_000
 """So long a cluster manager has to find a second place on a host before the one that is there is given up for it."""
 
 
 def refused_reserve(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a move cannot be, as the job stands now; empty where it can."""
-    return _refused(message.processor_id, message.destination_host, state, Sightings())
-
-
-def _refused(name: str, host: str, state: CoordinatorState, seen: Sightings) -> str:
-    processor_id, number = named(name, state)
+    """Why a move cannot be, whatever the requests before it change; empty where it can."""
+    name, host = message.processor_id, message.destination_host
+    _, number = named(name, state)
     if host == STANDBY and number is not None:
         return f"destinationHost: wanted a host or {ANY_HOST} for the standby {name}, found {STANDBY}"
     if host == STANDBY and not has_state(state):
         return f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: the job has no state to have at hand"
+    return ""
+
+
+def refused_reserve_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why a move whose turn it is cannot be, as the job stands now; empty where it can."""
+    return _refused_now(message.processor_id, message.destination_host, state, Sightings())
+
+
+def _refused_now(name: str, host: str, state: CoordinatorState, seen: Sightings) -> str:
+    processor_id, number = named(name, state)
     if host == STANDBY and not standbys_of(processor_id, state):
         return (
             f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: processor {processor_id} has no standby"
@@ -86,10 +103,12 @@ def begin_reserve(
     request: RequestPut, command: ReviewRequests, state: CoordinatorState
 ) -> Iterable[CoordinatorRecord]:
     """The beginning of a move. See `Kind`."""
-    if reason := _refused(request.processor_id, request.destination_host, state, Sightings()):
+    if reason := _refused_now(request.processor_id, request.destination_host, state, Sightings()):
         yield ended(request, StatusCode.FAILED, f"{reason}; nothing was done", command.now_ms)
     else:
         text = f"a container of processor {request.processor_id} is wanted on {request.destination_host}"
+        if request.destination_host == FORCE_RESTART_LAST_SEEN:
+            text = f"the container of processor {request.processor_id} is stopped, and another one started then"
         yield begun(request, text, command.now_ms, phase=Phase.RESERVING)
 
 
@@ -130,6 +149,8 @@ def done_reserve(request: RequestPut, now_ms: int, state: CoordinatorState, seen
         f"{count} tasks of processor {processor_id} run in {runner} on {state.containers[runner].host}; their "
         f"query runs again after {max(0, now_ms - request.paused_at_ms)} ms"
     )
+    if request.source_id and request.destination_host == FORCE_RESTART_LAST_SEEN:
+        return f"{text}. {request.source_id} was stopped first, as was asked for"
     if request.source_id:
         return f"{text}. There was no second place on the host, so {request.source_id} was stopped first"
     if request.destination_host == STANDBY:
@@ -180,6 +201,9 @@ def _await_reserve(
     if number is not None and in_place:
         # Two that keep the same directory level would be in each other's way.
         yield from _stop(request, in_place[0], "a standby is started anew where it is", command, state)
+        return
+    if request.destination_host == FORCE_RESTART_LAST_SEEN and old:
+        yield from _stop(request, old[0], "it is to be started anew without a second place", command, state)
         return
     tries = _tries(request, state)
     last = tries[-1] if tries else None
@@ -342,7 +366,7 @@ def _stop_first(
         runner = runner_of(state, processor_id)
         host = _host_wanted(request.processor_id, request.destination_host, state)
         container = None if runner is None else state.containers.get(runner.execution_id)
-        if container is not None and request.destination_host != LAST_SEEN and container.host != host:
+        if container is not None and request.destination_host not in _IN_PLACE and container.host != host:
             text = (
                 f"{request.source_id} was stopped, and {container.execution_id} started on {container.host} instead"
             )
@@ -419,7 +443,7 @@ def _host_wanted(name: str, destination: str, state: CoordinatorState) -> str:
     """The host that a request asks for; empty for any. Without host affinity each is any."""
     if destination == ANY_HOST or state.config.get("job.host-affinity.enabled") == "false":
         return ""
-    if destination != LAST_SEEN:
+    if destination not in _IN_PLACE:
         return destination
     processor_id, number = named(name, state)
     if number is not None:

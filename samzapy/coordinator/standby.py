@@ -13,8 +13,8 @@ that each change has (`coordinator.grants`). So there is little to decide here:
 - *After a loss* the best one that is ready takes over at once. Who drains in good order is no loss: it is to come back,
   or an operator has said where to.
 
-Standbys have numbers from 0 on, `4-0` is the first one of processor 4. A number whose standby runs the tasks is given
-to another one once that is gone.
+Standbys have numbers from 0 on, `4-0` is the first one of processor 4. A name is of a place in the row, not of an
+execution: when `4-0` takes over it is the container of processor 4, and the next standby is `4-0`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,20 @@ def standbys_of(processor_id: ProcessorId, state: CoordinatorState) -> tuple[Lau
         return ()
     runner = executions_to_grant(state).get(processor_id)
     return tuple(launch for launch in found if launch.execution_id != runner)
+
+
+def role_of(execution_id: ExecutionId, state: CoordinatorState) -> LaunchRole:
+    """What an execution is now. A standby or a reserve that the tasks went to is ACTIVE."""
+    launch = state.launches.get(execution_id)
+    if launch is None or executions_to_grant(state).get(launch.processor_id) == execution_id:
+        return LaunchRole.ACTIVE
+    return launch.role
+
+
+def standby_called(execution_id: ExecutionId, state: CoordinatorState) -> str | None:
+    """The name of an execution that stands by, `4-0`; None of others."""
+    is_standby = role_of(execution_id, state) is LaunchRole.STANDBY
+    return standby_name(state.launches[execution_id]) if is_standby else None
 
 
 def with_standbys(plan: JobModel, state: CoordinatorState) -> JobModel:
@@ -328,14 +342,16 @@ def _of_processor(
             stays.append(launch)
     if runner is None or not is_alive(state, runner):
         return  # Nobody knows yet on which host it must not be.
-    taken = {launch.standby for launch in (*stays, *_others(runner, state))}
+    taken = {launch.standby for launch in stays}
     for _ in range(count - len(_numbers(stays))):
         if any(not place_of(found, state) for found in standbys_of(processor_id, state)):
             return  # Another one when it is known where this one is.
         number = next(found for found in range(len(taken) + 1) if found not in taken)
         taken.add(number)
         last = last_of_kind(state, processor_id, LaunchRole.STANDBY, number)
-        if last is not None and not _may_follow(last, command, state):
+        if last is not None and last.execution_id == runner:
+            last = None  # It is no standby any more, and its place is not free.
+        if last is not None and not _may_follow(last, command):
             continue
         host = _host_for(processor_id, last, command, state, seen)
         if host is not None:
@@ -348,11 +364,6 @@ def _numbers(standing: Sequence[Launch], *more: Launch) -> frozenset[int]:
     return frozenset(launch.standby for launch in (*standing, *more))
 
 
-def _others(runner: ExecutionId, state: CoordinatorState) -> Iterable[Launch]:
-    launch = state.launches.get(runner)
-    return () if launch is None or launch.role is not LaunchRole.STANDBY else (launch,)
-
-
 def _why_not(
     launch: Launch,
     stays: Sequence[Launch],
@@ -362,13 +373,14 @@ def _why_not(
     seen: Sightings,
 ) -> str:
     """Why a standby cannot stay; empty where it can."""
+    container = state.containers.get(launch.execution_id)
+    if container is not None and container.phase is ContainerPhase.RUNNING:
+        return "it ran the tasks, and they were moved to another one"
     twin = next((found for found in stays if found.standby == launch.standby), None)
     if twin is not None and not is_asked_for(launch, state):
         return f"{twin.execution_id} is standby {standby_name(launch)}, and the move of that is over"
-    if launch.execution_id not in state.containers:
+    if container is None:
         return ""
-    if state.containers[launch.execution_id].phase is ContainerPhase.RUNNING:
-        return "it ran the tasks, and they were moved to another one"
     # Each is held against those that stay before it, and against the runner. Reserves are looked at by their moves.
     others = {found.execution_id for found in standing if found not in stays}
     others |= {
@@ -381,10 +393,8 @@ def _why_not(
     return clash(place_of(launch, state), launch.processor_id, state, seen, others)
 
 
-def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState) -> bool:
+def _may_follow(last: Launch, command: ReviewLaunches) -> bool:
     """Whether another standby may be started under the number of `last`, which is not to be there any more."""
-    if last.execution_id == executions_to_grant(state).get(last.processor_id):
-        return True
     if last.phase is LaunchPhase.STOPPING and command.now_ms < last.expires_at_ms:
         return False
     return not is_put_off(last, command)

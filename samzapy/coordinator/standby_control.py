@@ -28,18 +28,23 @@ STANDBYS_MAX = 10
 
 
 def refused_control(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why the number of standbys cannot be changed, as the job stands now; empty where it can."""
+    """Why the number of standbys cannot be changed, whatever the requests before it change; empty where it can."""
     if state.container_count is None:
         return (
             f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
             "started those of this one"
         )
-    processor_id, number = named(message.processor_id, state)
-    if number is not None:
+    if named(message.processor_id, state)[1] is not None:
         return f"processorId: wanted a processor, found {message.processor_id}, which is a standby"
     if not has_state(state):
         return "the job has no state that a standby could have at hand"
-    return _refused_number(processor_id, state, is_more=is_standby_wanted(message.arguments))
+    return ""
+
+
+def refused_control_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
+    """Why the number of standbys cannot be changed by a request whose turn it is; empty where it can."""
+    is_more = is_standby_wanted(message.arguments)
+    return _refused_number(ProcessorId(message.processor_id), state, is_more=is_more)
 
 
 def _refused_number(processor_id: ProcessorId, state: CoordinatorState, *, is_more: bool) -> str:

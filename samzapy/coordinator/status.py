@@ -28,8 +28,8 @@ out) are null where they are not told one by one, which is where a container has
 `bootstrapEnd` is up to where a bootstrap input is read before the other inputs of its task, which wait meanwhile; null
 at other times.
 
-`role` is ACTIVE, STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is what such a one says of the
-state that it has at hand (`model.warmth`), null where it has said nothing.
+`role` is ACTIVE (it runs tasks, or is to), STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is
+what such a one says of the state that it has at hand (`model.warmth`), null where it has said nothing.
 
 `failing` is what a container reports of a query that fails without a commit (`model.failing`): how often it was
 started, since when, for how long it is started again, and the last reason; null while all is well.
@@ -57,6 +57,7 @@ from samzapy.coordinator.expansion import expansions_json
 from samzapy.coordinator.grants import is_run, newest_grants
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.planning import recorded_config
+from samzapy.coordinator.standby import role_of, standby_called
 from samzapy.coordinator.starts import PositionsRead, reached
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError
@@ -64,7 +65,6 @@ from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
-from samzapy.model.launch import Launch, LaunchRole, standby_name
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
@@ -167,7 +167,7 @@ def _status(
         "trouble": trouble,
         "findings": [],
         "containers": [
-            _container(container, state.launches.get(container.execution_id)) | dict(heard(container))
+            _container(container, state) | dict(heard(container))
             for container in state.containers_sorted
             if not container.is_gone or container.execution_id in granted
         ],
@@ -199,7 +199,7 @@ def _factor_fixed_by(state: CoordinatorState) -> str:
     return "" if config is None else factor_fixed_by(config)
 
 
-def _container(container: Container, launch: Launch | None) -> dict[str, object]:
+def _container(container: Container, state: CoordinatorState) -> dict[str, object]:
     return {
         "executionId": container.execution_id,
         "processorId": container.processor_id,
@@ -207,8 +207,8 @@ def _container(container: Container, launch: Launch | None) -> dict[str, object]
         "pid": container.pid,
         "phase": container.phase.value,
         "slotCount": container.slot_count,
-        "role": (LaunchRole.ACTIVE if launch is None else launch.role).value,
-        "standby": None if launch is None or launch.role is not LaunchRole.STANDBY else standby_name(launch),
+        "role": role_of(container.execution_id, state).value,
+        "standby": standby_called(container.execution_id, state),
         "reason": container.reason,
     }
 

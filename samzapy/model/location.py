@@ -21,6 +21,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from samzapy.model.placement import DESTINATION_WORDS
+
 _NAME = re.compile(r"[\x21-\x7e]{1,400}")
 
 
@@ -33,7 +35,8 @@ class LocationId:
         fault_domain: what fails together, a rack or a zone; only compared, and empty if it is not known.
 
     Raises:
-        ValueError: the host is empty, or one of the two holds blanks or anything but ASCII, or is longer than 400.
+        ValueError: the host is empty, or one of the two holds blanks or anything but ASCII, or is longer than 400; or
+            the host is called as a destination of requests is (`ANY_HOST`).
     """
 
     host: str
@@ -43,6 +46,8 @@ class LocationId:
         for name, value in (("host", self.host), ("fault_domain", self.fault_domain or "-")):
             if not isinstance(value, str) or not _NAME.fullmatch(value):
                 raise ValueError(f"{name}: wanted ASCII letters, digits and signs without blanks, found {value!r}")
+        if self.host in DESTINATION_WORDS:
+            raise ValueError(f"host: wanted a host's name, found {self.host}, which stands for others in requests")
 
 
 class LocationIdProvider(Protocol):

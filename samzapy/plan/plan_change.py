@@ -1,7 +1,7 @@
 """A plan before it is in force: what would move, what it costs, and why each task would be where it is.
 
-Everything here is read off two plans and what is known of places; the grouper is not asked. So the reasons hold
-for a user's own grouper as well, and for a plan that somebody edited.
+Everything here is read off two plans and what is known of places; the grouper is not asked. Where a job has a grouper
+of its own (`task.name.grouper.factory`) the reason names it, because only its code knows why it chose a processor.
 
 ```json
 {"job": "flights-1", "fromGeneration": 3, "jobModel": {...},
@@ -171,6 +171,7 @@ def plan_change(before: JobModel | None, after: JobModel, locality: Locality, si
     of_base: dict[TaskName, list[TaskName]] = {}
     for name in sorted(owners):
         of_base.setdefault(TaskNameParts.parse(name).base_name, []).append(name)
+    grouper = after.config.get("task.name.grouper.factory", "")
     found = []
     for container in after.containers:
         for task in container.tasks:
@@ -190,7 +191,9 @@ def plan_change(before: JobModel | None, after: JobModel, locality: Locality, si
                     processor_before=owner,
                     processor_id=container.processor_id,
                     location_id=container.location_id,
-                    why=_why(change, owner, container.processor_id, living, host, parents, at_home=at_home),
+                    why=_why_by_grouper(grouper, change, owner, living, parents)
+                    if grouper
+                    else _why(change, owner, container.processor_id, living, host, parents, at_home=at_home),
                     restore=_restore(task, change, host, size_of, at_home=at_home),
                     copy_bytes=_copy_bytes(task, size_of) if parents and at_home else 0,
                 )
@@ -269,11 +272,31 @@ def _why(
         return "previous processor"
     place = f"same host as its state ({host})" if at_home else "least loaded"
     if parents:
-        made = f"{'part of' if change is Change.SPLITS else 'made of'} {', '.join(parents)}"
-        return f"{made}; {'same processor' if owner == processor_id else place}"
+        return f"{_made_of(change, parents)}; {'same processor' if owner == processor_id else place}"
     if change is Change.NEW:
         return f"new; {place}"
     return f"processor {owner} {'has its share' if owner in living else 'is gone'}; {place}"
+
+
+def _why_by_grouper(
+    grouper: str,
+    change: Change,
+    owner: ProcessorId | None,
+    living: set[ProcessorId],
+    parents: Sequence[TaskName],
+) -> str:
+    chosen = f"chosen by the job's grouper ({grouper})"
+    if parents:
+        return f"{_made_of(change, parents)}; {chosen}"
+    if change is Change.NEW:
+        return f"new; {chosen}"
+    if change is Change.MOVES and owner not in living:
+        return f"processor {owner} is gone; {chosen}"
+    return chosen
+
+
+def _made_of(change: Change, parents: Sequence[TaskName]) -> str:
+    return f"{'part of' if change is Change.SPLITS else 'made of'} {', '.join(parents)}"
 
 
 def _restore(

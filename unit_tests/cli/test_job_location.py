@@ -76,6 +76,12 @@ def test_a_provider_that_cannot_be_used_is_refused_by_name(directory, name, erro
         located(directory, name)
 
 
+@pytest.mark.parametrize("word", ["ANY_HOST", "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"])
+def test_no_host_is_called_as_a_destination_of_requests_is(word):
+    with pytest.raises(ValueError, match=f"found {word}, which stands for others"):
+        LocationId(word)
+
+
 @pytest.mark.parametrize("given", [("",), ("a b",), ("h", "r 1"), ("x" * 401,), ("h\u00e4",)])
 def test_a_location_has_a_word_that_a_record_can_hold(given):
     with pytest.raises(ValueError, match="wanted ASCII"):

@@ -6,8 +6,9 @@ import pytest
 
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.grants import executions_to_grant, release, taken_away, wanted_grants
-from samzapy.coordinator.liveness import may_register
+from samzapy.coordinator.liveness import may_register, may_work
 from samzapy.coordinator.membership import living_processors
+from samzapy.coordinator.standby import role_of, standby_called
 from samzapy.coordinator.state import (
     INITIAL,
     CoordinatorState,
@@ -18,7 +19,7 @@ from samzapy.coordinator.state import (
     tombstone,
     works_for,
 )
-from samzapy.model.container import ProcessorLocality
+from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.stream.records import (
@@ -149,6 +150,39 @@ def test_where_the_coordinator_starts_containers_only_those_that_it_wants_may_re
     assert not registered(count, LaunchPut(launch=a_launch(phase=phase)), processor_id="1")
     assert not registered(count)
     assert registered()
+
+
+@pytest.mark.parametrize(
+    ("phase", "may"),
+    [
+        (LaunchPhase.WANTED, True),
+        (LaunchPhase.LAUNCHED, True),
+        (LaunchPhase.STOPPING, False),
+        (LaunchPhase.ENDED, False),
+    ],
+)
+def test_an_execution_may_work_from_its_launch_on_and_not_after_it_was_given_up(
+    phase: LaunchPhase, may: bool
+) -> None:
+    launched, lost = LaunchPut(launch=a_launch("e1", phase=phase)), a_container("e1", phase=ContainerPhase.LOST)
+
+    assert may is may_work(a_state(launched), ExecutionId("e1"))
+    assert may_work(a_state(launched, ContainerPut(container=a_container("e1"))), ExecutionId("e1"))
+    assert not may_work(a_state(launched, ContainerPut(container=lost)), ExecutionId("e1"))
+    assert not may_work(a_state(), ExecutionId("e1"))
+
+
+def test_a_standby_that_took_over_is_the_active_one_and_has_no_name_any_more() -> None:
+    before = two_executions(LaunchRole.STANDBY)
+    after = evolve(before, committed([placed_on("e2")], 10))
+
+    assert [(LaunchRole.ACTIVE, None), (LaunchRole.STANDBY, "0-0")] == roles(before)
+    assert [(LaunchRole.ACTIVE, None), (LaunchRole.ACTIVE, None)] == roles(after)
+
+
+def roles(state: CoordinatorState) -> list[tuple[LaunchRole, str | None]]:
+    executions = [ExecutionId("e1"), ExecutionId("e2")]
+    return [(role_of(found, state), standby_called(found, state)) for found in executions]
 
 
 def orders(*records: CoordinatorRecord, execution_id: str = "e2") -> Orders:

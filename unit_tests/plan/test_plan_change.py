@@ -1,5 +1,7 @@
 """What moves, what stays, what it costs and why."""
 
+from dataclasses import replace
+
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.job_plan import plan_job
@@ -79,6 +81,24 @@ def test_a_task_that_leaves_for_balance_says_so():
     moved = [task for task in changed(before, a_plan(["0", "1"], before)).tasks if task.change is Change.MOVES]
 
     assert ["processor 0 has its share; least loaded"] * 2 == [task.why for task in moved]
+
+
+def test_where_a_grouper_of_the_job_chose_the_reason_names_it():
+    def by_grouper(plan):
+        return replace(plan, config={**plan.config, "task.name.grouper.factory": "groupers:ByRack"})
+
+    before, counts = a_plan(["0"]), {SystemStream("kafka", "orders"): 5}
+    grown = by_grouper(a_plan(["0", "1"], before, counts=counts))
+    chosen = "chosen by the job's grouper (groupers:ByRack)"
+
+    whys = {task.change: task.why for task in changed(before, grown).tasks}
+    assert {Change.STAYS: chosen, Change.MOVES: chosen, Change.NEW: f"new; {chosen}"} == whys
+    left = [task.why for task in changed(grown, by_grouper(a_plan(["1"], grown, counts=counts))).tasks]
+    assert {chosen, f"processor 0 is gone; {chosen}"} == {*left}
+    parts = by_grouper(plan_job(a_config(), COUNTS, before, ["0", "1"], factor=2))
+    assert {f"part of {task.name}; {chosen}" for task in before.tasks} == {
+        task.why for task in changed(before, parts).tasks
+    }
 
 
 def test_only_what_does_not_find_its_state_is_to_be_restored():

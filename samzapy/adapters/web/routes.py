@@ -32,7 +32,7 @@ from starlette.routing import Route
 from samzapy.adapters.web.metrics import CONTENT_TYPE, exposition
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.heartbeats import parse_heartbeat
-from samzapy.coordinator.liveness import is_alive, is_expected, may_register
+from samzapy.coordinator.liveness import is_expected, may_register, may_work
 from samzapy.coordinator.metrics import samples_of
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.service import Snapshot
@@ -117,7 +117,7 @@ async def _is_alive(answering: Answering, request: Request) -> Response:
     execution_id = request.query_params.get("executionContainerId")
     if not execution_id:
         return _wrong(400, "wanted ?executionContainerId=<execution id>, found nothing")
-    alive = is_alive(snapshot.state, ExecutionId(execution_id))
+    alive = may_work(snapshot.state, ExecutionId(execution_id))
     answering.invalid.count += not alive
     return _alive(snapshot, execution_id, alive=alive)
 

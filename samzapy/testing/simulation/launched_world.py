@@ -26,7 +26,7 @@ from samzapy.coordinator.standby import standby_count, standbys_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
-from samzapy.model.placement import ANY_HOST, LAST_SEEN, STANDBY, Action
+from samzapy.model.placement import ANY_HOST, FORCE_RESTART_LAST_SEEN, LAST_SEEN, STANDBY, Action
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.testing.simulation.checks import BrokenLawError, LaunchTruth
 from samzapy.testing.simulation.cluster import SimulatedCluster
@@ -46,7 +46,7 @@ _ACTIONS = (
     Action.PLACE_CONTAINER,
     Action.CONTROL_STANDBY,
 )
-_DESTINATIONS = (*HOSTS, ANY_HOST, LAST_SEEN, STANDBY, STANDBY, "nowhere")
+_DESTINATIONS = (*HOSTS, ANY_HOST, LAST_SEEN, FORCE_RESTART_LAST_SEEN, STANDBY, STANDBY, "nowhere")
 
 
 class LaunchedWorld(World):

@@ -10,6 +10,7 @@ from random import Random
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.placement import (
     ANY_HOST,
+    FORCE_RESTART_LAST_SEEN,
     LAST_SEEN,
     REQUEST_TYPE,
     RESPONSE_TYPE,
@@ -35,7 +36,7 @@ _ACTIONS = (
     Action.PLACE_CONTAINER,
     Action.PLACE_CONTAINER,
 )
-_DESTINATIONS = (*HOSTS, ANY_HOST, ANY_HOST, LAST_SEEN, STANDBY, "nowhere")
+_DESTINATIONS = (*HOSTS, ANY_HOST, ANY_HOST, LAST_SEEN, FORCE_RESTART_LAST_SEEN, STANDBY, "nowhere")
 
 
 class Operator:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,6 +192,22 @@ def test_an_execution_that_nobody_expects_is_not_alive(job):
 
     assert (200, False) == (status, answer["alive"])
     assert 400 == job.ask("GET", "/containerHeartbeat")[0]
+
+
+def test_a_container_that_was_launched_is_alive_before_its_first_heartbeat(job):
+    job.service = job.world.coordinator()
+    job.service.take_office()
+    job.service.submit(replace(a_submission(), container_count=1))
+    job.service.run_once(0)
+    (execution_id,) = job.service.status().state.launches
+
+    assert (200, True) == told_alive(job, execution_id)
+    assert (200, False) == told_alive(job, "unknown")
+
+
+def told_alive(job, execution_id):
+    status, answer = job.ask("GET", f"/containerHeartbeat?executionContainerId={execution_id}")
+    return status, answer["alive"]
 
 
 def test_heartbeats_reach_the_coordinator_and_status_shows_them(job):
