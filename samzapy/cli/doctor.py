@@ -45,6 +45,7 @@ from samzapy.coordinator.diagnosis import (
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState
+from samzapy.coordinator.suspending import suspension_findings
 from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topic_findings, topics_of
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
 from samzapy.model.finding import Finding, finding_json, losing_data
@@ -252,6 +253,7 @@ class _Examination:
             now_ms=self._now_ms,
             lost_ms=_lost_ms(state),
         )
+        yield from suspension_findings(state)
         yield from owner_findings(state)
         yield from clock_findings(state, _term_appended_ms(records))
 

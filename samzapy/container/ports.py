@@ -438,9 +438,10 @@ class Query(Protocol):
 class HeartbeatContent:
     """What the next heartbeat says; offset and list are of one moment (design section 5).
 
-    `reason`: why it stopped. `restart`: the newest order to restart that the query which runs knows. `warm`: how ready
-    an execution is that is to have its processor's state at hand; None where it is not. `failing`: that its query fails
-    without a commit; None where it does not.
+    `reason`: why it stopped, or is about to end with `exit_code` because of an error (0: there is none). `restart`: the
+    newest order to restart that the query which runs knows. `warm`: how ready an execution is that is to have its
+    processor's state at hand; None where it is not. `failing`: that its query fails without a commit, or
+    None.
     """
 
     coordinator_url: str | None
@@ -454,6 +455,7 @@ class HeartbeatContent:
     restart: int = 0
     warm: Warmth | None = None
     failing: Failing | None = None
+    exit_code: int = 0
 
 
 class Heartbeats(Protocol):

@@ -95,6 +95,7 @@ _FIGURES_WAIT_MS = 1000
 _START_WAIT_MS = 30_000
 _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
+_REASON_LENGTH_MAX = 2000
 _REHEARSAL_MAX_MS = 60_000
 # Who joins is planned for so long after it came, at least: with less time a rehearsal would only be in the way.
 _REHEARSAL_DEBOUNCE_MS = 10_000
@@ -169,6 +170,8 @@ class ContainerService:
         self._held: tuple[Grant, ...] = ()
         self._running: tuple[Grant, ...] = ()
         self._state = "STARTED"
+        # Why this process ends, once that is so.
+        self._end: SamzapyError | None = None
         self._query_number = 0
         self._routes: tuple[Route, ...] = ()
         self._starts: Mapping[SspKeyBucket, int] = {}
@@ -221,6 +224,7 @@ class ContainerService:
             self._ports.slots.kill_holders()
             if isinstance(error, SamzapyError) and not isinstance(error, LostContainerError):
                 self._shut_workers_out()
+                self._tell_end(error)
             raise
         if self._orders.launch is not None and self._orders.is_stopping:
             _LOG.info("the coordinator wants this container to stop: %s", self._orders.launch.reason)
@@ -388,13 +392,19 @@ class ContainerService:
                 stream_offset=self._orders.offset_next,
                 held=tuple((grant.task_name, grant.epoch) for grant in self._held),
                 figures=self._figures.as_json(self._ports.clock.monotonic_ms()),
-                reason="" if self._state != "STOPPED" else "finished" if self._orders.is_finished else "drained",
+                reason=self._reason(),
                 finished=self._has_finished(),
                 restart=self._restart,
                 warm=self._warmth,
                 failing=self._retries.told(self._ports.clock.monotonic_ms(), self._config.query_retry_ms),
+                exit_code=0 if self._end is None else self._end.exit_code,
             )
         )
+
+    def _reason(self) -> str:
+        if self._end is not None:
+            return str(self._end)[:_REASON_LENGTH_MAX]
+        return "" if self._state != "STOPPED" else "finished" if self._orders.is_finished else "drained"
 
     def _has_finished(self) -> bool:
         """Whether everything held is being worked on and was read, and committed, up to its end."""
@@ -1009,6 +1019,12 @@ class ContainerService:
         self._state, self._held, self._running = "STOPPED", (), ()
         self._publish()
         ports.heartbeats.send_now(_YIELD_MS)
+
+    def _tell_end(self, error: SamzapyError) -> None:
+        """Tell the coordinator why this process ends: whether another one would meet the same."""
+        self._end = error
+        self._publish()
+        self._ports.heartbeats.send_now(_YIELD_MS)
 
     def _shut_workers_out(self) -> bool:
         """Let no worker begin anything more, and abort what they left open; whether nothing is open any more.

@@ -169,6 +169,7 @@ class Heartbeat:
         restart: the number of the newest order to restart that it had read when it started the query that runs.
         warm: how ready it is, where it is a standby or a reserve that runs nothing.
         failing: that its query fails without a commit; None where it does not.
+        exit_code: what its process is about to end with because of an error, of which `reason` tells; 0 while it works.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -193,6 +194,7 @@ class Heartbeat:
     restart: int = 0
     warm: Warmth | None = None
     failing: Failing | None = None
+    exit_code: int = 0
     received_ms: int
 
 

@@ -51,6 +51,7 @@ from samzapy.coordinator.rewinding import landmarks_read
 from samzapy.coordinator.standby import promotions, review_standbys
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
 from samzapy.coordinator.submission import start_term, submit_job
+from samzapy.coordinator.suspending import suspended_by_heartbeat, suspended_by_launcher
 from samzapy.coordinator.topic_watch import refuse_made_again
 from samzapy.stream.records import CoordinatorRecord
 
@@ -85,7 +86,8 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
             return Decision(records=submit_job(command, state, seen), cause=command.cause, actor=command.actor)
         case Heartbeat():
             actor = f"container {command.execution_id}"
-            return Decision(records=(*hear(command, state), *release(command, state)), cause="heartbeat", actor=actor)
+            heard = (*suspended_by_heartbeat(command, state), *hear(command, state))
+            return Decision(records=(*heard, *release(command, state)), cause="heartbeat", actor=actor)
         case Tick():
             silent = expire(command, state, seen)
             holding = overdue(command, evolve(state, uncommitted(silent)), seen)
@@ -123,7 +125,9 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
         case ReviewLaunches():
             return _launches_reviewed(command, state, seen)
         case LaunchesLooked():
-            return Decision(records=launches_looked(command, state), cause="launcher", actor=COORDINATOR)
+            suspended = suspended_by_launcher(command, state)
+            looked = launches_looked(command, evolve(state, uncommitted(suspended)))
+            return Decision(records=(*suspended, *looked), cause="launcher", actor=COORDINATOR)
         case LaunchTroubles():
             return Decision(records=(), cause="launcher", actor=COORDINATOR)
         case ContainerGone():

@@ -24,7 +24,8 @@ say more than this release understands):
 `model.warmth`), `failing` (a query that fails without a commit: `model.failing`) and `figures` (those of a task are in
 `model.figures`; `bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
 wait). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was
-started; `finished` (default false); and `comesBack` (default true: the processor's id is configured, or kept).
+started; `finished` (default false); `comesBack` (default true: the processor's id is configured, or kept); and
+`exitCode`, of the last heartbeat of a process that ends because of an error, which `reason` tells.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _LONG_MAX: Final = 2**63 - 1
 SLOT_COUNT_MAX: Final = 512
 """Each slot is a transactional id that is initialised when the execution is given up."""
 REASON_LENGTH_MAX: Final = 2000
+_EXIT_CODE_MAX: Final = 255
 
 
 def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
@@ -83,6 +85,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         restart=_count(found, "restart"),
         warm=None if found.get("warm") is None else Warmth.from_json(_object(found["warm"], "warm")),
         failing=None if found.get("failing") is None else Failing.from_json(_object(found["failing"], "failing")),
+        exit_code=_number(found, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in found else 0,
         received_ms=received_ms,
     )
 

@@ -21,7 +21,8 @@ is free.
 
 *Failures* are counted in the records, from one execution of a processor to the next, within a window. A container
 failed when it ended without being told to, was given up, or was not heard of in time. After too many the job ends, or
-goes on without that processor.
+goes on without that processor. One that ended as each other one would is no failure: its processor is suspended
+(`coordinator.suspending`).
 
 *Where.* On the host where the processor was last, because its state is there; after a start that came to nothing, on
 another one, because what was wrong there may be wrong for each; and after the second in a row not at once.
@@ -42,6 +43,7 @@ from samzapy.coordinator.grants import executions_to_grant
 from samzapy.coordinator.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
 from samzapy.coordinator.serving import UNFINISHED
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
+from samzapy.coordinator.suspending import is_suspended_by, resumed, suspensions_over
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
@@ -74,6 +76,7 @@ def review_launches(
     causes: list[str] = []
     for what, step in (
         ("not started by the coordinator", _foreign),
+        ("a suspended processor runs again", lambda command, state: suspensions_over(state)),
         ("containers failed or are not wanted", partial(_stopped, seen=seen)),
         ("a container failed too often", _run_failed),
         ("the run is finished", _dismissed),
@@ -223,7 +226,7 @@ def launches_forgotten(state: CoordinatorState) -> tuple[Removed | LaunchPut, ..
             found.append(tombstone(LaunchPut(launch=launch)))
         elif launch.failures:
             found.append(LaunchPut(launch=replace(launch, failures=0, window_began_ms=0)))
-    return tuple(found)
+    return (*resumed(state.suspended, state), *found)
 
 
 # --- what ends ---
@@ -251,6 +254,8 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) 
             )
         elif container is None and _has_lost_its_host(launch, command):
             yield _given_up(launch, command, f"the cluster has no host {launch.host} any more")
+        elif is_suspended_by(launch, state):
+            yield ordered_to_stop(launch, command, "" if container is None else container.reason)
         elif container is not None and container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED):
             yield _given_up(launch, command, container.reason)
         elif container is not None and container.phase is ContainerPhase.STOPPED:
@@ -382,6 +387,8 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coordi
     wanted = Round(state)
     for processor_id in wanted_processors(state) or ():
         placed = state.placed.get(processor_id)
+        if processor_id in state.suspended:
+            continue
         if placed is not None and is_alive(state, placed.execution_id):
             continue
         kind = (processor_id, LaunchRole.ACTIVE, 0)
@@ -453,7 +460,7 @@ def _looked(launch: Launch, seen: Launched, command: LaunchesLooked, state: Coor
     what = _end_text(seen)
     if launch.phase is P.STOPPING:
         return replace(found, phase=P.ENDED, reason=f"{launch.reason}; {what}")
-    is_failed = is_on(state)
+    is_failed = is_on(state) and not is_suspended_by(launch, state)
     ended = _failed(found, command.now_ms, command.retry_window_ms) if is_failed else found
     return replace(ended, phase=P.ENDED, reason=what)
 

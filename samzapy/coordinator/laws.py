@@ -72,6 +72,7 @@ _ARE_REMOVED: Final = frozenset(
         Namespace.PLACED,
         Namespace.LAUNCH,
         Namespace.STANDBY,
+        Namespace.SUSPENDED,
         Namespace.CONTAINER_COUNT,
         Namespace.REQUEST,
         Namespace.REQUEST_MEMORY,

@@ -211,6 +211,8 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
     if not is_expected(state, heartbeat):
         return ()
     container = state.containers[heartbeat.execution_id]
+    if heartbeat.exit_code:
+        return _after(News.GIVEN_UP, container, f"it ends with exit code {heartbeat.exit_code}: {heartbeat.reason}")
     if heartbeat.state is P.STOPPED and heartbeat.held:
         count = len(heartbeat.held)
         return _after(News.GIVEN_UP, container, f"stopped while it held {count} grants: {heartbeat.reason}")

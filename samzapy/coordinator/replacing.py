@@ -14,12 +14,13 @@ from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.launching import UP, last_of_kind, may_live, ordered_to_stop, runner_of
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.moving import awaited
-from samzapy.coordinator.serving import Kind, begun
+from samzapy.coordinator.serving import Kind, begun, ended
 from samzapy.coordinator.standby import refused_standby
 from samzapy.coordinator.state import CoordinatorState, tombstone
+from samzapy.coordinator.suspending import resumed
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
-from samzapy.model.placement import ContainerPlacementRequestMessage
+from samzapy.model.placement import ContainerPlacementRequestMessage, StatusCode
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, RequestPut
 
@@ -41,7 +42,8 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     if runner is None:
         text = f"no container of processor {processor_id} runs; one is started"
         last = last_of_kind(state, processor_id, LaunchRole.ACTIVE)
-        return (begun(request, text, command.now_ms), *_pardoned(last, state))
+        # The suspension first: torn behind it, the request begins as it would without one.
+        return (*resumed((processor_id,), state), begun(request, text, command.now_ms), *_pardoned(last, state))
     text = f"{runner.execution_id} is to stop, and another one to start in its place"
     found = begun(request, text, command.now_ms, execution_id=runner.execution_id)
     return (found, *go_on(found, command, state))
@@ -58,7 +60,13 @@ def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[Coordina
 
 
 def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The order to stop, where it is not given yet. See `Kind`."""
+    """The order to stop, where it is not given yet; the end, where what was started ended as the last one did. See
+    `Kind`."""
+    suspended = state.suspended.get(ProcessorId(request.processor_id))
+    if suspended is not None:
+        text = f"{suspended.execution_id} ended with exit code {suspended.exit_code}: {suspended.reason}"
+        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+        return
     launch = state.launches.get(ExecutionId(request.execution_id))
     if launch is not None and launch.phase in UP and command.launching is not None:
         yield ordered_to_stop(launch, command.launching, f"request {request.uuid}: it is started anew")

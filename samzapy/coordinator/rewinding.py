@@ -27,6 +27,7 @@ from samzapy.coordinator.planning import config_of
 from samzapy.coordinator.serving import UNFINISHED, Kind, begun, counted, ended, went_on
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
+from samzapy.coordinator.suspending import resumed
 from samzapy.model.job import TaskName
 from samzapy.model.placement import Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
@@ -215,7 +216,9 @@ def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[Coo
         ]
     except ValueError as error:
         return (ended(request, StatusCode.FAILED, f"{error}; nothing was done", command.now_ms),)
-    return (EpochPut(epoch=epoch), *found, moves) if found else (moves,)
+    tasks = {task_name for task_name, _ in meant(wanted, state.plan)}
+    anew = resumed((planned.processor_id for planned in state.plan if planned.task_name in tasks), state)
+    return (EpochPut(epoch=epoch), *found, *anew, moves) if found else (*anew, moves)
 
 
 def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:

@@ -65,6 +65,7 @@ from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
 from samzapy.coordinator.requests import removal_of, response_of
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
 from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
+from samzapy.coordinator.suspending import suspension_findings
 from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
     ConfigError,
@@ -836,6 +837,6 @@ class CoordinatorService:
             seen=self._seen,
             verified_ms=self._verified_ms if self.leads else None,
             trouble="; ".join(found for found in (self._trouble, self._answer_trouble, self._waits()) if found),
-            findings=(*self._findings, *unreadable),
+            findings=(*self._findings, *suspension_findings(self._known.state), *unreadable),
             timings=self._timings,
         )

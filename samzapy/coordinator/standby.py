@@ -172,7 +172,10 @@ def promotions(state: CoordinatorState, seen: Sightings) -> tuple[PlacedPut, ...
     lost = _processors_lost(state)
     runners = executions_to_grant(state)
     found = []
-    for processor_id in sorted_processors(lost & frozenset(wanted_processors(state) or ())):
+    # What ended the container of a suspended processor would end its standby, too.
+    for processor_id in sorted_processors(
+        (lost & frozenset(wanted_processors(state) or ())) - state.suspended.keys()
+    ):
         runner = runners.get(processor_id)
         if runner is not None and is_alive(state, runner) and not is_leaving(runner, state):
             continue

@@ -61,6 +61,7 @@ from samzapy.stream.records import (
     SchemaPut,
     StandbyPut,
     StartpointPut,
+    SuspendedPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -99,6 +100,7 @@ class CoordinatorState:
         launches: the executions that the coordinator starts, until they are gone and counted.
         container_count: how many it keeps running; None where people start them.
         standbys: how many each processor is to have, where that is not what the configuration says.
+        suspended: the processors of which no container is started until their reason is resolved.
         requests, request_memory: by uuid; those that are served, and those that were (`coordinator.requests`).
         views: what was made of this state so far (`remembered`); no part of what it says.
     """
@@ -134,6 +136,7 @@ class CoordinatorState:
     launches: Mapping[ExecutionId, Launch] = field(default_factory=dict)
     container_count: ContainerCountPut | None = None
     standbys: Mapping[ProcessorId, StandbyPut] = field(default_factory=dict)
+    suspended: Mapping[ProcessorId, SuspendedPut] = field(default_factory=dict)
     factor: FactorPut | None = None
     views: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -342,6 +345,8 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], offset: int, record:
             changed["container_count"] = record
         case StandbyPut():
             _table(state, changed, "standbys")[record.processor_id] = record
+        case SuspendedPut():
+            _table(state, changed, "suspended")[record.processor_id] = record
         case FactorPut():
             changed["factor"] = record
         case _:
@@ -416,6 +421,8 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
             changed["container_count"] = None
         case Namespace.STANDBY:
             _table(state, changed, "standbys").pop(parsed.parts[0], None)
+        case Namespace.SUSPENDED:
+            _table(state, changed, "suspended").pop(parsed.parts[0], None)
         case Namespace.FACTOR:
             changed["factor"] = None
         case Namespace.CHECKPOINT | Namespace.PROGRESS:
@@ -487,6 +494,7 @@ def records_of(state: CoordinatorState) -> Iterator[CoordinatorRecord]:
     if state.container_count is not None:
         yield state.container_count
     yield from state.standbys.values()
+    yield from state.suspended.values()
 
 
 def job_model(state: CoordinatorState) -> JobModel | None:

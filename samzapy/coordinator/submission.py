@@ -38,6 +38,7 @@ from samzapy.coordinator.planning import (
 from samzapy.coordinator.scaling import scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, ended
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
+from samzapy.coordinator.suspending import resumed_by_losses
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -142,6 +143,7 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
         *_scales_overruled(command, state),
         *_factor_records(config, state),
         *_count_records(command, state),
+        *resumed_by_losses(config, state),
         *_config_records(command, state),
         *_input_records(command, state),
         *_own_topic_records(command.own_topics, config.job, state),

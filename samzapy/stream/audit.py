@@ -54,6 +54,7 @@ from samzapy.stream.records import (
     SchemaPut,
     StandbyPut,
     StartpointPut,
+    SuspendedPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -208,6 +209,8 @@ def event_name(record: Record, before: Record | None) -> str:
             return "ContainerCountSet" if before is None else "ContainerCountChanged"
         case StandbyPut():
             return "StandbyCountSet" if before is None else "StandbyCountChanged"
+        case SuspendedPut():
+            return "ProcessorSuspended"
         case FactorPut():
             return "ElasticityFactorSet" if before is None else "ElasticityFactorChanged"
         case Removed():
@@ -372,6 +375,7 @@ _REMOVALS: Mapping[Namespace, str] = {
     Namespace.LAUNCH: "LaunchForgotten",
     Namespace.CONTAINER_COUNT: "ContainerCountRemoved",
     Namespace.STANDBY: "StandbyCountRemoved",
+    Namespace.SUSPENDED: "ProcessorResumed",
     Namespace.FACTOR: "ElasticityFactorRemoved",
     Namespace.CHECKPOINT: "CheckpointRemoved",
     Namespace.PROGRESS: "ProgressRemoved",

@@ -65,6 +65,7 @@ from samzapy.stream.records import (
     SchemaPut,
     StandbyPut,
     StartpointPut,
+    SuspendedPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -566,6 +567,7 @@ _FORMS: tuple[Form, ...] = (
     form(LaunchPut, "launch", _launch_to, _launch_from),
     _flat(ContainerCountPut, "container_count"),
     _flat(StandbyPut, "standby"),
+    _flat(SuspendedPut, "suspended"),
     _flat(FactorPut, "factor"),
     form(CheckpointPut, "checkpoint", _checkpoint_to, _checkpoint_from),
     form(ProgressPut, "progress", _progress_to, _progress_from),

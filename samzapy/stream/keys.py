@@ -54,6 +54,7 @@ from samzapy.stream.records import (
     SchemaPut,
     StandbyPut,
     StartpointPut,
+    SuspendedPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -89,6 +90,7 @@ class Namespace(StrEnum):
     LAUNCH = "launch"
     CONTAINER_COUNT = "container-count"
     STANDBY = "standby"
+    SUSPENDED = "suspended"
     FACTOR = "factor"
     CHECKPOINT = "checkpoint"
     PROGRESS = "progress"
@@ -168,6 +170,8 @@ def key_of(record: Record) -> str:
             return "container-count"
         case StandbyPut():
             return f"standby/{record.processor_id}"
+        case SuspendedPut():
+            return f"suspended/{record.processor_id}"
         case FactorPut():
             return "factor"
         case _:

@@ -389,6 +389,20 @@ class StandbyPut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendedPut:
+    """`suspended/<processor id>`: no container of the processor is started, because the next one would end as
+    `execution_id` did (`coordinator.suspending`).
+
+    `exit_code` is one of `errors.ExitCode`; `reason` is what the container said of its end.
+    """
+
+    processor_id: ProcessorId
+    execution_id: ExecutionId
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FactorPut:
     """`factor`: key buckets per input partition that the job is to have (SEP-32).
 
@@ -448,6 +462,7 @@ CoordinatorRecord = (
     | LaunchPut
     | ContainerCountPut
     | StandbyPut
+    | SuspendedPut
     | FactorPut
     | Removed
 )

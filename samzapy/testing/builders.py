@@ -128,6 +128,7 @@ def a_heartbeat(
     restart: int = 0,
     warm: Warmth | None = None,
     failing: Failing | None = None,
+    exit_code: int = 0,
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -153,6 +154,7 @@ def a_heartbeat(
         restart=restart,
         warm=warm,
         failing=failing,
+        exit_code=exit_code,
         received_ms=received_ms,
     )
 

@@ -448,6 +448,10 @@ def test_a_start_outside_what_the_topic_holds_ends_the_container_before_anything
     with pytest.raises(LostRangeError, match="5 offsets, 0 to 4, are gone unread"):
         container.run()
 
+    (last,) = container.heartbeats.sent
+    assert (ExitCode.BAD_DATA, "STARTED") == (last.exit_code, last.state)
+    assert "5 offsets, 0 to 4, are gone unread" in last.reason
+
     assert ({}, []) == (container.disks, container.query.started)
     assert ["stop query", "kill holders", "take slots"] == container.trace.since("stop query")[:3]
 
@@ -534,7 +538,7 @@ def test_three_starts_are_made_however_long_they_take() -> None:
         container.run(QueryFailed(reason="first"), QueryFailed(reason="second"), QueryFailed(reason="third"))
 
     assert 3 == len(container.query.started)
-    assert ["stop query", "kill holders", "take slots", "block 5"] == container.trace[-4:]
+    assert ["stop query", "kill holders", "take slots", "block 5", "send heartbeat"] == container.trace[-5:]
 
 
 @pytest.mark.parametrize(
@@ -691,7 +695,7 @@ def test_a_task_that_failed_by_policy_ends_the_container_with_what_its_report_sa
         container.run(a_batch(a_report(0), failed))
 
     assert ["stop query", "kill holders", "take slots"] == container.trace.since("stop query")[:3]
-    assert [] == container.heartbeats.sent
+    assert [ExitCode.TASK_FAILED] == [content.exit_code for content in container.heartbeats.sent]
 
 
 def test_a_batch_that_hangs_ends_the_container_by_name() -> None:
@@ -1587,7 +1591,7 @@ def test_a_container_that_ends_by_name_leaves_no_transaction_open() -> None:
 
     assert [
         *("stop query", "kill holders", "take slots", "block 2"),
-        *("fence samzapy/flights-1/e1/1", "renew [1]", "to the end"),
+        *("fence samzapy/flights-1/e1/1", "renew [1]", "to the end", "send heartbeat"),
     ] == container.trace.since("stop query")
 
 

@@ -119,6 +119,13 @@ def test_the_order_to_restart_that_its_query_knows_may_be_said():
         parsed(restart="7")
 
 
+def test_what_its_process_is_about_to_end_with_may_be_said():
+    assert 8 == parsed(exitCode=8).exit_code
+    assert 0 == parsed().exit_code
+    with pytest.raises(ValueError, match="exitCode: wanted a whole number from 0 to 255, found 'eight'"):
+        parsed(exitCode="eight")
+
+
 def test_a_fault_domain_may_be_said():
     assert ("", "", "rack-1") == tuple(
         parsed(**said).fault_domain for said in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})

@@ -491,14 +491,14 @@ def test_the_job_ends_when_a_processors_containers_fail_too_often():
     job = LaunchedJob(count=2, **{"cluster-manager_container_retry_count": "2"})
 
     for _ in range(3):
-        job.ends(job.execution("1"), 7)
+        job.ends(job.execution("1"), 1)
         job.settles(6)
     job.settles()
 
     assert job.state.run.finished
     assert job.state.run.ended
     assert is_over(job.state)
-    assert "exit code 7" in failed_job(job.state, 2)
+    assert "exit code 1" in failed_job(job.state, 2)
     assert "processor 1 failed 3 times" in failed_job(job.state, 2)
     assert 2 + 2 == len(job.started)
 
@@ -507,7 +507,7 @@ def test_or_it_goes_on_without_that_processor_until_the_window_has_gone_by():
     settings = {"cluster-manager_container_retry_count": "0"}
     job = LaunchedJob(count=2, **settings, **{"cluster-manager_container_fail_job_after_retries": "false"})
 
-    job.ends(job.execution("1"), 7)
+    job.ends(job.execution("1"), 1)
     job.settles()
 
     assert not job.state.run.finished
@@ -840,7 +840,7 @@ def test_the_only_container_of_a_job_may_drain_and_the_run_goes_on_in_the_next_o
 def test_who_asks_for_another_container_gets_one_in_spite_of_the_failures_before():
     settings = {"cluster-manager_container_retry_count": "0"}
     job = LaunchedJob(count=1, **settings, **{"cluster-manager_container_fail_job_after_retries": "false"})
-    job.ends(job.execution("0"), 7)
+    job.ends(job.execution("0"), 1)
     job.settles()
     assert {} == job.at_work()
 
@@ -906,7 +906,7 @@ def test_the_next_run_begins_when_the_job_is_submitted_again_and_only_then():
 
 def test_failures_of_an_earlier_run_do_not_count():
     job = LaunchedJob(count=1, **{"cluster-manager_container_retry_count": "0"})
-    job.ends(job.execution("0"), 7)
+    job.ends(job.execution("0"), 1)
     job.settles()
     assert job.state.run.ended
 

@@ -171,6 +171,7 @@ PUTS = st.one_of(
     ),
     st.builds(r.ContainerCountPut, count=SMALL),
     st.builds(r.StandbyPut, processor_id=NAMES, count=SMALL, uuid=NAMES),
+    st.builds(r.SuspendedPut, processor_id=NAMES, execution_id=NAMES, exit_code=SMALL, reason=NAMES),
 )
 RECORDS = PUTS | PUTS.map(lambda put: r.Removed(key=key_of(put)))
 COMPACTIONS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=4)

@@ -34,6 +34,7 @@ from samzapy.stream.records import (
     PlacedPut,
     PlannedTaskPut,
     StandbyPut,
+    SuspendedPut,
 )
 from samzapy.testing.builders import a_container, a_grant, a_heartbeat, a_launch, an_ssp_kb
 
@@ -221,6 +222,7 @@ def test_launches_counts_and_standbys_are_among_the_records_of_a_state() -> None
         LaunchPut(launch=a_launch()),
         ContainerCountPut(count=3),
         StandbyPut(processor_id=ZERO, count=1, uuid="u"),
+        SuspendedPut(processor_id=ZERO, execution_id=ExecutionId("e1"), exit_code=8, reason="lost"),
     )
 
     state = a_state(*records)

@@ -45,6 +45,7 @@ from samzapy.stream.records import (
     SchemaPut,
     StandbyPut,
     StartpointPut,
+    SuspendedPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -211,6 +212,12 @@ EXAMPLES: tuple[Record, ...] = (
     ),
     ContainerCountPut(count=4, uuid="55b0d30c-d518-4307-9e8e-c8529eb30f04"),
     StandbyPut(processor_id=ProcessorId("0"), count=1, uuid="44b0d30c-d518-4307-9e8e-c8529eb30f04"),
+    SuspendedPut(
+        processor_id=ProcessorId("0"),
+        execution_id=_EXECUTION,
+        exit_code=8,
+        reason="kafka.page.views.3: offsets 100 to 250 are gone",
+    ),
     FactorPut(factor=4, uuid="99b0d30c-d518-4307-9e8e-c8529eb30f04"),
     CheckpointPut(
         checkpoint=Checkpoint(ssp_kb=_SSP_KB, offset_next=1234, epoch=99, task_name=_TASK, execution_id=_EXECUTION)

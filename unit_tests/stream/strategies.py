@@ -43,6 +43,7 @@ from samzapy.stream.records import (
     SchemaPut,
     StandbyPut,
     StartpointPut,
+    SuspendedPut,
     TaskLocalityPut,
     TermPut,
 )
@@ -238,6 +239,7 @@ records = st.one_of(
     ),
     st.builds(ContainerCountPut, count=longs, uuid=texts),
     st.builds(StandbyPut, processor_id=processor_ids, count=longs, uuid=texts),
+    st.builds(SuspendedPut, processor_id=processor_ids, execution_id=execution_ids, exit_code=longs, reason=texts),
     st.builds(FactorPut, factor=longs, uuid=texts),
     st.builds(
         CheckpointPut,

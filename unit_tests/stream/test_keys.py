@@ -40,6 +40,7 @@ KEYS_AS_WRITTEN = [
     "launch/0-20260101-7f3a",
     "container-count",
     "standby/0",
+    "suspended/0",
     "factor",
     "checkpoint/kafka.page.views.3:1/4",
     "progress/kafka.page.views.3:1/4",

@@ -163,7 +163,7 @@ class HeartbeatThread:
             if answer.alive:
                 self._lease_until_s = sent_at_s + self._lease_s
                 self._on_alive(sent_at_ns)
-            elif self._given_up is None and content.state != "STOPPED":
+            elif self._given_up is None and content.state != "STOPPED" and not content.exit_code:
                 self._given_up = f"term {answer.term} does not count it among the living"
             return True
 
@@ -179,6 +179,7 @@ class HeartbeatThread:
             "restart": content.restart,
             **({} if content.warm is None else {"warm": content.warm.as_json()}),
             **({} if content.failing is None else {"failing": content.failing.as_json()}),
+            **({"exitCode": content.exit_code} if content.exit_code else {}),
         }
 
 

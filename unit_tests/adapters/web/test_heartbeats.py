@@ -1,5 +1,7 @@
 """To whom heartbeats go, and whose answers count. The coordinators are told what to answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.adapters.web.client import HeartbeatAnswer
@@ -99,6 +101,16 @@ def test_an_answer_of_a_term_below_the_newest_that_was_read_does_not_count(start
 
     until(lambda: len(coordinators.asked) > 2, "three heartbeats")
     assert ([], None) == (sender.leases, sender.thread.given_up())
+
+
+def test_a_container_that_told_why_it_ends_is_not_given_up_by_the_answer(started):
+    coordinators = Coordinators(a=HeartbeatAnswer(alive=False, term=1))
+    sender = started(coordinators)
+
+    sender.thread.publish(replace(content(), exit_code=8))
+
+    until(lambda: len(coordinators.asked) > 1, "two answers")
+    assert sender.thread.given_up() is None
 
 
 def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same(started):
