@@ -12,7 +12,8 @@ SamzapyError                          exit 1
 ├── LostContainerError                this execution was given up by the coordinator   exit 4
 ├── DeadlineError                     somebody else was too slow; says who and for how long   exit 5
 ├── TaskError                         the user's code, or its data                exit 7
-│   └── SlowMessageError              a message took longer than its transaction may be open
+│   ├── SlowMessageError              a message took longer than its transaction may be open
+│   └── WorkerDiedError               a message ends the worker process that handles it
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
 │   └── DamagedStateError             ...it is not what was written: the next start rebuilds it
 ├── DataError                         a person: the data is not as it must be     exit 8
@@ -111,6 +112,10 @@ class TaskError(SamzapyError):
 class SlowMessageError(TaskError):
     """A message took so long that the broker ended its transaction. It may be quicker the next time, so it is tried
     as often as other failures of a query before it ends the container."""
+
+
+class WorkerDiedError(TaskError):
+    """A message ended the worker process that handled it, also when it was tried alone, several times."""
 
 
 class LocalStateError(SamzapyError):

@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.bad_input.kit import BY_WORD, Cluster, Ended, Job, Message, WarmSpark, ended, unique
+from integration_tests.bad_input.kit import (
+    BY_WORD,
+    JOBS,
+    Cluster,
+    Ended,
+    Job,
+    Message,
+    WarmSpark,
+    ended,
+    run_python,
+    unique,
+)
 from samzapy.errors import ExitCode
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_topic
 from samzapy.testing.waiting import wait_until
@@ -127,13 +138,13 @@ def test_started_again_the_job_stops_at_the_same_messages(failed: Failed) -> Non
     assert failed.visible == failed.visible_after_second
 
 
-def test_a_worker_that_dies_each_time_ends_the_job_after_the_time_that_is_set(
+def test_a_worker_that_dies_before_a_message_ends_the_job_after_the_time_that_is_set(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     job = a_job(cluster, tmp_path, task_query_retry_ms="1000")
-    cluster.publish(job.inputs[0], b"good", b"die")
+    cluster.publish(job.inputs[0], b"good")
 
-    told = job.run(spark)
+    told = run_python(JOBS / "dies_in_init.py", *job.arguments(), environment=spark.environment)
 
     told.refused(
         ExitCode.FAILED,
@@ -141,7 +152,39 @@ def test_a_worker_that_dies_each_time_ends_the_job_after_the_time_that_is_set(
         "wanted a commit within task.query.retry.ms (1000) of the query's first failure, found none in ",
         f"Unread are kafka.{job.inputs[0]}.0:0/1 from offset 0",
     )
-    assert [] == cluster.values(job.output("answers"))
+
+
+def test_a_message_that_ends_its_worker_stops_the_job_with_its_place_and_key(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    job = a_job(cluster, tmp_path)
+    cluster.publish(job.inputs[0], b"good", b"die", b"good")
+
+    told = job.run(spark)
+
+    told.refused(
+        ExitCode.TASK_FAILED,
+        f"task SystemStreamPartition_kafka.{job.inputs[0]}.0 failed at kafka.{job.inputs[0]}.0 offset 1, key b'k': "
+        "WorkerDiedError: its worker process ended 3 times when it handled this message alone",
+        "Python worker exited unexpectedly",
+    )
+    assert [b"good"] == cluster.values(job.output("answers"))
+
+
+def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are_handled_once(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
+) -> None:
+    dead = cluster.topic("dead")
+    policy = {"task_error_policy": "dead-letter", "task_dead_letter_output": dead}
+    job = a_job(cluster, tmp_path, **policy, systems_kafka_samza_offset_end="head")
+    cluster.publish(job.inputs[0], b"count 1", b"segfault", b"count 2", b"good")
+
+    told = job.run(spark)
+
+    assert (ExitCode.OK, 5) == (told.code, told.told.count("the query failed and is started anew")), told.told
+    assert [b"count 1", b"count 2", b"good"] == cluster.values(job.output("answers"))
+    assert [b"1", b"2"] == cluster.values(job.output("counts"))
+    assert [b"segfault"] == cluster.values(dead)
 
 
 def test_a_message_that_takes_longer_than_a_transaction_may_be_open_is_tried_three_times_and_then_told_by_name(

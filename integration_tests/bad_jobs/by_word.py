@@ -5,6 +5,7 @@ where the message stood, its headers, and the type its value was decoded to. Out
 """
 
 import os
+import signal
 import sys
 import time
 
@@ -31,6 +32,8 @@ def by_word(envelope, collector, context):
             sys.exit("the message said so")
         case b"die":
             os._exit(9)
+        case b"segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
         case b"slow":
             time.sleep(float(rest.split()[0]))
         case b"count":

@@ -69,6 +69,10 @@ class SlotGuard(Protocol):
         """Durably note that no transaction is open and the local store is level. Comes after the local commit."""
         ...
 
+    def note(self, route: int, offset: int) -> None:
+        """Note the message in hand, so that it is known when this process dies of it; it survives the process."""
+        ...
+
     def check_lease(self) -> None:
         """Raises LostContainerError when the container's lease has run out: nothing may be begun or committed."""
         ...
@@ -249,6 +253,10 @@ class Slots(Protocol):
 
     def block(self, query_number: int) -> None:
         """Write the next query's number into every slot: workers of older queries can begin nothing."""
+        ...
+
+    def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
+        """Route and offset of the messages that workers of a query noted last in these slots (`SlotGuard.note`)."""
         ...
 
     def renew(self, slots: Sequence[int]) -> None:

@@ -60,6 +60,7 @@ from samzapy.container.start import (
 from samzapy.container.unused import REMOVED_AT_ONCE_MAX, remove_unused
 from samzapy.container.warming import Warming, WarmPorts
 from samzapy.container.work import ReportKind, Route, WorkPlan
+from samzapy.container.worker_deaths import WorkerDeaths
 from samzapy.errors import (
     DeadlineError,
     FencedError,
@@ -190,6 +191,9 @@ class ContainerService:
         self._restart = 0
         # Why the last start was put off; said once, though it may be so for long.
         self._put_off = ""
+        # What is known of workers that died, and the death that was not looked into yet.
+        self._deaths = WorkerDeaths()
+        self._death: QueryFailed | None = None
         self._figures = ContainerFigures()
         self._figures_at_ms = 0
         self._progress_at_ms = 0
@@ -411,6 +415,7 @@ class ContainerService:
         return (
             bool(self._routes)
             and not self._bootstrap.waiting
+            and self._deaths.trial is None
             and self._running == self._own
             # A grant that was read and whose query has not begun is none that was worked on.
             and {(route.task_name, route.epoch) for route in self._routes}
@@ -458,6 +463,7 @@ class ContainerService:
         begun_ms = ports.clock.monotonic_ms()
         _LOG.info("granted: %s; bringing local state level", some([grant.task_name for grant in grants]))
         open_slots = ports.slots.take_all(_YIELD_MS)
+        self._look_into_death(open_slots)
         self._query_number += 1
         ports.slots.block(self._query_number)
         self._idle.clear()  # As where grants are let go.
@@ -492,7 +498,9 @@ class ContainerService:
         )
         if self._bootstrap.waiting:
             _LOG.info("read before the other inputs of their tasks: %s", self._bootstrap_text())
-        routes = tuple(route for route in routes if route.ssp_kb in at_once)
+        self._deaths = self._deaths.at(at_once)
+        routes = self._deaths.limited([route for route in routes if route.ssp_kb in at_once])
+        at_once = {route.ssp_kb: at_once[route.ssp_kb] for route in routes}
         self._bound = self._next_bound
         plan = self._work_plan(routes)
         self._routes = routes
@@ -522,7 +530,26 @@ class ContainerService:
             slot_count=self._identity.slot_count,
             stream_offset=self._orders.offset_next,
             batch_offsets_max=self._bound.offsets,
+            refusals=self._deaths.refusals,
+            notes_until_s=self._deaths.notes_until_ms / 1000,
         )
+
+    def _look_into_death(self, open_slots: Sequence[int]) -> None:
+        """Which messages the workers of a query that ended with a dead worker had in hand."""
+        death, self._death = self._death, None
+        if death is None:
+            return
+        noted = self._ports.slots.in_hand(open_slots, self._query_number)
+        in_hand = [(self._routes[route].ssp_kb, offset) for route, offset in noted]
+        before, self._deaths = (
+            self._deaths,
+            self._deaths.died(in_hand, death.reason, self._ports.clock.monotonic_ms()),
+        )
+        if (self._deaths.suspects, self._deaths.refusals) != (before.suspects, before.refusals):
+            self._retries = NO_FAILURES  # It is no failure in vain: the search came closer.
+        trial = self._deaths.trial
+        if trial is not None:
+            _LOG.warning("a worker process died; %s offset %d is tried alone", trial.ssp_kb.ssp, trial.offset)
 
     def _restored_all(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
@@ -805,6 +832,9 @@ class ContainerService:
             return "the grants changed"
         if self._bootstrap.is_over:
             return "the bootstrap inputs were read up to where they ended at the start"
+        if self._deaths.is_passed(self._figures.positions):
+            self._deaths = self._deaths.passed()
+            return "no worker died of what was tried alone"
         ran_ms = self._ports.query.batch_runs_ms()
         bound, self._next_bound = self._bound, self._next_bound.overrun(ran_ms, is_first=not self._has_ended_batch)
         if self._next_bound == bound:
@@ -876,6 +906,8 @@ class ContainerService:
             pause_ms = self._retries.pause_ms
             attempts = self._retries.attempts
             _LOG.warning("the query failed and is started anew (%d without a commit): %s", attempts, failed.reason)
+        if failed.is_of_a_killed_worker:
+            self._death = failed
         self._ports.query.stop()
         self._rest(pause_ms)
 

@@ -34,6 +34,15 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A message that ends the worker process that handles it (`worker_deaths`): it fails without being handled."""
+
+    ssp_kb: SspKeyBucket
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
     """Everything workers need to know of one query. Rows name their route by its index in `routes`.
 
@@ -43,6 +52,8 @@ class WorkPlan:
         batch_offsets_max: at most so many offsets are read in one micro-batch, over all partitions.
         scratch_dir: of this execution: slots, lease.
         stream_offset: how far the driver had read the coordinator stream when the query started.
+        refusals: messages that fail without being handled.
+        notes_until_s: until when workers note the message in hand; the host's monotonic clock.
     """
 
     config: JobConfig
@@ -54,12 +65,18 @@ class WorkPlan:
     slot_count: int
     stream_offset: int
     batch_offsets_max: int
+    refusals: tuple[Refusal, ...] = ()
+    notes_until_s: float = 0.0
 
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:
         """The routes of each task, by their index."""
         indices = groupby(range(len(self.routes)), key=lambda index: self.routes[index].task_name)
         return tuple(tuple(found) for _, found in indices)
+
+
+Message = tuple[int, int, bytes | None, bytes | None, int, Headers]
+"""A row: index, offset, key, value, timestamp, headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +90,8 @@ class Rows:
     timestamps_ms: Sequence[int]
     headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
 
-    def messages(self, start: int) -> Iterator[tuple[int, int, bytes | None, bytes | None, int, Headers]]:
-        """Row by row from index `start` on: index, offset, key, value, timestamp, headers."""
+    def messages(self, start: int) -> Iterator[Message]:
+        """Row by row from index `start` on."""
         headers: Iterable[Headers] = repeat(())
         if self.headers is not None:
             headers = (tuple(found or ()) for found in self.headers[start:])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from samzapy.container.ports import TaskEnvironment as Environment
 from samzapy.container.record_size import record_bytes, too_large
 from samzapy.container.topic_limits import TopicLimits
 from samzapy.container.user_errors import shown_key, user_traceback
-from samzapy.container.work import Report, ReportKind, Route, Rows, WorkPlan
+from samzapy.container.work import Message, Refusal, Report, ReportKind, Route, Rows, WorkPlan
 from samzapy.errors import (
     ConfigError,
     FencedError,
@@ -41,6 +41,7 @@ from samzapy.errors import (
     SlowMessageError,
     TaskError,
     UndeliveredError,
+    WorkerDiedError,
 )
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.serde import serde_of
@@ -179,7 +180,7 @@ class TaskRunner:
                 while position < len(rows.offsets):
                     transaction = transaction or self._begin(slot)
                     try:
-                        position = self._meter.process.timed(self._handle, rows, position, transaction)
+                        position = self._meter.process.timed(self._handle, rows, position, transaction, slot)
                     except MessageFailed as failed:
                         self._abort(transaction, slot)
                         return tally.failed(rows.route, str(failed))
@@ -251,7 +252,7 @@ class TaskRunner:
                 f"epoch {route.epoch}, found {found}: another execution works in this directory"
             )
 
-    def _handle(self, rows: Rows, start: int, transaction: _Transaction) -> int:
+    def _handle(self, rows: Rows, start: int, transaction: _Transaction, slot: SlotGuard) -> int:
         """Handle rows from index `start` until the end or until the transaction is full; return the next index."""
         assert self._task is not None, "a task that could not be made fails at its first row"
         state, collector, context, process = self._state, self.collector, self.context, self._task.process
@@ -260,11 +261,18 @@ class TaskRunner:
         outputs, journal, now_s = collector.held, state.journal, self._limits.now_s
         produce, deadline_s = transaction.producer.produce, transaction.begun_at_s + self._limits.duration_max_s
         handled = transaction.handled_of(rows.route, given)
+        messages = rows.messages(start)
+        if now_s() < self._plan.notes_until_s:
+            messages = _noted(messages, rows.route, slot)
+        refused = {found.offset: found for found in self._plan.refusals if found.ssp_kb == given.ssp_kb}
+        if refused:
+            gate = _Gate(refused, messages)
+            messages, key_decode, value_decode = iter(gate), gate.checked(key_decode), gate.checked(value_decode)
         bytes_max, ssp, skip_below = self._limits.bytes_max, given.ssp_kb.ssp, handled.offset_next
         state.is_broadcast = bool(given.ssp_kb.reader)
         index, offset, records_in, since_s = start, rows.offsets[start], 0, now_s()
         try:
-            for index, offset, key, value, timestamp_ms, headers in rows.messages(start):
+            for index, offset, key, value, timestamp_ms, headers in messages:
                 if offset < skip_below:
                     continue
                 state.message_key, state.key_prefix = key, None
@@ -621,6 +629,37 @@ class _Tally:
             commits=done.commits,
             error=error,
         )
+
+
+def _noted(messages: Iterator[Message], route: int, slot: SlotGuard) -> Iterator[Message]:
+    """`messages`, each of them noted before it is handled."""
+    for message in messages:
+        slot.note(route, message[1])
+        yield message
+
+
+class _Gate:
+    """Lets all messages of a route pass but those that end their process: to decode them raises WorkerDiedError."""
+
+    def __init__(self, refusals: Mapping[int, Refusal], messages: Iterator[Message]) -> None:
+        self._refusals = refusals
+        self._messages = messages
+        self._refusal: Refusal | None = None
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in self._messages:
+            self._refusal = self._refusals.get(message[1])
+            yield message
+
+    def checked(self, decode: Callable[[bytes | None], Any] | None) -> Callable[[bytes | None], Any]:
+        """`decode` behind the gate: a serde may be what ends the process."""
+
+        def checked(raw: bytes | None) -> Any:
+            if self._refusal is not None:
+                raise WorkerDiedError(self._refusal.reason)
+            return raw if decode is None else decode(raw)
+
+        return checked
 
 
 class Context:

@@ -553,6 +553,7 @@ class MemorySlot:
         self.trace = Trace() if trace is None else trace
         self.state = "clean"
         self.lease_checks: int | None = None
+        self.notes: list[tuple[int, int]] = []
         self._kafka = kafka
         self._transactional_id = transactional_id
         self._crash_points = crash_points or CrashAt()
@@ -570,6 +571,9 @@ class MemorySlot:
     def mark_clean(self) -> None:
         self.state = "clean"
         self.trace.append("clean")
+
+    def note(self, route: int, offset: int) -> None:
+        self.notes.append((route, offset))
 
     def check_lease(self) -> None:
         self.trace.append("lease")
@@ -612,6 +616,8 @@ class MemorySlots:
 
     def __init__(self, trace: Trace) -> None:
         self.open_slots: set[int] = set()
+        # By query and slot: the route and the offset of the message in hand.
+        self.noted: dict[tuple[int, int], tuple[int, int]] = {}
         self._trace = trace
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
@@ -620,6 +626,9 @@ class MemorySlots:
 
     def block(self, query_number: int) -> None:
         self._trace.append(f"block {query_number}")
+
+    def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
+        return [self.noted[query_number, slot] for slot in slots if (query_number, slot) in self.noted]
 
     def renew(self, slots: Sequence[int]) -> None:
         self._trace.append(f"renew {slots}")

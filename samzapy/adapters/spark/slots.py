@@ -26,6 +26,9 @@ from samzapy.errors import DeadlineError, LostContainerError, SamzapyError
 
 _LOG = logging.getLogger(__name__)
 _CONTENT_BYTES = 128
+# Behind the content: query number, route, offset of the message in hand.
+_NOTE = struct.Struct("<qqq")
+_NO_NOTE = (-1, -1, -1)
 _FLOCK = "@hhqqi"
 _KILL_WAIT_S = 10.0
 P = TypeVar("P")
@@ -82,6 +85,17 @@ class _SlotFile:
     def write(self, content: SlotContent) -> None:
         text = json.dumps({"query": content.query, "instance": content.instance, "state": content.state})
         os.pwrite(self._descriptor, text.ljust(_CONTENT_BYTES).encode(), 0)
+
+    def note(self, query_number: int, route: int, offset: int) -> None:
+        os.pwrite(self._descriptor, _NOTE.pack(query_number, route, offset), _CONTENT_BYTES)
+
+    def noted(self, query_number: int) -> tuple[int, int] | None:
+        """Route and offset that a worker of this query noted last."""
+        raw = os.pread(self._descriptor, _NOTE.size, _CONTENT_BYTES)
+        if len(raw) < _NOTE.size:
+            return None
+        query, route, offset = _NOTE.unpack(raw)
+        return (route, offset) if query == query_number else None
 
 
 def slot_path(scratch_dir: Path, slot: int) -> Path:
@@ -194,6 +208,7 @@ class HeldSlot(Generic[P]):
         self.slot = slot
         self.content = content
         self._slots, self._file, self._lease = slots, file, lease
+        self._has_note = False
 
     def release(self) -> None:
         """Let others in."""
@@ -207,6 +222,13 @@ class HeldSlot(Generic[P]):
 
     def mark_clean(self) -> None:
         self.set_content(replace(self.content, state=CLEAN))
+        if self._has_note:
+            self._file.note(*_NO_NOTE)
+            self._has_note = False
+
+    def note(self, route: int, offset: int) -> None:
+        self._has_note = True
+        self._file.note(self.content.query, route, offset)
 
     def check_lease(self) -> None:
         self._lease.check()
@@ -233,6 +255,11 @@ class DriverSlots:
                     _kill_holder(file)
                 time.sleep(0.005)
         return [slot for slot, file in enumerate(self._files) if file.read().state == OPEN]
+
+    def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
+        """Route and offset of the messages that workers of a query noted last in these slots."""
+        noted = (self._files[slot].noted(query_number) for slot in slots)
+        return [found for found in noted if found is not None]
 
     def renew(self, slots: Sequence[int]) -> None:
         """Note that these slots' producers are of no use any more and nothing is open under their ids."""

@@ -435,3 +435,29 @@ def test_a_lease_holds_until_its_deadline_and_says_how_long_it_is_over(tmp_path:
 def test_there_is_no_lease_before_the_first_answer(tmp_path: Path) -> None:
     with pytest.raises(LostContainerError, match="no coordinator answered its heartbeats"):
         LeaseFile(tmp_path).check()
+
+
+def test_the_message_in_hand_is_known_after_its_worker_was_killed(tmp_path: Path) -> None:
+    driver = DriverSlots(tmp_path, 1)
+    driver.admit(1)
+    with a_worker(tmp_path, slot=0, code="held.mark_open(); held.note(3, 7); held.note(3, 2**40)") as worker:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+
+    assert [0] == driver.take_all(5000)
+
+    assert [(3, 2**40)] == driver.in_hand([0], 1)
+    assert [] == driver.in_hand([0], 2), "what a worker of another query noted"
+
+
+def test_a_committed_message_is_in_no_worker_s_hand(tmp_path: Path) -> None:
+    driver = DriverSlots(tmp_path, 1)
+    driver.admit(1)
+    code = "held.mark_open(); held.note(3, 7); held.mark_clean(); held.mark_open()"
+    with a_worker(tmp_path, slot=0, code=code) as worker:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+
+    assert [0] == driver.take_all(5000)
+
+    assert [] == driver.in_hand([0], 1)
