@@ -13,6 +13,7 @@ SamzapyError                          exit 1
 ├── DeadlineError                     somebody else was too slow; says who and for how long   exit 5
 ├── TaskError                         the user's code, or its data                exit 7
 │   ├── SlowMessageError              a message took longer than its transaction may be open
+│   ├── OutsideMessageError           collector, store or context used after its message
 │   └── WorkerDiedError               a message ends the worker process that handles it
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
 │   └── DamagedStateError             ...it is not what was written: the next start rebuilds it
@@ -112,6 +113,10 @@ class TaskError(SamzapyError):
 class SlowMessageError(TaskError):
     """A message took so long that the broker ended its transaction. It may be quicker the next time, so it is tried
     as often as other failures of a query before it ends the container."""
+
+
+class OutsideMessageError(TaskError):
+    """User code used a collector, a store or a context after the message that it was handed for."""
 
 
 class WorkerDiedError(TaskError):

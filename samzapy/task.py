@@ -63,7 +63,11 @@ class IncomingMessageEnvelope(msgspec.Struct, eq=False):
 
 
 class MessageCollector(Protocol):
-    """Takes what a task sends. Nothing leaves before `process` returns; if it raises, nothing leaves at all."""
+    """Takes what a task sends. Nothing leaves before `process` returns; if it raises, nothing leaves at all.
+
+    It is of one message, like the context and its stores. Threads and callbacks may use them for as long as `process`
+    waits for them. Later uses raise OutsideMessageError, and the job ends by that under every error policy.
+    """
 
     def send(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -126,6 +127,7 @@ class _WorkerProcess:
                 ),
                 crash_points=self._crash_points,
                 is_interrupted=lambda: self._interrupts.was_interrupted,
+                current_thread=threading.current_thread,
             )
         return self._runners[first]
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar, Final
 
 from samzapy.config import StoreConfig
 from samzapy.container.measures import Stopwatch, StoreCosts
+from samzapy.container.message_scope import MessageScope, Place, in_init
 from samzapy.container.ports import LocalTransaction
 from samzapy.container.record_size import too_large
 from samzapy.errors import TaskError
 from samzapy.model.job import TaskName
 from samzapy.model.serde import SerdeError, serde_of
 from samzapy.stream.changelog import changelog_key, task_entry_key
+
+_METHODS: Final = frozenset({"get", "put", "delete"})
 
 
 class TaskState:
@@ -31,7 +35,9 @@ class TaskState:
         *,
         undoes: bool,
         costs: StoreCosts,
+        scope: MessageScope,
     ) -> None:
+        self.scope = scope
         self.costs = costs
         self.record_bytes_max = record_bytes_max
         self.undoes = undoes
@@ -44,9 +50,15 @@ class TaskState:
         self.bytes_held = 0
         self.journal: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
         self._written: dict[str, dict[bytes, bytes | None]] = {store.name: {} for store in stores}
-        self.stores: Mapping[str, Store] = {
+        self.stores: dict[str, Store] = {
             store.name: _STORES[store.scope](store, self, self._written[store.name], task_name) for store in stores
         }
+
+    def renew_stores(self) -> tuple[Store, ...]:
+        """Make those of the next message."""
+        for name, store in self.stores.items():
+            self.stores[name] = store.successor()
+        return tuple(self.stores.values())
 
     def changes(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
         """What this transaction wrote: per store, entries by changelog key; None means removed."""
@@ -76,6 +88,9 @@ class TaskState:
 class Store:
     """A keyed store, scoped to the key of the message in hand (`task.KeyedStore`)."""
 
+    # As in `stores.<name>.scope`; names its class in `_STORES` while no call is to be timed.
+    scope: ClassVar[str] = "key"
+
     def __init__(
         self, config: StoreConfig, state: TaskState, written: dict[bytes, bytes | None], task_name: TaskName
     ) -> None:
@@ -84,9 +99,26 @@ class Store:
         self._name_encode = serde_of(config.key_serde).encode
         self._state = state
         self._written = written
+        # In front of all its keys; None: that is the message's key.
+        self._own_prefix: bytes | None = None
+        # Where its message was; None while that is in hand.
+        self.over: Place | None = in_init
+
+    def successor(self) -> Store:
+        """The one of the next message."""
+        new = type(self).__new__(type(self))
+        # One attribute after the other: updated as a dictionary, all attributes of the object would be slower to read.
+        new._name, new._serde, new._name_encode = self._name, self._serde, self._name_encode
+        new._state, new._written, new._own_prefix, new.over = self._state, self._written, self._own_prefix, None
+        return new
 
     def get(self, name: Any = "") -> Any:
-        key = self._key(name)
+        key = self._own_prefix or self._state.key_prefix or self._prefix()
+        # Behind it: from here on another message's key does no harm.
+        if self.over is not None:
+            self._check_scope(self.over)
+        if name != "":
+            key += self._encoded(name)
         written = self._written
         if key in written:
             return self._serde.decode(written[key])
@@ -106,20 +138,20 @@ class Store:
     def time_next_calls(self) -> None:
         """Let the next call of each kind be timed.
 
-        It stands in front of the method, on the instance, until it was called. A counter of calls, however cheap,
-        was 4 to 7 % of every read and write; so the calls that are not timed cost what they did.
+        The object is of a class with methods that time themselves, until they were called. A counter of calls, however
+        cheap, was 4 to 7 % of every read and write; so the calls that are not timed cost what they did.
         """
+        self.__class__ = _timed(self.scope, _METHODS)
+
+    def watch(self, kind: str) -> Stopwatch:
+        """What takes the time of calls of a kind."""
         costs = self._state.costs
-        for name, watch in (("get", costs.gets), ("put", costs.puts), ("delete", costs.deletes)):
-            vars(self)[name] = self._timed_once(name, watch)
+        return {"get": costs.gets, "put": costs.puts, "delete": costs.deletes}[kind]
 
-    def _timed_once(self, name: str, watch: Stopwatch) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            # Whoever keeps this very object has all its calls timed.
-            vars(self).pop(name, None)
-            return watch.timed(getattr(self, name), *args, **kwargs)
-
-        return call
+    def _check_scope(self, over: Place) -> None:
+        """Refuse the use of a store after its message; the thread that handles messages may keep one."""
+        if not self._state.scope.is_in_hand():
+            self._state.scope.refuse(f"a store ({self._name})", over)
 
     def _write(self, key: bytes, raw: bytes | None) -> None:
         state, written = self._state, self._written
@@ -130,17 +162,25 @@ class Store:
             state.journal.append((written, key, key in written, written.get(key)))
         written[key] = raw
         state.bytes_held += size
+        if self.over is not None:  # The message may have ended while a thread was in here.
+            self._check_scope(self.over)
 
     def _key(self, name: Any) -> bytes:
-        prefix = self._state.key_prefix or self._prefix()
-        if name == "":
-            return prefix
+        """The changelog key of an entry; `get` has the same in itself, which saves a call."""
+        key = self._own_prefix or self._state.key_prefix or self._prefix()
+        if self.over is not None:
+            self._check_scope(self.over)
+        return key if name == "" else key + self._encoded(name)
+
+    def _encoded(self, name: Any) -> bytes:
         encoded = self._name_encode(name)
         assert encoded is not None
-        return prefix + encoded
+        return encoded
 
     def _prefix(self) -> bytes:
         """The changelog key of this message's entry without a name, in front of which all its keys begin."""
+        if self.over is not None:
+            self._check_scope(self.over)
         state = self._state
         if state.is_broadcast:
             raise TaskError(
@@ -159,22 +199,19 @@ class Store:
 class TaskStore(Store):
     """A store of scope `task`: the same entries whatever message is in hand."""
 
+    scope = "task"
+
     def __init__(
         self, config: StoreConfig, state: TaskState, written: dict[bytes, bytes | None], task_name: TaskName
     ) -> None:
         super().__init__(config, state, written, task_name)
-        self._task_prefix = task_entry_key(task_name, b"")
-
-    def _key(self, name: Any) -> bytes:
-        if name == "":
-            return self._task_prefix
-        encoded = self._name_encode(name)
-        assert encoded is not None
-        return self._task_prefix + encoded
+        self._own_prefix = task_entry_key(task_name, b"")
 
 
 class BroadcastStore(TaskStore):
     """A store of scope `broadcast`: of each task its own copy, made by the same messages."""
+
+    scope = "broadcast"
 
     def _write(self, key: bytes, raw: bytes | None) -> None:
         if not self._state.is_broadcast:
@@ -184,6 +221,26 @@ class BroadcastStore(TaskStore):
                 "while a message of task.broadcast.inputs is handled, or give the store another scope"
             )
         super()._write(key, raw)
+
+
+@cache
+def _timed(scope: str, kinds: frozenset[str]) -> type[Store]:
+    """The class of a store whose first call of each of `kinds` is timed."""
+    plain = _STORES[scope]
+    if not kinds:
+        return plain
+    return type(plain.__name__, (plain,), {kind: _timed_once(scope, kind, kinds - {kind}) for kind in kinds})
+
+
+def _timed_once(scope: str, kind: str, others: frozenset[str]) -> Callable[..., Any]:
+    method = getattr(_STORES[scope], kind)
+
+    def call(self: Store, *args: Any, **kwargs: Any) -> Any:
+        # Whoever keeps this very method has all its calls timed.
+        self.__class__ = _timed(scope, others)
+        return self.watch(kind).timed(method, self, *args, **kwargs)
+
+    return call
 
 
 _STORES: Mapping[str, type[Store]] = {"key": Store, "broadcast": BroadcastStore, "task": TaskStore}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from samzapy.config import JobConfig
+from samzapy.container.message_scope import MessageScope, Place
 from samzapy.container.record_size import record_bytes, too_large
 from samzapy.errors import TaskError
 from samzapy.model.serde import serde_of
@@ -18,7 +19,10 @@ TIMESTAMP_MS_MAX: Final = 2**63 - 1
 class Collector:
     """Holds back what a message sends until it has been handled (`task.MessageCollector`)."""
 
-    def __init__(self, config: JobConfig) -> None:
+    def __init__(self, config: JobConfig, scope: MessageScope) -> None:
+        self._scope = scope
+        # Where its message was; None while that is in hand.
+        self.over: Place | None = None
         self.held: list[tuple[Any, ...]] = []
         self.bytes_sent = 0
         # Set by the first output to a stream, and by each one whose partition, time or key its topic may refuse.
@@ -60,6 +64,18 @@ class Collector:
             raise TaskError(too_large(f"an output to {stream}", size, size_max))
         self.bytes_sent += size
         self.held.append((topic, raw_key, raw_value, partition, pairs, timestamp_ms))
+        # At the end: the message may have ended while a thread was in here.
+        if self.over is not None:
+            self.held.clear()
+            self._scope.refuse("collector.send", self.over)
+
+    def successor(self) -> Collector:
+        """The one of the next message."""
+        # One attribute after the other: updated as a dictionary, all attributes of the object would be slower to read.
+        new = Collector(self._config, self._scope)
+        new.bytes_sent, new.must_be_checked, new.compacted = self.bytes_sent, self.must_be_checked, self.compacted
+        new.record_bytes_max, new._streams, new._keyed_anew = self.record_bytes_max, self._streams, self._keyed_anew
+        return new
 
     def forget(self) -> None:
         self.held.clear()

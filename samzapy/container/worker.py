@@ -18,12 +18,15 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from sys import getrefcount
 from typing import Any
 
 from samzapy.config import FRAME_BYTES, JobConfig
 from samzapy.container.dead_letters import DeadLetter
 from samzapy.container.keyed_state import Store, TaskState
 from samzapy.container.measures import Meter, Stopwatch
+from samzapy.container.message_scope import MessageScope, Place, Thread, in_init
 from samzapy.container.outputs import Collector, without_zero_characters
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.ports import TaskEnvironment as Environment
@@ -37,6 +40,7 @@ from samzapy.errors import (
     LocalStateError,
     LostContainerError,
     MissingTopicError,
+    OutsideMessageError,
     ProducerError,
     SlowMessageError,
     TaskError,
@@ -45,7 +49,7 @@ from samzapy.errors import (
 )
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.serde import serde_of
-from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.text import error_text
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.codec import encode
@@ -87,6 +91,7 @@ class TaskRunner:
         limits: TransactionLimits,
         crash_points: CrashPoints,
         is_interrupted: Callable[[], bool],
+        current_thread: Callable[[], Thread],
     ) -> None:
         """Make the user's instance and call its `init`.
 
@@ -94,6 +99,7 @@ class TaskRunner:
         doing; the same class of error without a signal is the message's.
         """
         self._plan = plan
+        self._first_route = routes[0]
         self._is_interrupted = is_interrupted
         # What is the task's is the same in all its routes.
         self._route = plan.routes[routes[0]]
@@ -106,15 +112,18 @@ class TaskRunner:
         self._partition_counts: dict[str, int] = {}
         self._topic_limits: dict[str, TopicLimits | None] = {}
         self._meter = Meter(limits.now_s)
+        self._scope = MessageScope(self._route.task_name, current_thread)
         self._state = TaskState(
             self._route.task_name,
             config.stores,
             config.record_bytes_max,
             undoes=config.error_policy != "fail",
             costs=self._meter.stores,
+            scope=self._scope,
         )
-        self.collector = Collector(config)
-        self.context = Context(route=self._route, config=config, state=self._state)
+        self.collector = Collector(config, self._scope)
+        intermediates = {item.name: item.system_stream for item in config.intermediates}
+        self.context = Context(self._route, config.properties, intermediates, self._state)
         self._failed_at_init = self._init(new_task)
 
     def _init(self, new_task: Callable[[], LoadedTask]) -> str:
@@ -170,25 +179,28 @@ class TaskRunner:
     def _run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
         tally = _Tally()
         transaction: _Transaction | None = None
+        route = self._first_route
         try:
             for rows in chunks:
                 self._state.time_next_calls()
+                route = rows.route
+                self._check_scope()
                 if self._failed_at_init:
                     return tally.failed(rows.route, self._failed_at_init)
                 position = 0
                 rows = _up_to(rows, self._plan.routes[rows.route].offset_end)
                 while position < len(rows.offsets):
                     transaction = transaction or self._begin(slot)
-                    try:
-                        position = self._meter.process.timed(self._handle, rows, position, transaction, slot)
-                    except MessageFailed as failed:
-                        self._abort(transaction, slot)
-                        return tally.failed(rows.route, str(failed))
+                    position = self._meter.process.timed(self._handle, rows, position, transaction, slot)
                     if position < len(rows.offsets) or transaction.is_full(self._limits, self._bytes_held()):
                         self._meter.commit.timed(self._commit, transaction, slot, tally)
                         transaction = None
             if transaction is not None:
                 self._meter.commit.timed(self._commit, transaction, slot, tally)
+        except MessageFailed as failed:
+            if transaction is not None:
+                self._abort(transaction, slot)
+            return tally.failed(route, str(failed))
         except BaseException as error:
             # Whatever it was, the local transaction must not keep the environment's lock; the slot stays open.
             if transaction is not None:
@@ -255,10 +267,10 @@ class TaskRunner:
     def _handle(self, rows: Rows, start: int, transaction: _Transaction, slot: SlotGuard) -> int:
         """Handle rows from index `start` until the end or until the transaction is full; return the next index."""
         assert self._task is not None, "a task that could not be made fails at its first row"
-        state, collector, context, process = self._state, self.collector, self.context, self._task.process
+        state, process = self._state, self._task.process
         given = self._inputs[rows.route]
         key_decode, value_decode, intermediate = given.key_decode, given.value_decode, given.intermediate
-        outputs, journal, now_s = collector.held, state.journal, self._limits.now_s
+        journal, now_s = state.journal, self._limits.now_s
         produce, deadline_s = transaction.producer.produce, transaction.begun_at_s + self._limits.duration_max_s
         handled = transaction.handled_of(rows.route, given)
         messages = rows.messages(start)
@@ -270,12 +282,20 @@ class TaskRunner:
             messages, key_decode, value_decode = iter(gate), gate.checked(key_decode), gate.checked(value_decode)
         bytes_max, ssp, skip_below = self._limits.bytes_max, given.ssp_kb.ssp, handled.offset_next
         state.is_broadcast = bool(given.ssp_kb.reader)
-        index, offset, records_in, since_s = start, rows.offsets[start], 0, now_s()
+        index, offset, skipped, records_out, is_full, since_s = start, rows.offsets[start], 0, 0, False, now_s()
+        self._scope.begin()
+        collector, context, stores = self._renew()
+        outputs = collector.held
+        # How many references there are while user code keeps none.
+        refs, collector_refs, context_refs = getrefcount, getrefcount(collector), getrefcount(context)
+        store_refs = max((getrefcount(store) for store in stores), default=0)
         try:
             for index, offset, key, value, timestamp_ms, headers in messages:
                 if offset < skip_below:
+                    skipped += 1
                     continue
-                state.message_key, state.key_prefix = key, None
+                if stores:
+                    state.message_key, state.key_prefix = key, None
                 try:
                     process(
                         IncomingMessageEnvelope(
@@ -296,7 +316,7 @@ class TaskRunner:
                         self._check_outputs(transaction.producer)
                 except (LocalStateError, ProducerError, FencedError):
                     raise  # The disk's or the broker's fault, not the message's.
-                except (MissingTopicError, ConfigError) as error:
+                except (MissingTopicError, ConfigError, OutsideMessageError) as error:
                     # The job's mistake, under every policy: as dead letters all messages would go there.
                     raise MessageFailed(f"{self._place(rows, index)}: {error}") from error
                 except BaseException as error:  # User code may raise anything; the policy decides.
@@ -306,25 +326,58 @@ class TaskRunner:
                     state.roll_back_message()
                     self._refuse(rows, index, error, transaction.producer)
                     handled.dead_letters += 1
+                is_kept = refs(collector) > collector_refs
+                if stores:
+                    is_full = collector.bytes_sent + state.bytes_held > bytes_max
+                    if journal:
+                        journal.clear()
+                    # Without stores a context cannot be misused.
+                    is_kept = is_kept or refs(context) > context_refs
+                    if context.has_given:
+                        context.has_given = False
+                        for store in stores:
+                            if refs(store) > store_refs:
+                                is_kept = True
+                if is_kept:
+                    # User code keeps a handle, and may use it when it should not.
+                    self._expire(rows, index)
+                    collector, context, stores = self._renew()
+                    sent, outputs = outputs, collector.held
+                    outputs.extend(sent)
                 if outputs:
                     for output in outputs:
                         produce(*output)
-                    handled.records_out += len(outputs)
+                    records_out += len(outputs)
                     outputs.clear()
-                if journal:
-                    journal.clear()
-                records_in += 1
+                    is_full = is_full or collector.bytes_sent > bytes_max
                 ended_s = now_s()
-                if ended_s >= deadline_s or collector.bytes_sent + state.bytes_held > bytes_max:
+                if is_full or ended_s >= deadline_s:
                     break
                 since_s = ended_s
         finally:
             # A message that takes the transaction past its time is the last one in it.
             transaction.last = _Last(rows, index, now_s() - since_s)
+            self._expire(rows, index)
+            self._scope.end()
         handled.offset_next = max(handled.offset_next, offset + 1)
-        handled.records_in += records_in
-        self._meter.skipped += index + 1 - start - records_in
+        handled.records_in += index + 1 - start - skipped
+        handled.records_out += records_out
+        self._meter.skipped += skipped
         return index + 1
+
+    def _renew(self) -> tuple[Collector, Context, tuple[Store, ...]]:
+        """What the next message is handed."""
+        self.collector, self.context = self.collector.successor(), self.context.successor()
+        return self.collector, self.context, self._state.renew_stores()
+
+    def _expire(self, rows: Rows, index: int) -> None:
+        """Its message is over: what was handed out for it may act on no other one."""
+
+        # Not of the rows: user code may keep it for long.
+        over = partial(_place, self._inputs[rows.route].ssp_kb.ssp, rows.offsets[index], rows.keys[index])
+        self.collector.over = self.context.over = over
+        for store in self._state.stores.values():
+            store.over = over
 
     def _check_outputs(self, producer: Producer) -> None:
         """Whether there are the topics, and the partitions, that the message in hand sends to, and they take it."""
@@ -389,8 +442,8 @@ class TaskRunner:
 
     def _place(self, rows: Rows, index: int) -> str:
         return (
-            f"task {self._route.task_name} failed at {self._inputs[rows.route].ssp_kb.ssp} "
-            f"offset {rows.offsets[index]}, key {shown_key(rows.keys[index])}"
+            f"task {self._route.task_name} failed at "
+            f"{_place(self._inputs[rows.route].ssp_kb.ssp, rows.offsets[index], rows.keys[index])}"
         )
 
     def _refuse(self, rows: Rows, index: int, error: BaseException, producer: Producer) -> None:
@@ -440,6 +493,7 @@ class TaskRunner:
 
     def _commit(self, transaction: _Transaction, slot: SlotGuard, tally: _Tally) -> None:
         """Outputs, changelog and checkpoints by Kafka; then the local store; then the slot is clean."""
+        self._check_scope()
         producer = transaction.producer
         changelog_next = dict(transaction.position.changelog_next)
         self._produce_changelog(producer, changelog_next)
@@ -467,6 +521,11 @@ class TaskRunner:
         slot.mark_clean()
         self._forget()
         tally.add(transaction)
+
+    def _check_scope(self) -> None:
+        """Raise MessageFailed once something was used outside of its message: what it was to do is lost else."""
+        if self._scope.misuse:
+            raise MessageFailed(self._scope.misuse)
 
     def _abort(self, transaction: _Transaction, slot: SlotGuard) -> None:
         """Of a message that failed. Its words count, also when it took longer than the transaction may be open."""
@@ -631,6 +690,10 @@ class _Tally:
         )
 
 
+def _place(ssp: SystemStreamPartition, offset: int, key: bytes | None) -> str:
+    return f"{ssp} offset {offset}, key {shown_key(key)}"
+
+
 def _noted(messages: Iterator[Message], route: int, slot: SlotGuard) -> Iterator[Message]:
     """`messages`, each of them noted before it is handled."""
     for message in messages:
@@ -665,11 +728,23 @@ class _Gate:
 class Context:
     """What a task may know of its surroundings (`task.TaskContext`)."""
 
-    def __init__(self, *, route: Route, config: JobConfig, state: TaskState) -> None:
+    def __init__(
+        self, route: Route, properties: Mapping[str, str], intermediates: Mapping[str, str], state: TaskState
+    ) -> None:
         self._route = route
-        self._properties = config.properties
-        self._intermediates = {item.name: item.system_stream for item in config.intermediates}
+        self._properties = properties
+        self._intermediates = intermediates
         self._state = state
+        # Where its message was; None while that is in hand.
+        self.over: Place | None = in_init
+        # Whether the message in hand asked for a store.
+        self.has_given = False
+
+    def successor(self) -> Context:
+        """The one of the next message."""
+        new = Context(self._route, self._properties, self._intermediates, self._state)
+        new.over = None
+        return new
 
     @property
     def task_name(self) -> str:
@@ -694,10 +769,14 @@ class Context:
         return found
 
     def store(self, name: str) -> Store:
+        # The thread that handles messages may keep a context, which acts on the message in hand.
+        if self.over is not None and not self._state.scope.is_own_thread():
+            self._state.scope.refuse("context.store", self.over)
         found = self._state.stores.get(name)
         if found is None:
             declared = ", ".join(self._state.stores) or "none"
             raise TaskError(f"wanted store {name!r}, found {declared}; declare it with stores.{name}.msg.serde=...")
+        self.has_given = True
         return found
 
 

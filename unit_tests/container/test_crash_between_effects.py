@@ -10,6 +10,7 @@ and see it go wrong.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -246,6 +247,7 @@ class World:
             ),
             crash_points=crash_points,
             is_interrupted=lambda: False,
+            current_thread=threading.current_thread,
         )
         done = [m for m in self.messages if m.offset < starts[self.inputs[self.route_of(m)]]]
         left = [m for m in self.messages if m not in done]

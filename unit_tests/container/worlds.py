@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,6 +152,7 @@ class AWorker:
             ),
             crash_points=crash_points or CrashAt(),
             is_interrupted=lambda: self.is_interrupted,
+            current_thread=threading.current_thread,
         )
 
     def run(self, *chunks: Rows) -> Report:
