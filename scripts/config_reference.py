@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from samzapy.config import CLIENT_PROPERTIES_REFUSED, KEYS, KINDS, REQUIRED, SAMZA_KEYS, ConfigKey, SamzaKey
+from samzapy.config.samza_keys import SAMZA_CLASSES
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = _DOCS / "configuration.md"
@@ -98,6 +99,13 @@ This page lists the keys of Samza 1.8 that samzapy does not read, each with what
 |---|---|
 """
 
+_SAMZA_CLASSES_HEAD = """
+Groupers of a job are classes of Python here (`module:Class`, [planning.md](planning.md)). Of Samza's own:
+
+| class of Samza's | here |
+|---|---|
+"""
+
 _GROUPS = {
     "job": "The job and its coordinator",
     "task": "Tasks, batches and transactions",
@@ -120,7 +128,9 @@ def page() -> str:
 
 def samza_page() -> str:
     """The whole page of Samza's keys."""
-    return _SAMZA_HEAD + "".join(f"| `{key.name}` | {_answer(key)} |\n" for key in SAMZA_KEYS)
+    keys = "".join(f"| `{key.name}` | {_answer(key)} |\n" for key in SAMZA_KEYS)
+    classes = "".join(f"| `{name}` | {text[:1].upper()}{text[1:]}. |\n" for name, text in SAMZA_CLASSES.items())
+    return f"{_SAMZA_HEAD}{keys}{_SAMZA_CLASSES_HEAD}{classes}"
 
 
 def _answer(key: SamzaKey) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from samzapy.config.keys import KEYS, REQUIRED, ConfigKey
-from samzapy.config.samza_keys import SAMZA_KEYS
+from samzapy.config.samza_keys import SAMZA_KEYS, instead_of_class
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 
 PATTERN_SIGN: Final = "~"
@@ -108,7 +108,9 @@ def check_value(spec: ConfigKey, key: str, value: str) -> None:
     if spec.kind == "name" and not _NAME.fullmatch(value):
         raise ConfigError(f"{key}: wanted letters, digits, dots, dashes or underscores, found {value!r}")
     if spec.kind == "factory" and not _FACTORY.fullmatch(value):
-        raise ConfigError(f"{key}: wanted module:Class (groupers:ByCustomer), found {value!r}")
+        raise ConfigError(
+            f"{key}: wanted module:Class (groupers:ByCustomer), found {value!r}{instead_of_class(value)}"
+        )
     if spec.kind == "id" and not ID.fullmatch(value):
         raise ConfigError(f"{key}: wanted letters, digits and underscores (no dashes), found {value!r}")
 

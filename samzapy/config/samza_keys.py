@@ -231,3 +231,22 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("metrics.reporters", "", _METRICS),
     _key("metrics.<rest>", "", _METRICS),
 )
+
+SAMZA_CLASSES: Final = {
+    "GroupByPartitionFactory": "use task.partition.scheme=group-by-partition instead of this line",
+    "GroupBySystemStreamPartitionFactory": "use task.partition.scheme=group-by-ssp instead of this line",
+    "AllSspToSingleTaskGrouperFactory": "use task.partition.scheme=all-ssps-to-single-task instead of this line",
+    "GroupByContainerCountFactory": "remove the line, samzapy spreads tasks over processors by itself",
+    "GroupByContainerIdsFactory": "remove the line, samzapy spreads tasks over processors by itself",
+    "SingleContainerGrouperFactory": "remove the line, samzapy spreads tasks over processors by itself",
+}
+"""What takes the place of a class of Samza's as the value of a key that is here too."""
+
+
+def instead_of_class(value: str) -> str:
+    """`; ...` for the end of a message about a Java class, or nothing where `value` looks like none."""
+    package, _, name = value.rpartition(".")
+    if name in SAMZA_CLASSES:
+        return f"; it is a class of Samza's: {SAMZA_CLASSES[name]}"
+    is_java = package.startswith(("org.", "com.", "io.", "net."))
+    return "; it is a Java class, and here a class of Python is wanted" if is_java else ""

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from samzapy.config import KEYS, SAMZA_KEYS, parse_config
-from samzapy.errors import UnknownConfigKeyError
+from samzapy.config import KEYS, PARTITION_SCHEMES, SAMZA_KEYS, parse_config
+from samzapy.config.samza_keys import SAMZA_CLASSES
+from samzapy.errors import ConfigError, UnknownConfigKeyError
 
 MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
 
@@ -32,6 +33,36 @@ MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
 def test_a_key_of_samza_s_says_what_stands_in_its_place(key: str, answer: str) -> None:
     with pytest.raises(UnknownConfigKeyError, match=re.escape(f"{key} is a key of Samza's and none here. {answer}")):
         parse_config({**MINIMAL, key: "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "answer"),
+    [
+        (
+            "job.systemstreampartition.grouper.factory",
+            "org.apache.samza.container.grouper.stream.GroupByPartitionFactory",
+            "; it is a class of Samza's: use task.partition.scheme=group-by-partition instead of this line",
+        ),
+        (
+            "task.name.grouper.factory",
+            "org.apache.samza.container.grouper.task.GroupByContainerCountFactory",
+            "; it is a class of Samza's: remove the line",
+        ),
+        ("locationid.provider.factory", "com.example.Racks", "; it is a Java class"),
+    ],
+)
+def test_a_java_class_as_a_value_says_what_stands_in_its_place(key: str, value: str, answer: str) -> None:
+    with pytest.raises(
+        ConfigError, match=re.escape(f"{key}: wanted module:Class (groupers:ByCustomer), found {value!r}{answer}")
+    ):
+        parse_config({**MINIMAL, key: value})
+
+
+def test_the_schemes_that_stand_in_the_place_of_classes_are_there() -> None:
+    named = {scheme for text in SAMZA_CLASSES.values() for scheme in re.findall(r"scheme=([\w-]+)", text)}
+
+    assert named == {"group-by-partition", "group-by-ssp", "all-ssps-to-single-task"}
+    assert named < {*PARTITION_SCHEMES}
 
 
 def test_each_key_of_the_list_is_refused_with_its_own_answer() -> None:
