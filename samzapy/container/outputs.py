@@ -9,7 +9,7 @@ from samzapy.config import JobConfig
 from samzapy.container.message_scope import MessageScope, Place
 from samzapy.container.record_size import record_bytes, too_large
 from samzapy.errors import TaskError
-from samzapy.model.serde import serde_of
+from samzapy.model.serde import key_serde_of, serde_of
 from samzapy.task import HeadersToSend
 
 TIMESTAMP_MS_MIN: Final = -(2**63)
@@ -92,7 +92,7 @@ class Collector:
             raise TaskError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
         found = (
             topic,
-            serde_of(self._config.key_serde(qualified)).encode,
+            key_serde_of(self._config.key_serde(qualified)).encode,
             serde_of(self._config.msg_serde(qualified)).encode,
         )
         own = self._config.intermediate_of(qualified)

@@ -48,7 +48,7 @@ from samzapy.errors import (
     WorkerDiedError,
 )
 from samzapy.model.checkpoint import Checkpoint
-from samzapy.model.serde import serde_of
+from samzapy.model.serde import Serde, key_serde_of, serde_of
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.text import error_text
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -599,15 +599,15 @@ class _Input:
         own = config.intermediate_of(stream)
         return cls(
             route.ssp_kb,
-            _decode(config.key_serde(stream)),
-            _decode(config.msg_serde(stream)),
+            _decode(key_serde_of(config.key_serde(stream))),
+            _decode(serde_of(config.msg_serde(stream))),
             "" if own is None else own.name,
         )
 
 
-def _decode(serde: str) -> Callable[[bytes | None], Any] | None:
+def _decode(serde: Serde) -> Callable[[bytes | None], Any] | None:
     """None for bytes: to call what gives back what it got costs a twentieth of what a record does in the worker."""
-    return None if serde == "bytes" else serde_of(serde).decode
+    return None if serde.name == "bytes" else serde.decode
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samzapy.model.first_bytes import looks_like
-from samzapy.model.strict_json import parse_json, parse_json_text
+from samzapy.model.strict_json import may_be_deep, parse_json, parse_json_text
 
 
 class SerdeError(ValueError):
@@ -35,61 +35,27 @@ def serde_of(name: str) -> Serde:
     return _SERDES[name]
 
 
-def _bytes_encode(value: Any) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    raise SerdeError(f"serde bytes: wanted bytes or None, found {type(value).__name__}")
-
-
-def _bytes_decode(raw: bytes | None) -> bytes | None:
-    return raw
-
-
-def _string_encode(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise SerdeError(f"serde string: wanted str or None, found {type(value).__name__}")
-    try:
-        return value.encode()
-    except UnicodeEncodeError as error:
-        raise SerdeError(f"serde string: {error}") from error
-
-
-def _string_decode(raw: bytes | None) -> str | None:
-    if raw is None:
-        return None
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise SerdeError(f"serde string: {error}{looks_like(raw)}") from error
+def key_serde_of(name: str) -> Serde:
+    """As `serde_of`, for keys of messages: its errors say that it was the key."""
+    return _KEY_SERDES[name]
 
 
 # Kept: json.dumps with options builds an encoder at each call.
 _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ESCAPING_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-
-
 _NESTED = (dict, list, tuple)
 
 
-def _json_encode(value: Any) -> bytes | None:
-    if value is None:
-        return None
+def _json_text(value: Any) -> bytes:
+    text = _JSON_ENCODER.encode(value)
+    if may_be_deep(text) or not _has_text_keys_only(value):
+        # Keys that differ in Python may not in JSON ({1: ..., "1": ...}), and nobody could read that again.
+        parse_json_text(text)
     try:
-        text = _JSON_ENCODER.encode(value)
-        if not _has_text_keys_only(value):
-            # Keys that differ in Python may not in JSON ({1: ..., "1": ...}), and nobody could read that again.
-            parse_json_text(text)
-        try:
-            return text.encode()
-        except UnicodeEncodeError:
-            # Half of a surrogate pair, as of an emoji that was cut: JSON can say it, as an escape, and UTF-8 cannot.
-            return _ESCAPING_ENCODER.encode(value).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SerdeError(f"serde json: {error}") from error
+        return text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, as of an emoji that was cut: JSON can say it, as an escape, and UTF-8 cannot.
+        return _ESCAPING_ENCODER.encode(value).encode()
 
 
 def _has_text_keys_only(value: Any) -> bool:
@@ -105,17 +71,59 @@ def _has_text_keys_only(value: Any) -> bool:
     return True
 
 
-def _json_decode(raw: bytes | None) -> Any:
-    if raw is None:
-        return None
-    try:
-        return parse_json(raw)
-    except ValueError as error:
-        raise SerdeError(f"serde json: {error}") from error
+def _bytes(where: str) -> Serde:
+    def encode(value: Any) -> bytes | None:
+        if value is None or isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise SerdeError(f"serde bytes: wanted bytes or None, found {type(value).__name__}{where}")
+
+    return Serde(name="bytes", encode=encode, decode=lambda raw: raw)
 
 
-_SERDES = {
-    "bytes": Serde(name="bytes", encode=_bytes_encode, decode=_bytes_decode),
-    "string": Serde(name="string", encode=_string_encode, decode=_string_decode),
-    "json": Serde(name="json", encode=_json_encode, decode=_json_decode),
-}
+def _string(where: str) -> Serde:
+    def encode(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise SerdeError(f"serde string: wanted str or None, found {type(value).__name__}{where}")
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise SerdeError(f"serde string: {error}{where}") from error
+
+    def decode(raw: bytes | None) -> str | None:
+        if raw is None:
+            return None
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise SerdeError(f"serde string: {error}{looks_like(raw)}{where}") from error
+
+    return Serde(name="string", encode=encode, decode=decode)
+
+
+def _json(where: str) -> Serde:
+    def encode(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return _json_text(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerdeError(f"serde json: {error}{where}") from error
+
+    def decode(raw: bytes | None) -> Any:
+        if raw is None:
+            return None
+        try:
+            return parse_json(raw)
+        except ValueError as error:
+            raise SerdeError(f"serde json: {error}{where}") from error
+
+    return Serde(name="json", encode=encode, decode=decode)
+
+
+# Functions of their own for keys: what they are of is looked at when they fail, and costs nothing else.
+_SERDES = {serde.name: serde for serde in (_bytes(""), _string(""), _json(""))}
+_KEY_SERDES = {serde.name: serde for serde in (_bytes(" (the key)"), _string(" (the key)"), _json(" (the key)"))}

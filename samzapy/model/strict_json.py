@@ -40,8 +40,6 @@ def parse_json(raw: bytes) -> Any:
 
 def parse_json_text(text: str) -> Any:
     """As `parse_json`."""
-    # Cheap for what is flat; brackets inside of texts only make it look twice.
-    may_be_deep = text.count("[") + text.count("{") > LEVELS_MAX
     try:
         value = _DECODER.decode(text)
     except msgspec.ValidationError:
@@ -49,9 +47,14 @@ def parse_json_text(text: str) -> Any:
         return _NAMING_DECODER.decode(text)
     except RecursionError:
         raise ValueError(_too_deep()) from None
-    if may_be_deep and not _is_within(value, LEVELS_MAX):
+    if may_be_deep(text) and not _is_within(value, LEVELS_MAX):
         raise ValueError(_too_deep())
     return value
+
+
+def may_be_deep(text: str) -> bool:
+    """Whether JSON has brackets enough for more than `LEVELS_MAX` levels; those inside of texts count too."""
+    return text.count("[") + text.count("{") > LEVELS_MAX
 
 
 def _too_deep() -> str:

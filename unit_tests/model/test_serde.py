@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.config import SERDES
-from samzapy.model.serde import SerdeError, serde_of
+from samzapy.model.serde import SerdeError, key_serde_of, serde_of
 
 json_values = st.recursive(
     st.booleans()
@@ -150,6 +150,15 @@ def test_nothing_is_guessed_of_other_bytes(raw: bytes) -> None:
     assert "looks like" not in str(refused.value)
 
 
+def test_an_error_of_a_key_says_that_it_was_the_key() -> None:
+    with pytest.raises(SerdeError, match=r"serde json: .* \(the key\)\Z"):
+        key_serde_of("json").decode(b"{")
+    with pytest.raises(SerdeError, match=r"serde string: wanted str or None, found int \(the key\)\Z"):
+        key_serde_of("string").encode(1)
+    with pytest.raises(SerdeError, match=r"serde bytes: wanted bytes or None, found str \(the key\)\Z"):
+        key_serde_of("bytes").encode("a")
+
+
 def deep(levels: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(levels):
@@ -174,6 +183,7 @@ def deep(levels: int) -> list[Any]:
         ("json", b"bytes"),
         ("json", {(1, 2): 3}),
         pytest.param("json", deep(100_000), id="json-too-deep"),
+        pytest.param("json", deep(400), id="json-too-deep-to-be-read-again"),
     ],
 )
 def test_a_value_that_a_serde_cannot_write_is_a_serde_error(name: str, value: Any) -> None:
