@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
-from samzapy.adapters.maven.fetch import jar_paths, pyspark_jar
+from samzapy.adapters.installed_spark import pyspark_jar
+from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import KAFKA_BROKER, KAFKA_TOOLS
 

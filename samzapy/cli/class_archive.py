@@ -13,7 +13,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, make_archive
 from samzapy.adapters.spark.class_archive import of_worker as worker_environment
-from samzapy.cli.run_job import environment_of_spark
+from samzapy.cli.run_job import check_host, environment_of_spark
 
 
 @click.command("class-archive")
@@ -29,6 +29,7 @@ def class_archive(of_worker: bool, remove: bool) -> None:
         archive_path(cache_root(), jars_there(SPARK_KAFKA)).unlink(missing_ok=True)
         return
     find_java()
+    check_host([])
     path = made_archive({})
     if not of_worker:
         click.echo(str(path))

@@ -28,7 +28,13 @@ from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
 from samzapy.cli.coordination import Coordination, Here
 from samzapy.cli.job_groupers import load_groupers
-from samzapy.cli.run_job import environment_of_spark, expected_generation_option, read_config, submit_command
+from samzapy.cli.run_job import (
+    check_host,
+    environment_of_spark,
+    expected_generation_option,
+    read_config,
+    submit_command,
+)
 from samzapy.cli.standalone_cluster import standalone_launcher
 from samzapy.cli.submitting import (
     read_state,
@@ -139,6 +145,7 @@ def _process_launcher(
         )
 
     sizes = _sizes(config, spark_options)
+    check_host([*submit_command(job_file, config_file, overrides, spark_options), config.process_dir])
 
     def command_of(launch: Launch, store_dir: Path) -> Sequence[str]:
         own = (f"processor.id={launch.processor_id}", f"local.store.dir={store_dir}")

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import click
 
-from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_home
+from samzapy.adapters.host.spark_host import SparkHost, refuse_replaced_letters
+from samzapy.adapters.installed_spark import pyspark_home, refuse_other_pyspark
+from samzapy.adapters.maven.fetch import cache_root, jars_there
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
@@ -77,6 +79,7 @@ def run(
     find_java()
     config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)
+    check_host(command)
     shown = submit_command(
         job_file,
         config_file,
@@ -106,6 +109,15 @@ def submit_command(
     return [str(program), *QUIET_SPARK, *spark_options, str(job_file), *config, *settings]
 
 
+def check_host(command: Sequence[str]) -> None:
+    """Refuse a host on which spark-submit's JVM would end with a stack trace, for the command that is to run there.
+
+    Raises:
+        EnvironmentMissingError: names what is missing and the way out.
+    """
+    SparkHost.here().check([*command, os.getcwd(), sys.prefix])
+
+
 def environment_of_spark() -> dict[str, str]:
     """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive.
 
@@ -126,7 +138,8 @@ def environment_of_spark() -> dict[str, str]:
     }
     # Where they are yet to be fetched the job does that, and adds them to its session.
     jars = jars_there(SPARK_KAFKA)
-    return with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
+    environment = with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
+    return SparkHost.here().environment(environment)
 
 
 def run_job_file() -> None:
@@ -140,6 +153,7 @@ def run_job_file() -> None:
     sys.stderr = real_stderr(os.environ)
     _log_to_stderr()
     try:
+        _prepare_jvm()
         job_file = _main_file()
         options = _parse_arguments(sys.argv[1:])
         config = read_config(job_file, options.config_file, options.overrides, os.environ)
@@ -237,13 +251,28 @@ def _home_hint(path: Path) -> str:
     return "; ~ is no home directory here, write $HOME" if str(path).startswith("~") else ""
 
 
+def _prepare_jvm() -> None:
+    """Refuse a JVM that is none of this job's; where there is none yet, have the one that pyspark starts work here.
+
+    Raises:
+        EnvironmentMissingError: names what is missing and the way out.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        check_host([])
+        refuse_replaced_letters(sys.argv[1:])
+        refuse_other_pyspark()
+        return
+    # Without spark-submit pyspark starts a JVM itself, and of none or an old one it tells nothing readable.
+    find_java()
+    check_host(sys.argv)
+    os.environ.update(environment_of_spark())
+    refuse_other_pyspark()
+
+
 def _main_file() -> Path:
     path = getattr(sys.modules["__main__"], "__file__", None)
     if path is None:
         raise TaskModuleError("wanted samzapy.run() called from a job file given to spark-submit, found no file")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Without spark-submit pyspark starts a JVM itself, and of none or an old one it tells nothing readable.
-        find_java()
     return Path(path).resolve()
 
 

@@ -48,7 +48,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from samzapy.adapters.host.processes import ProcessIdentity, start_in_own_session
-from samzapy.adapters.maven.fetch import cache_root, jar_paths, pyspark_jar
+from samzapy.adapters.installed_spark import pyspark_jar
+from samzapy.adapters.maven.fetch import cache_root, jar_paths
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import KAFKA_BROKER
 from samzapy.errors import ConfigError, DeadlineError, EnvironmentMissingError, RejectedError, SamzapyError

@@ -38,7 +38,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with, start_in_own_session
-from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_home
+from samzapy.adapters.installed_spark import pyspark_home
+from samzapy.adapters.maven.fetch import cache_root, jars_there
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, archive_path, of_worker

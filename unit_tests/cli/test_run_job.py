@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from samzapy.cli import run_job
 from samzapy.cli.cluster import submit
 from samzapy.cli.run_job import environment_of_spark, read_config
 from samzapy.config import Secret
-from samzapy.errors import ConfigError
+from samzapy.errors import ConfigError, EnvironmentMissingError
 
 TASK = "import samzapy\n\n@samzapy.task\ndef process(envelope, collector, context):\n    pass\n"
 PROPERTIES = "job.name=flights\ntask.inputs=kafka.orders\nsystems.kafka.bootstrap.servers=127.0.0.1:1\n"
@@ -105,6 +107,35 @@ def test_the_spark_of_the_environment_is_started_whatever_others_there_are(
     assert (sys.executable, sys.executable) == (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"])
     assert "PYSPARK_DRIVER_PYTHON_OPTS" not in found
     assert str(tmp_path / "conf") == found["SPARK_CONF_DIR"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (run_job.run, ()),
+        (
+            submit,
+            ("--cluster", "process", "--set", "cluster.process.dir=/no/dir", "--set", "cluster.process.hosts=h:1"),
+        ),
+    ],
+    ids=["run", "submit"],
+)
+def test_a_host_on_which_spark_cannot_start_is_refused_before_it_is_started(
+    job_file: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[click.Command, Sequence[str]]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
+    monkeypatch.setattr(os, "execve", lambda *started: pytest.fail(f"started {started}"))
+
+    told = CliRunner().invoke(command[0], [str(job_file), *command[1]])
+
+    assert isinstance(told.exception, EnvironmentMissingError)
+    assert "wanted at least 512 files that may be open, found a hard limit of 256" in str(told.exception)
+
+
+def test_spark_resolves_no_name_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+
+    assert "127.0.0.1" == environment_of_spark()["SPARK_LOCAL_IP"]
 
 
 def test_settings_that_are_named_stay_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

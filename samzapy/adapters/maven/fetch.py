@@ -20,10 +20,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from samzapy.adapters.installed_spark import pyspark_jar
 from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import LockedJar, read_lock
 from samzapy.errors import EnvironmentMissingError
@@ -98,27 +98,6 @@ def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...
     for jar in jars:
         _refuse_other_bytes(jar, _home_of(jar, jar_dir))
     return tuple(_home_of(jar, jar_dir) for jar in jars)
-
-
-def pyspark_home() -> Path:
-    """The Spark that pip installed beside samzapy, or that this process was submitted with; pyspark is not imported."""
-    spec = find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise EnvironmentMissingError("pyspark is not installed beside samzapy; install samzapy with pip again.")
-    home = Path(spec.submodule_search_locations[0])
-    # Below spark-submit pyspark comes out of a zip of Spark's, which has no jars; where that Spark is it says here.
-    return home if home.is_dir() or "SPARK_HOME" not in os.environ else Path(os.environ["SPARK_HOME"])
-
-
-def pyspark_jar(artifact: str) -> Path:
-    """The jar `<artifact>-<version>.jar` out of those that pyspark ships; pyspark is not imported."""
-    jar_dir = pyspark_home() / "jars"
-    found = sorted(jar_dir.glob(f"{artifact}-[0-9]*.jar"))
-    if not found:
-        raise EnvironmentMissingError(
-            f"pyspark's {artifact} jar is wanted, but {jar_dir} has none; reinstall pyspark with pip."
-        )
-    return found[0]
 
 
 def _home_of(jar: LockedJar, jar_dir: Path) -> Path:

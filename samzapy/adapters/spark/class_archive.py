@@ -15,11 +15,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from samzapy.adapters.installed_spark import SPARK_VERSION, pyspark_home, submit_option
 from samzapy.errors import EnvironmentMissingError
 
 _LOG = logging.getLogger(__name__)
@@ -39,11 +38,8 @@ def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
     It is of the very files: a JVM takes none whose jars have another size or time, as after an installation of the
     same Spark, and says nothing of it.
     """
-    # Not by importing it, which takes a second.
-    spec = find_spec("pyspark")
-    home = spec.submodule_search_locations[0] if spec is not None and spec.submodule_search_locations else ""
-    files = "\n".join(map(_stamp, [*sorted(Path(home, "jars").glob("*.jar")), *jars]))
-    return cache_dir / f"spark-{version('pyspark')}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
+    files = "\n".join(map(_stamp, [*sorted((pyspark_home() / "jars").glob("*.jar")), *jars]))
+    return cache_dir / f"spark-{SPARK_VERSION}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
 
 
 def _stamp(jar: Path) -> str:
@@ -87,13 +83,8 @@ def _with_archive(environment: Mapping[str, str], variable: str, path: Path) -> 
     if not path.exists() or "-XX:SharedArchiveFile" in own:
         return dict(environment)
     # An archive of another JVM is none, and not worth a word to whoever starts a job.
-    option = _one_word(f"-XX:SharedArchiveFile={path}")
+    option = submit_option(f"-XX:SharedArchiveFile={path}")
     return {**environment, variable: f"{option} -Xlog:cds*=off {own}".strip()}
-
-
-def _one_word(option: str) -> str:
-    """Spark and the JVM take such variables apart at blanks, and quotes away."""
-    return f'"{option}"' if " " in option else option
 
 
 def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
@@ -119,7 +110,7 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
                 [submit, "--master", "local[1]", Path(__file__).with_name("archive_training.py"), directory, *jars],
                 env={
                     **environment,
-                    VARIABLE: f"{environment.get(VARIABLE, '')} {_one_word(f'-XX:ArchiveClassesAtExit={made}')}",
+                    VARIABLE: f"{environment.get(VARIABLE, '')} {submit_option(f'-XX:ArchiveClassesAtExit={made}')}",
                 },
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

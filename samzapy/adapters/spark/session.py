@@ -7,6 +7,7 @@ in any way ends the query, and recovery is the start procedure (design section 6
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
@@ -104,6 +106,7 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         builder = builder.config(name, given.get(name, value))
     for name, (wanted, _) in sorted(_WANTED.items()):
         builder = builder.config(name, wanted)
+    _name_the_user()
     # PYSPARK_PYTHON wins over the setting, and the first python3 on PATH over nothing.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = builder.master(f"local[{cores},1]").getOrCreate()
@@ -112,6 +115,19 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         # Under spark-submit, spark.jars of the builder comes too late (spark.md, additions).
         session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
     return session, cores
+
+
+def _name_the_user() -> None:
+    """Tell Hadoop, which Spark asks, who the user is where the user database has no entry for it.
+
+    Hadoop asks Java's UnixLoginModule, which fails without a name, also where HADOOP_USER_NAME is set.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        jvm: Any = SparkContext._jvm
+        users = jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setLoginUser(users.createRemoteUser(os.environ.get("HADOOP_USER_NAME") or str(os.getuid())))
 
 
 def readable_jar(jar: Path, copies: Path) -> Path:
@@ -142,8 +158,6 @@ def _quieten(session: SparkSession) -> None:
 
 def _given_settings() -> dict[str, str]:
     """What spark-submit was told, read from its JVM before there is a session."""
-    from pyspark import SparkConf, SparkContext
-
     SparkContext._ensure_initialized()  # There is no public way to ask before a session exists.
     return dict(SparkConf().getAll())
 

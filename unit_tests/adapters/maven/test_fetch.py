@@ -8,11 +8,10 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
-from samzapy.adapters.maven.fetch import cache_root, jars_there, pyspark_home, pyspark_jar, verified_jars
+from samzapy.adapters.maven.fetch import cache_root, jars_there, verified_jars
 from samzapy.adapters.maven.locks import SPARK_KAFKA, LockedJar, read_lock
 from samzapy.errors import EnvironmentMissingError
 from samzapy.testing.waiting import wait_until
@@ -264,26 +263,6 @@ def test_a_user_without_a_home_directory_is_told_which_variable_to_set(monkeypat
 
     with pytest.raises(EnvironmentMissingError, match="no home directory of user 1000650000; set SAMZAPY_CACHE_DIR"):
         cache_root()
-
-
-def test_pyspark_brings_the_ivy_that_fetches() -> None:
-    assert pyspark_jar("ivy").is_file()
-
-
-def test_below_spark_submit_the_ivy_is_that_of_the_spark_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """spark-submit puts a zip with pyspark's modules in front, so that a first run could fetch nothing."""
-    home = pyspark_home()
-    zipped = tmp_path / "pyspark.zip"
-    with ZipFile(zipped, "w") as archive:
-        archive.writestr("pyspark/__init__.py", "")
-    monkeypatch.syspath_prepend(str(zipped))
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    monkeypatch.setenv("SPARK_HOME", str(home))
-
-    assert pyspark_home() == home
-    assert pyspark_jar("ivy").is_file()
 
 
 def _waits_for_a_lock(pid: int) -> bool:

@@ -1,0 +1,91 @@
+"""Which Spark a job runs with: the PySpark of the one release that the connector's jars belong to.
+
+Several may be importable: `PYTHONPATH` and `SPARK_HOME` often name another installation, and both come before what pip
+installed beside samzapy. PySpark is found by its files here and never imported, which takes a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Final
+
+from samzapy.errors import EnvironmentMissingError
+
+SPARK_VERSION: Final = "4.2.0"
+"""As in `setup.cfg`; the connector in `adapters/maven/spark-kafka.lock` is of the same release."""
+
+_VERSION = re.compile(r"""^__version__[^=\n]*=\s*["']([^"'+\n]+)""", re.MULTILINE)
+
+
+def pyspark_home() -> Path:
+    """The directory of PySpark of `SPARK_VERSION`, another release before it on `sys.path` or not.
+
+    Below spark-submit that PySpark comes out of a zip, which has no jars; then it is the Spark of SPARK_HOME.
+
+    Raises:
+        EnvironmentMissingError: there is none; names those of other releases.
+    """
+    importable = _importable(sys.path)
+    spec = next((spec for spec in importable if _version(spec) == SPARK_VERSION), None)
+    if spec is None:
+        others = "; ".join(f"{_version(spec)} in {_directory(spec)}" for spec in importable) or "none"
+        raise EnvironmentMissingError(
+            f"wanted PySpark {SPARK_VERSION} beside samzapy, found {others}; install samzapy with pip again"
+        )
+    home = _directory(spec)
+    return home if home.is_dir() or "SPARK_HOME" not in os.environ else Path(os.environ["SPARK_HOME"])
+
+
+def pyspark_jar(artifact: str) -> Path:
+    """The jar `<artifact>-<version>.jar` out of those that PySpark ships."""
+    jar_dir = pyspark_home() / "jars"
+    jars = sorted(jar_dir.glob(f"{artifact}-[0-9]*.jar"))
+    if not jars:
+        raise EnvironmentMissingError(
+            f"pyspark's {artifact} jar is wanted, but {jar_dir} has none; reinstall pyspark with pip."
+        )
+    return jars[0]
+
+
+def refuse_other_pyspark() -> None:
+    """Raise EnvironmentMissingError where `import pyspark` would give another release than `SPARK_VERSION`.
+
+    Below spark-submit that is the release of its JVM too: spark-submit puts its own PySpark first.
+    """
+    spec = next(iter(_importable(sys.path)), None)
+    if spec is None or _version(spec) == SPARK_VERSION:
+        return
+    raise EnvironmentMissingError(
+        f"wanted PySpark {SPARK_VERSION}, found {_version(spec)} in {_directory(spec)}; unset SPARK_HOME and "
+        "PYTHONPATH, or start the job with `samzapy run`, which takes the right one"
+    )
+
+
+def submit_option(option: str) -> str:
+    """An option for SPARK_SUBMIT_OPTS and its like, which Spark and the JVM take apart at blanks, and quotes away."""
+    return f'"{option}"' if " " in option else option
+
+
+def _importable(path: Iterable[str]) -> list[ModuleSpec]:
+    """Each `pyspark` that can be imported from an entry of `path`, in its order."""
+    specs = (PathFinder.find_spec("pyspark", [entry]) for entry in dict.fromkeys(path))
+    return [spec for spec in specs if spec is not None and spec.origin is not None]
+
+
+def _directory(spec: ModuleSpec) -> Path:
+    return Path(str(spec.origin)).parent
+
+
+def _version(spec: ModuleSpec) -> str:
+    get_data = getattr(spec.loader, "get_data", None)
+    try:
+        text = get_data(str(_directory(spec) / "version.py")).decode() if get_data is not None else ""
+    except OSError:
+        text = ""
+    matched = _VERSION.search(text)
+    return "no known release" if matched is None else matched.group(1)
