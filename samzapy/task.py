@@ -242,7 +242,8 @@ def load_from_directory(directory: Path, name: str, setting: str) -> Callable[..
     path = next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
     if path is None:
         raise TaskModuleError(
-            f"{setting}: wanted a module of the job's own code, {place.with_suffix('.py')}, found no such file"
+            f"{setting}: wanted a module of the job's own code, {place.with_suffix('.py')}, found no such file; "
+            "it is looked for beside the job file (--job-file of `samzapy job plan`, `scale` and `config check`)"
         )
     module = _import(module_name, path, directory.absolute())
     found = Path(getattr(module, "__file__", None) or "built in")
@@ -285,9 +286,11 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     setattr(module, _MARK, "loading")
     sys.modules[_JOB_MODULE] = module
-    # What stands beside the job file can be imported by it, as when it is run as a script.
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    # What stands beside the job file can be imported by it, as when it is run as a script; where it is a link, also
+    # what stands beside the file that it leads to, where Python looks for a script's modules.
+    for directory in (str(path.resolve().parent), str(path.parent)):
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
     try:
         spec.loader.exec_module(module)
     except TaskModuleError:

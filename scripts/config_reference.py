@@ -21,6 +21,9 @@ Written by `scripts/config_reference` from `samzapy/config/keys.py`; do not edit
 A job's settings are Samza's dotted keys in a Java properties file:
 the file of the same name beside the job file (`flight_delays.py` reads `flight_delays.properties`),
 or another one given with `--config FILE`.
+Beside the path that the job file is named by, a link or not, are also its groupers and the modules that it imports;
+`samzapy job plan` and `samzapy config check` take that path as `--job-file` where the properties file is elsewhere.
+`samzapy run`, spark-submit, `samzapy job submit` and `samzapy job plan` log which files they read.
 Each of these wins over the ones before it:
 
 1. the default,

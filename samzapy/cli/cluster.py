@@ -34,6 +34,8 @@ from samzapy.cli.run_job import (
     expected_generation_option,
     read_config,
     submit_command,
+    tell_files_read,
+    with_modules_beside,
 )
 from samzapy.cli.standalone_cluster import standalone_launcher
 from samzapy.cli.submitting import (
@@ -97,10 +99,12 @@ def submit(
         *([] if manager is None else [f"cluster.manager={manager}"]),
     ]
     config = _coordinators_config(job_file, config_file, overrides)
-    load_task_factory(job_file.resolve())
+    job_file = job_file.absolute()
+    load_task_factory(job_file)
     find_java()
-    launcher = launcher_of(config, job_file.resolve(), _absolute(config_file), overrides, spark_options)
-    run_coordinator(config, job_file.resolve(), launcher, expected_generation)
+    tell_files_read(job_file, config_file)
+    launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
+    run_coordinator(config, job_file, launcher, expected_generation)
 
 
 def launcher_of(
@@ -155,7 +159,7 @@ def _process_launcher(
         hosts=config.process_hosts,
         directory=Path(config.process_dir),
         command_of=command_of,
-        environment=environment_of_spark(),
+        environment=with_modules_beside(job_file, environment_of_spark()),
     )
 
 
@@ -290,4 +294,4 @@ def _coordinators_config(job_file: Path, config_file: Path | None, overrides: Se
 
 
 def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else path.resolve()
+    return None if path is None else path.absolute()

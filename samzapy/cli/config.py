@@ -14,7 +14,7 @@ from rich.text import Text
 
 from samzapy.cli.job_address import JobAddress, address_of, coordinator_records
 from samzapy.cli.job_groupers import load_groupers
-from samzapy.cli.run_job import read_config, read_settings
+from samzapy.cli.run_job import job_file_option, read_config, read_settings
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.model.topics import coordinator_topic
@@ -82,7 +82,8 @@ def explain_keys(
 @config.command()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), required=True, help="The properties file.")
 @_set_option
-def check(config_file: Path, overrides: Sequence[str]) -> None:
+@job_file_option
+def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) -> None:
     """Refuse a configuration as a start would, as far as that can be known without a cluster.
 
     \b
@@ -91,7 +92,7 @@ def check(config_file: Path, overrides: Sequence[str]) -> None:
     """
     found = read_config(config_file, config_file, overrides, os.environ)
     found.bootstrap_servers(found.default_system)
-    load_groupers(found, config_file.parent)
+    load_groupers(found, (job_file or config_file).absolute().parent)
     click.echo(f"{config_file}: job {found.job}, {len(found.properties)} keys are set, nothing is wrong with them")
 
 

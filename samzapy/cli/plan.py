@@ -22,7 +22,7 @@ from samzapy.adapters.kafka.state_size import changelog_sizes
 from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.requests import recorded_state
-from samzapy.cli.run_job import read_config
+from samzapy.cli.run_job import job_file_option, read_config, tell_files_read
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
@@ -58,6 +58,7 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
     "--config", "config_file", type=click.Path(path_type=Path), required=True, help="The job's properties file."
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
+@job_file_option
 @click.option(
     "--partitions", metavar="STREAM=N,...", help="Partition counts of the inputs; no cluster is asked then."
 )
@@ -84,6 +85,7 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 def plan(
     config_file: Path,
     overrides: Sequence[str],
+    job_file: Path | None,
     partitions: str | None,
     processors: str | None,
     previous_file: Path | None,
@@ -102,6 +104,7 @@ def plan(
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
     config = read_config(config_file, config_file, overrides, os.environ)
+    tell_files_read(job_file, config_file)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     if previous_file is not None:
         known = with_previous(known, _read_plan(previous_file), config)
@@ -114,7 +117,7 @@ def plan(
         processor_ids,
         changelog_partitions=known.changelog_partitions,
         locality=locality,
-        groupers=load_groupers(config, config_file.parent),
+        groupers=load_groupers(config, (job_file or config_file).absolute().parent),
         keeps_state=known.keeps_state,
         factor=known.factor if known.factor is not None else config.elasticity_factor,
         tasks_before=known.tasks_before,

@@ -40,6 +40,7 @@ from samzapy.config import (
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
 from samzapy.task import is_loading_job_file, load_task_factory
 
+_LOG = logging.getLogger(__name__)
 _INTERRUPTED = 128 + signal.SIGINT
 QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
 
@@ -49,6 +50,12 @@ expected_generation_option = click.option(
     type=click.IntRange(min=0),
     metavar="N",
     help="Refuse if another plan than N is in force by now; `samzapy job plan` shows from which one it was made.",
+)
+
+job_file_option = click.option(
+    "--job-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The job file, beside which the job's own groupers are [default: beside the properties file].",
 )
 
 
@@ -75,7 +82,7 @@ def run(
     """
     # Told before ten seconds of JVM go by, and without a stack trace.
     config = read_config(job_file, config_file, overrides, os.environ)
-    load_task_factory(job_file.resolve())
+    load_task_factory(job_file.absolute())
     find_java()
     config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)
@@ -89,8 +96,10 @@ def run(
     if expected_generation is not None:
         for arguments in (command, shown):
             arguments += ["--expected-generation", str(expected_generation)]
+    tell_files_read(job_file, config_file)
     click.echo(shlex.join(shown), err=True)
-    os.execve(command[0], command, environment_of_spark())  # noqa: S606  # becomes spark-submit, on purpose without a shell
+    environment = with_modules_beside(job_file, environment_of_spark())
+    os.execve(command[0], command, environment)  # noqa: S606  # becomes spark-submit, on purpose without a shell
 
 
 def submit_command(
@@ -142,6 +151,17 @@ def environment_of_spark() -> dict[str, str]:
     return SparkHost.here().environment(environment)
 
 
+def with_modules_beside(job_file: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the job file imports what stands beside the path that it was named by.
+
+    Python itself looks beside the file that a link leads to, and nowhere beside the link.
+    """
+    if not job_file.is_symlink():
+        return dict(environment)
+    path = (str(job_file.absolute().parent), environment.get("PYTHONPATH", ""))
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
 def run_job_file() -> None:
     """Run the script that is `__main__` as a job and end the process with its exit code."""
     if is_loading_job_file():
@@ -158,6 +178,7 @@ def run_job_file() -> None:
         options = _parse_arguments(sys.argv[1:])
         config = read_config(job_file, options.config_file, options.overrides, os.environ)
         load_task_factory(job_file)
+        tell_files_read(job_file, options.config_file)
         from samzapy.cli.wiring import run_container
 
         run_container(config, job_file, options.expected_generation)
@@ -214,6 +235,19 @@ def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
     return found
 
 
+def config_path(job_file: Path, config_file: Path | None) -> Path:
+    """The properties file: the one that was named, else the one beside the path by which the job file was named."""
+    return config_file or job_file.with_suffix(".properties")
+
+
+def tell_files_read(job_file: Path | None, config_file: Path | None) -> None:
+    """Log which files a job is read from: with links and working directories, a name alone does not tell."""
+    names = [] if job_file is None else [f"job file {job_file.absolute()}"]
+    if job_file is not None or config_file is not None:
+        names.append(f"properties {config_path(job_file or Path(), config_file).absolute()}")
+    _LOG.info("reads %s", ", ".join(names))
+
+
 def read_config(
     job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
 ) -> JobConfig:
@@ -222,7 +256,7 @@ def read_config(
     Raises:
         ConfigError: the file cannot be read, or says something that cannot be.
     """
-    settings = read_settings(config_file or job_file.with_suffix(".properties"), overrides, environment)
+    settings = read_settings(config_path(job_file, config_file), overrides, environment)
     config = parse_config(in_force(settings))
     # What the other client cannot be told is refused here, before there is one.
     java_properties(config.client_properties(config.default_system))
@@ -273,7 +307,8 @@ def _main_file() -> Path:
     path = getattr(sys.modules["__main__"], "__file__", None)
     if path is None:
         raise TaskModuleError("wanted samzapy.run() called from a job file given to spark-submit, found no file")
-    return Path(path).resolve()
+    # Not where a link leads to: properties and groupers stand beside the path that was given.
+    return Path(path).absolute()
 
 
 def _log_to_stderr() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from samzapy.plan.plan_change import PlanChange, plan_change_json
 from samzapy.stream.codec import decode
 from samzapy.stream.records import FactorPut
 
+_LOG = logging.getLogger(__name__)
 _PAUSES_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.5
 
@@ -130,8 +132,10 @@ def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file
     own = config.ssp_grouper_factory or config.task_name_grouper_factory
     if own is not None and job_file is None:
         raise ConfigError(f"--job-file: wanted the job file, because {own} beside it groups the tasks; found nothing")
+    if job_file is not None:
+        _LOG.info("reads groupers beside the job file %s", job_file.absolute())
     wanted = evolve(state, uncommitted([FactorPut(factor=factor)]))
-    groupers = load_groupers(config, (job_file or Path()).resolve().parent)
+    groupers = load_groupers(config, (job_file or Path()).absolute().parent)
     plan = plan_of(wanted, state.generation.processor_ids, groupers)
     return change_with_sizes(job_model(state), plan, locality_of(state), config, address.connection)
 
