@@ -28,6 +28,7 @@ LONGEST_FIRST = (
     "test_simulation_kills_mutants.py",
     "test_stops_by_name.py",
     "test_inputs_meet_in_one_task.py",
+    "test_a_table_is_joined.py",
     "test_a_second_step_by_another_key.py",
     "test_a_task_is_rewound_while_it_runs.py",
     "test_a_topic_of_a_pattern_is_deleted_and_made_again.py",

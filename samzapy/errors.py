@@ -5,6 +5,7 @@ SamzapyError                          exit 1
 ├── ConfigError                       the operator, before anything started       exit 2
 │   ├── UnknownConfigKeyError         ...says the nearest known key
 │   ├── PartitionSchemeError          the inputs no longer fit the tasks that hold state
+│   ├── PartitionerError              inputs of one task are partitioned by different hashes of the key
 │   ├── GrouperError                  the job's own grouper gives an answer that cannot be used
 │   ├── TaskModuleError               the job file does not import, or names no task
 │   └── EnvironmentMissingError       Java, a jar, a directory: says what to install or fetch
@@ -72,6 +73,10 @@ class UnknownConfigKeyError(ConfigError):
 
 class PartitionSchemeError(ConfigError):
     """The inputs or their partitions changed so that keyed state would be left behind; says which and the way out."""
+
+
+class PartitionerError(ConfigError):
+    """Inputs that one task reads are partitioned by different hashes of the key; says which ones, and by what."""
 
 
 class GrouperError(ConfigError):

@@ -27,6 +27,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
 from samzapy.cli.coordination import Coordination, Here
+from samzapy.cli.input_keys import check_inputs
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.run_job import (
     check_host,
@@ -210,7 +211,8 @@ def run_coordinator(
     state = read_state(config, connection)
     running = running_containers(config, state, here)
     refuse_started_by_people(state, [found.execution_id for found in running], config.job)
-    refuse_what_the_stream_does_not_allow(state, wanted, running)
+    after = refuse_what_the_stream_does_not_allow(state, wanted, running)
+    check_inputs(wanted, after, connection, running)
     if state.run is not None and state.run.ended:
         run_over = state.run.run_id
     with _until_signal() as ended, _leader_search(config, connection) as leader:

@@ -21,10 +21,12 @@ from rich.text import Text
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin
 from samzapy.adapters.kafka.election import election_group
+from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
 from samzapy.cli.coordination import Here, HostProcesses
+from samzapy.cli.input_keys import divided_ssps, keeps_keys, look_at_inputs
 from samzapy.cli.job_address import READ_WAIT_S, JobAddress, never_ran, no_such_job, of_a_job
 from samzapy.cli.job_status import leader_status
 from samzapy.cli.terminal import printable
@@ -36,6 +38,7 @@ from samzapy.coordinator.diagnosis import (
     clock_findings,
     container_findings,
     is_of_unknown_age,
+    key_findings,
     leader_findings,
     offline_findings,
     owner_findings,
@@ -44,7 +47,7 @@ from samzapy.coordinator.diagnosis import (
 )
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState
+from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState, job_model
 from samzapy.coordinator.suspending import suspension_findings
 from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topic_findings, topics_of
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
@@ -86,12 +89,27 @@ _ABORT_AFTER_MS = 15_000
     help="A transaction that is open for longer is a finding; by default the job's transaction time-outs and a margin. "
     "Of one whose age is not told it looks for so long whether it ends.",
 )
+@click.option(
+    "--sample",
+    "sample_count",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Look at the keys of the last N records of each input partition, if the job keeps state by key; 0: do not.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def doctor(
-    context: click.Context, address: JobAddress, changelogs: bool, patience_s: int | None, output: str
+    context: click.Context,
+    address: JobAddress,
+    changelogs: bool,
+    patience_s: int | None,
+    sample_count: int,
+    output: str,
 ) -> None:
-    """Find what is wrong with a job: its topics, their records, open transactions, its leader and its containers.
+    """Find what is wrong with a job: its topics, their records, open transactions, the keys of its inputs, its leader
+    and its containers.
 
     Each finding has a code, how much it matters, what was found and what to do. Ends with 0 when nothing is wrong; with
     6 when the job is degraded; with 8 when data is not as it must be; with 3 when there is no such job.
@@ -102,10 +120,13 @@ def doctor(
     """
     patience_ms = None if patience_s is None else patience_s * 1000
     try:
-        findings = _Examination(address, patience_ms=patience_ms, with_changelogs=changelogs).findings()
+        findings = _Examination(
+            address, patience_ms=patience_ms, with_changelogs=changelogs, sample_count=sample_count
+        ).findings()
     except BrokerUnavailableError as error:
         findings = (_unreachable(error),)
     not_read = [] if changelogs else ["the records of changelogs (ask with --changelogs)"]
+    not_read += [] if sample_count else ["the keys of inputs (ask with --sample N)"]
     if output == "json":
         shown = [finding_json(finding) for finding in findings]
         click.echo(json.dumps({"job": address.job, "findings": shown, "notLookedAt": not_read}, indent=2))
@@ -120,13 +141,16 @@ def doctor(
 class _Examination:
     """One look at one job."""
 
-    def __init__(self, address: JobAddress, *, patience_ms: int | None, with_changelogs: bool) -> None:
+    def __init__(
+        self, address: JobAddress, *, patience_ms: int | None, with_changelogs: bool, sample_count: int
+    ) -> None:
         self._job = address.job
         self._connection = address.connection
         self._admin = KafkaAdmin(address.connection, deadline_s=READ_WAIT_S)
         self._offsets = Admin(address.connection)
         self._patience_ms = patience_ms
         self._with_changelogs = with_changelogs
+        self._sample_count = sample_count
         self._now_ms = time.time_ns() // 1_000_000
         self._led: Mapping[str, Collection[int]] = {}
 
@@ -153,6 +177,7 @@ class _Examination:
             *of_config,
             *self._of_records(state),
             *self._of_partitions(state, looked),
+            *self._of_keys(state),
             *self._of_processes(state, records),
         )
         if state.job is None and not found:
@@ -240,6 +265,20 @@ class _Examination:
             )
         ended = set(unsure) - set(still_open(self._offsets, unsure, patience_ms / 1000, READ_WAIT_S))
         return [found for found in opened if found not in ended]
+
+    def _of_keys(self, state: CoordinatorState) -> Iterable[Finding]:
+        config, plan = _config(state), job_model(state)
+        if config is None or plan is None or not self._sample_count:
+            return
+        if config.partitioner_check == "off" or not keeps_keys(config):
+            return
+        ssps = {ssp for ssp in divided_ssps(plan) if self._is_led(ssp.stream, ssp.partition)}
+        keys, is_whole = look_at_inputs(
+            config, plan, self._connection, ssps, count_max=self._sample_count, wait_s=SAMPLE_WAIT_S
+        )
+        if not is_whole:
+            click.echo("samzapy: not all keys of the sample could be read in time (--sample)", err=True)
+        yield from key_findings(keys, is_accepted=config.partitioner_check == "warn")
 
     def _of_processes(self, state: CoordinatorState, records: Sequence[LogRecord]) -> Iterable[Finding]:
         said = _said(leader_status(self._job, None if state.term is None else state.term.url))

@@ -17,8 +17,9 @@ from rich.text import Text
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.key_sample import sample_keys
+from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.state_size import changelog_sizes
+from samzapy.cli.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
 from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.requests import recorded_state
@@ -28,17 +29,17 @@ from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
 from samzapy.coordinator.submission import check_readable, factor_to_be, inputs_to_read
-from samzapy.errors import ConfigError
+from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.location import LocationId
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, coordinator_topic
+from samzapy.plan.input_keys import InputKeys, look_at_keys, refusal_of, warnings_of
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be, refuse_fewer_partitions
 from samzapy.plan.job_model_json import job_model_of_json
 from samzapy.plan.job_plan import PARTITIONS_MAX, plan_job
-from samzapy.plan.key_spread import SpreadKeys, spread_keys
 from samzapy.plan.plan_change import (
     NOTHING_TO_RESTORE,
     PlanChange,
@@ -78,8 +79,8 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
     default=1000,
     show_default=True,
     metavar="N",
-    help="Look for keys in several tasks among the last N records of each partition, if the job keeps state by key; "
-    "0: do not look.",
+    help="Look for keys in several tasks, and for inputs of one task that are partitioned differently, among the last "
+    "N records of each partition, if the job keeps state by key; 0: do not look.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def plan(
@@ -106,6 +107,7 @@ def plan(
     config = read_config(config_file, config_file, overrides, os.environ)
     tell_files_read(job_file, config_file)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
+    warn_of_bootstrap(config)
     if previous_file is not None:
         known = with_previous(known, _read_plan(previous_file), config)
     processor_ids, hosts = _processors(processors, known, config)
@@ -127,8 +129,10 @@ def plan(
     change = replace(change, topics=tuple(topic for topic in known.topics if topic.is_change))
     if not config.is_bounded_job:  # Its next run begins anew, with all partitions that there are.
         change = replace(change, waiting=new_partitions(known.previous, planned))
-    if known.connection is not None and sample_count and any(store.scope == "key" for store in config.stores):
-        change = replace(change, spread_keys=_spread_keys(known, known.connection, planned, sample_count))
+    if known.connection is not None and sample_count and keeps_keys(config):
+        change = replace(change, keys=_input_keys(config, known, known.connection, planned, sample_count))
+    elif keeps_keys(config):
+        change = replace(change, keys=look_at_keys({}, planned))
     if output == "json":
         click.echo(json.dumps(plan_change_json(config.job, change), indent=2))
     else:
@@ -137,6 +141,9 @@ def plan(
             f"to apply it only while it is this one: --expected-generation {change.generation_from} "
             "(samzapy job submit, samzapy run)"
         )
+    refusal = refusal_of(change.keys)
+    if refusal and config.partitioner_check == "fail":
+        raise PartitionerError(refusal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,17 +320,15 @@ def _is_host(text: str) -> bool:
     return "@" not in text
 
 
-def _spread_keys(
-    known: Known, connection: KafkaConnection, planned: JobModel, sample_count: int
-) -> tuple[SpreadKeys, ...]:
+def _input_keys(
+    config: JobConfig, known: Known, connection: KafkaConnection, planned: JobModel, sample_count: int
+) -> InputKeys:
     there = {topic.topic: topic.partition_count_before for topic in known.topics}
-    ssps = {ssp_kb.ssp for task in planned.tasks for ssp_kb in task.ssp_kbs}
-    keys_of, is_whole = sample_keys(
-        connection, {ssp for ssp in ssps if ssp.partition < there.get(ssp.stream, ssp.partition + 1)}, sample_count
-    )
+    ssps = {ssp for ssp in divided_ssps(planned) if ssp.partition < there.get(ssp.stream, ssp.partition + 1)}
+    found, is_whole = look_at_inputs(config, planned, connection, ssps, count_max=sample_count, wait_s=SAMPLE_WAIT_S)
     if not is_whole:
         click.echo("samzapy: not all of the sample could be read in time; --sample N takes fewer records", err=True)
-    return spread_keys(keys_of, planned)
+    return found
 
 
 def _read_plan(path: Path) -> JobModel:
@@ -402,8 +407,9 @@ def print_change(job: str, change: PlanChange) -> None:
                 )
             )
         )
-    for spread in change.spread_keys:
-        console.print(Text(printable(_spread_text(spread))))
+    refusal = refusal_of(change.keys)
+    for text in (*((refusal,) if refusal else ()), *warnings_of(change.keys)):
+        console.print(Text(printable(f"warning: {text}")))
     counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
     console.print(
         Text(f"{counted}; to restore: {_size(change.restore)}; to copy on the host: {_copy_size(change.copy_bytes)}")
@@ -413,15 +419,6 @@ def print_change(job: str, change: PlanChange) -> None:
 def _reads(task: TaskModel) -> str:
     own = (str(one if one.factor > 1 else one.ssp) for one in task.ssp_kbs)
     return ", ".join([*own, *(f"{ssp} (all)" for ssp in task.broadcast_ssps)])
-
-
-def _spread_text(spread: SpreadKeys) -> str:
-    named = "; ".join(f"{key} in {', '.join(map(str, partitions))}" for key, partitions in spread.examples)
-    return (
-        f"warning: {spread.key_count} of the sampled keys of {spread.system_stream} are in partitions of several tasks "
-        f"({named}): each of these tasks has a state of its own for the key. Is every producer partitioning by key, "
-        "and all in the same way?"
-    )
 
 
 def _state(task: TaskChange) -> str:

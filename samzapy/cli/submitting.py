@@ -15,7 +15,7 @@ from samzapy.config import IntermediateStream, JobConfig
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.coordinator.submission import check_joinable, check_readable, refuse_unexpected, submit_job
 from samzapy.errors import RejectedError
 from samzapy.model.container import Container, coordinator_transactional_id
@@ -146,8 +146,11 @@ def read_state(config: JobConfig, connection: KafkaConnection) -> CoordinatorSta
 
 def refuse_what_the_stream_does_not_allow(
     state: CoordinatorState, submission: SubmitJob, running: Sequence[Container]
-) -> None:
+) -> CoordinatorState:
     """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
+
+    Returns:
+        What the stream would say once the job is handed in; without a plan, for a job that is new.
 
     Raises:
         RejectedError: the job runs under another configuration, or under another plan than the one that was looked at.
@@ -155,7 +158,7 @@ def refuse_what_the_stream_does_not_allow(
     """
     check_joinable(state, submission.config, running=[found.execution_id for found in running])
     refuse_unexpected(submission, state)
-    submit_job(submission, state, Sightings())
+    return evolve(state, uncommitted(submit_job(submission, state, Sightings())))
 
 
 def refuse_second(config: JobConfig, running: Sequence[Container], here: Here, processor_id: ProcessorId) -> None:

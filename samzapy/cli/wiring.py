@@ -38,6 +38,7 @@ from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.cli.coordination import Coordination, Here, SystemClock
+from samzapy.cli.input_keys import check_inputs
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.job_location import location_of_this_processor
 from samzapy.cli.signals import DrainRequest, install_handlers
@@ -118,7 +119,9 @@ def run_container(config: JobConfig, job_file: Path, expected_generation: int | 
                 wanted = replace(wanted, container_count=config.container_count)
             else:
                 refuse_second(config, running, here, processor_id)
-            refuse_what_the_stream_does_not_allow(state, wanted, running)
+            after = refuse_what_the_stream_does_not_allow(state, wanted, running)
+            if not launched:
+                check_inputs(wanted, after, connection, running)
             return launched
 
         with ThreadPoolExecutor(1) as beside:

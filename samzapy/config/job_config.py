@@ -42,6 +42,7 @@ class JobConfig:
     inputs_named: tuple[str, ...]
     broadcast_inputs: tuple[BroadcastInput, ...]
     partition_scheme: str
+    partitioner_check: str
     elasticity_factor: int
     colocates_buckets: bool
     ssp_grouper_factory: str | None

@@ -81,6 +81,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "`all-ssps-to-single-task`: a task for each processor, which reads everything.",
     ),
     ConfigKey(
+        name="task.partitioner.check",
+        default="fail",
+        choices=("fail", "warn", "off"),
+        meaning="What becomes of a job that keeps state by key and whose tasks each read inputs that producers "
+        "partition by different hashes of the key, as far as sampled keys tell. `fail`: it is not started; `warn`: it "
+        "is, with a warning; `off`: no keys are sampled at a start (docs/planning.md).",
+    ),
+    ConfigKey(
         name="task.broadcast.inputs",
         kind="list",
         default="",

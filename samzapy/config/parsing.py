@@ -104,6 +104,7 @@ def _typed(
         inputs_named=(),
         broadcast_inputs=(),
         partition_scheme=text("task.partition.scheme"),
+        partitioner_check=text("task.partitioner.check"),
         elasticity_factor=number("job.elasticity.factor"),
         colocates_buckets=text("job.elasticity.colocate") == "true",
         ssp_grouper_factory=values["job.systemstreampartition.grouper.factory"],

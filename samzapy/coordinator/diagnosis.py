@@ -17,11 +17,13 @@ from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.finding import Finding
 from samzapy.model.job import ExecutionId
 from samzapy.model.text import some
+from samzapy.plan.input_keys import InputKeys, refusal_of, warnings_of
 
 CLOCK_SKEW_MS = 60_000
 """Clocks decide nothing here, but they are read by people, and starts by time go by them."""
 
 _NAMES_MAX = 10
+_KEYS_REMEDY = "See docs/planning.md, Keys that meet; task.partitioner.check=off ends this look"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,19 @@ def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:
             remedy="Start the processors that are missing, or wait for a hand-over to end",
         ),
     )
+
+
+def key_findings(keys: InputKeys, *, is_accepted: bool) -> tuple[Finding, ...]:
+    """Whether the inputs of one task bring equal keys together (`plan.input_keys`).
+
+    Args:
+        is_accepted: whether the configuration lets the job run although partitioners differ.
+    """
+    refusal = refusal_of(keys)
+    found = [("input-keys", text) for text in warnings_of(keys)]
+    if refusal:
+        found.insert(0, ("input-keys" if is_accepted else "input-partitioner", refusal))
+    return tuple(Finding(code=code, subject="inputs", found=text, remedy=_KEYS_REMEDY) for code, text in found)
 
 
 def clock_findings(state: CoordinatorState, term_appended_ms: int | None) -> tuple[Finding, ...]:

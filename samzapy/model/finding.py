@@ -57,6 +57,8 @@ CODES: Final[Mapping[str, Severity]] = {
     "input-expansion-refused": Severity.DEGRADED,
     "input-gone": Severity.DEGRADED,
     "input-needed": Severity.DEGRADED,
+    "input-partitioner": Severity.DATA,
+    "input-keys": Severity.DEGRADED,
 }
 """Every code, and how much it matters."""
 

@@ -12,6 +12,8 @@ of its own (`task.name.grouper.factory`) the reason names it, because only its c
  "topics": [{"topic": "__samzapy-intermediate-flights-1-by_carrier", "from": 0, "to": 4}],
  "waiting": [],
  "spreadKeys": [{"stream": "kafka.orders", "keyCount": 2, "examples": [{"key": "N14228", "partitions": [0, 3]}, …]}],
+ "partitioners": [{"stream": "kafka.orders", "partitioner": "murmur2", "keyCount": 9, "fits": {"murmur2": 9, …}}, …],
+ "refusal": "", "warnings": [],
  "totals": {"stays": 3, "moves": 1, "splits": 0, "merges": 0, "new": 0, "gone": 0,
             "restoreRecordsMax": 0, "restoreBytesAbout": 0, "copyBytesAbout": 0, "expectedPauseMs": 1200}}
 ```
@@ -22,7 +24,9 @@ same host. Both, and the pause that a key of a running job is to expect (`plan.e
 could be asked. `topics` are those of intermediate
 streams that a submission makes (`from` 0 partitions), or gives more. `waiting` are new partitions of inputs that
 the job reads already: they come into the plan when the old ones have passed their ends (ADR 0011). `spreadKeys` are
-keys that several tasks get, as far as somebody looked for them (`plan.key_spread`).
+keys that several tasks get, as far as somebody looked for them (`plan.key_spread`). `partitioners` are those of inputs
+that share tasks (null: not known), `refusal` is why a job that keeps state by key is not started on them, and
+`warnings` are what there is to know besides (`plan.input_keys`).
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.expected_pause import expected_pause_ms
+from samzapy.plan.input_keys import NOTHING_SEEN, InputKeys, StreamKeys, refusal_of, warnings_of
 from samzapy.plan.job_model_json import Json, job_model_json
 from samzapy.plan.key_spread import SpreadKeys
 from samzapy.plan.task_names import TaskNameParts
@@ -107,7 +112,7 @@ class PlanChange:
         waiting: partitions that come when the old ones of their streams have passed their ends; until then the plan is
             one without them.
         topics: those that a submission makes, or gives more partitions.
-        spread_keys: inputs that do not keep a key in one task, as far as a sample tells.
+        keys: whether keys are in one task, of one input and of several, as far as a sample tells.
     """
 
     generation_from: int
@@ -116,7 +121,7 @@ class PlanChange:
     gone: tuple[TaskName, ...]
     waiting: tuple[SystemStreamPartition, ...] = ()
     topics: tuple[TopicToBe, ...] = ()
-    spread_keys: tuple[SpreadKeys, ...] = ()
+    keys: InputKeys = NOTHING_SEEN
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -231,7 +236,10 @@ def plan_change_json(job: str, change: PlanChange) -> Json:
             for topic in change.topics
         ],
         "waiting": [str(ssp) for ssp in change.waiting],
-        "spreadKeys": [_spread_json(found) for found in change.spread_keys],
+        "spreadKeys": [_spread_json(found) for found in change.keys.spread],
+        "partitioners": [_partitioner_json(found) for group in change.keys.streams for found in group],
+        "refusal": refusal_of(change.keys),
+        "warnings": list(warnings_of(change.keys)),
         "totals": {
             **change.counts,
             **_restore_json(change.restore),
@@ -327,6 +335,15 @@ def _spread_json(found: SpreadKeys) -> Json:
         "stream": str(found.system_stream),
         "keyCount": found.key_count,
         "examples": [{"key": key, "partitions": list(partitions)} for key, partitions in found.examples],
+    }
+
+
+def _partitioner_json(found: StreamKeys) -> Json:
+    return {
+        "stream": str(found.system_stream),
+        "partitioner": None if found.partitioner is None else found.partitioner.value,
+        "keyCount": found.key_count,
+        "fits": {partitioner.value: count for partitioner, count in found.fits.items()},
     }
 
 

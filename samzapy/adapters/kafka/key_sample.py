@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
-from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
+from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_consumer
 from samzapy.adapters.kafka.errors import translate
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
 from samzapy.errors import TemporaryError
@@ -16,6 +16,7 @@ from samzapy.model.ssp import SystemStreamPartition
 
 SAMPLE_WAIT_S = 10.0
 _POLL_S = 0.1
+_FETCH_WAIT_MS = 10
 _RECORDS_PER_POLL = 2_000
 
 
@@ -36,9 +37,11 @@ def sample_keys(
         BrokerUnavailableError, DeadlineError: nobody says where the partitions begin and end.
         MissingTopicError: a topic is gone.
     """
+    give_up_at = time.monotonic() + wait_s
     ssp_of = {(ssp.stream, ssp.partition): ssp for ssp in ssps}
-    firsts = beginning_offsets(connection, ssp_of, wait_s)
-    ends = end_offsets(connection, ssp_of, IsolationLevel.READ_COMMITTED, wait_s)
+    admin = Admin(connection)
+    firsts = beginning_offsets(admin, ssp_of, wait_s)
+    ends = end_offsets(admin, ssp_of, IsolationLevel.READ_COMMITTED, max(_POLL_S, give_up_at - time.monotonic()))
     starts = {place: max(firsts[place], ends[place] - count_max) for place in ssp_of}
     unread = {place for place in ssp_of if starts[place] < ends[place]}
     found: dict[tuple[str, int], set[bytes]] = {place: set() for place in ssp_of}
@@ -47,6 +50,8 @@ def sample_keys(
         {
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            # What ends with a marker is known to be read when a fetch comes back with nothing.
+            "fetch.wait.max.ms": _FETCH_WAIT_MS,
             # What retention takes away meanwhile is not missed.
             "auto.offset.reset": "earliest",
         },
@@ -54,7 +59,6 @@ def sample_keys(
     )
     try:
         consumer.assign([TopicPartition(*place, starts[place]) for place in sorted(unread)])
-        give_up_at = time.monotonic() + wait_s
         while unread and time.monotonic() < give_up_at:
             messages: list[Any] = consumer.consume(_RECORDS_PER_POLL, _POLL_S)
             for message in messages:

@@ -1,0 +1,265 @@
+"""A table of 5,000 rows is joined with 5,000 orders by key: whole before the first order, and by one partitioner."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.key_sample import sample_keys
+from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.cli import input_keys
+from samzapy.cli.cluster import submit
+from samzapy.cli.doctor import doctor
+from samzapy.cli.job import bootstrap_lines
+from samzapy.cli.job import job as job_command
+from samzapy.cli.job_address import JobAddress
+from samzapy.cli.job_status import read_status
+from samzapy.cli.run_job import read_config
+from samzapy.cli.wiring import run_container
+from samzapy.errors import ExitCode, PartitionerError
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.plan.input_keys import look_at_keys, refusal_of
+from samzapy.plan.job_plan import plan_job
+from samzapy.plan.partitioners import HASHES, Partitioner
+from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.builders import a_config
+from samzapy.testing.job_process import JobProcess, kill
+from samzapy.testing.topics import make_topics
+
+JOB_FILE = Path(__file__).parent / "jobs" / "table_join.py"
+KEYS = [f"customer-{number}" for number in range(5_000)]
+_WITHIN_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The topics of one test: a table whose name sorts behind that of the orders, and what the job answers."""
+
+    servers: str
+    name: str
+    directory: Path
+    bootstrap: bool = True
+
+    @property
+    def settings(self) -> dict[str, str]:
+        found = {
+            "job.name": f"join-{self.name}",
+            "systems.kafka.bootstrap.servers": self.servers,
+            "task.inputs": f"kafka.orders-{self.name},kafka.ztable-{self.name}",
+            "local.store.dir": str(self.directory / "state"),
+        }
+        if self.bootstrap:
+            found[f"systems.kafka.streams.ztable-{self.name}.samza.bootstrap"] = "true"
+        return found
+
+    @property
+    def address(self) -> JobAddress:
+        return JobAddress(job=f"join-{self.name}-1", connection=KafkaConnection(bootstrap_servers=self.servers))
+
+    def job(self, *, work_s: float = 0.0, **more: str) -> JobProcess:
+        return JobProcess(
+            JOB_FILE,
+            log_dir=self.directory / f"job-{uuid.uuid4().hex[:6]}",
+            overrides={**self.settings, **{key.replace("_", "."): value for key, value in more.items()}},
+            environment={"TABLE_JOIN_OUTPUT": f"joined-{self.name}", "TABLE_JOIN_WORK_S": str(work_s)},
+        )
+
+    def options(self, *more: str) -> list[str]:
+        settings = {**self.settings, **dict(item.split("=") for item in more)}
+        return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+    def feed(self, topic: str, values: Mapping[str, Any], partitioner: str = "murmur2_random") -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.servers,
+                "partitioner": partitioner,
+                # A topic that was just made may lose the first of several requests that are under way.
+                "max.in.flight.requests.per.connection": 1,
+            }
+        )
+        keys = list(values)
+        random.Random(topic).shuffle(keys)
+        for key in keys:
+            producer.produce(f"{topic}-{self.name}", json.dumps(values[key]), key)
+        assert producer.flush(60) == 0
+
+    def answers(self) -> list[Any]:
+        """All that the job has answered so far, as a reader of committed records sees it."""
+        topic = f"joined-{self.name}"
+        ssp = SystemStreamPartition("kafka", topic, 0)
+        end = KafkaTopics(self.address.connection, self.address.job).input_bounds([ssp], 10_000)[ssp].offset_end
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[Any] = []
+        try:
+            while True:
+                for message in consumer.consume(5_000, 1.0):
+                    if message.error() is not None:
+                        return found
+                    if message.offset() < end:
+                        found.append(json.loads(message.value()))
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def world(broker: DevBroker | ContainerBroker, tmp_path: Path) -> World:
+    found = World(servers=broker.bootstrap_servers, name=uuid.uuid4().hex[:8], directory=tmp_path)
+    make_topics(
+        broker.bootstrap_servers, {f"orders-{found.name}": 8, f"ztable-{found.name}": 4, f"joined-{found.name}": 1}
+    )
+    return found
+
+
+def ledger(answers: Sequence[Any]) -> Mapping[str, Any]:
+    """The row that each order was answered with, by the order; each order once, and from one place."""
+    orders = [answer["order"] for answer in answers]
+    places = [answer["source"] for answer in answers]
+    assert len(orders) == len(set(orders)) == len(set(places)), "an order was answered twice"
+    return {answer["order"]: answer["row"] for answer in answers}
+
+
+@pytest.mark.timeout(900)
+def test_a_bootstrap_input_is_there_before_the_first_order_also_after_a_kill_and_a_change_of_the_factor(
+    world: World,
+) -> None:
+    world.feed("orders", {key: f"{key}/1" for key in KEYS})
+    world.feed("ztable", {key: f"row of {key}" for key in KEYS})
+
+    def bootstraps(job: JobProcess) -> list[str]:
+        """What status says while part of the table is read."""
+        try:
+            status = read_status(world.address)
+        except Exception:  # Nothing leads yet, or the stream is just being made.
+            return []
+        positions = [one for task in status["tasks"] for one in task["positions"]]  # type: ignore[attr-defined]
+        read = [one["offsetNext"] for one in positions if one["bootstrapEnd"] is not None]
+        return bootstrap_lines(status) if sum(read) else []
+
+    with world.job(work_s=0.004) as job:
+        job.start()
+        lines = job.wait_until(lambda: bootstraps(job), _WITHIN_S, "a part of the table to be read")
+        assert all(f"kafka.ztable-{world.name}" in line and "orders" not in line for line in lines)
+        driver = job.driver()
+        assert driver is not None
+        kill(driver)
+        job.wait_gone()
+        assert [] == world.answers(), "the job had begun with the orders: no table was half read"
+        job.start()
+        job.wait_until(lambda: len(world.answers()) >= len(KEYS), _WITHIN_S, "the orders")
+        assert job.terminate() == 0, job.log_text()[-4000:]
+    assert {f"{key}/1": f"row of {key}" for key in KEYS} == ledger(world.answers())
+
+    # While it is stopped both inputs go on, and each task is divided.
+    world.feed("orders", {key: f"{key}/2" for key in KEYS})
+    world.feed("ztable", {key: f"new row of {key}" for key in KEYS})
+    with world.job(job_elasticity_factor="2") as job:
+        job.start()
+        job.wait_until(lambda: len(world.answers()) >= 2 * len(KEYS), _WITHIN_S, "the later orders")
+        assert job.terminate() == 0, job.log_text()[-4000:]
+    expected = {f"{key}/1": f"row of {key}" for key in KEYS} | {f"{key}/2": f"new row of {key}" for key in KEYS}
+    assert expected == ledger(world.answers())
+
+
+@pytest.mark.timeout(600)
+def test_inputs_by_two_partitioners_are_refused_and_a_job_that_runs_all_the_same_is_found_by_doctor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_keys, "START_WAIT_S", 60.0)  # The machine may be busy.
+    world.feed("orders", {key: f"{key}/1" for key in KEYS})
+    world.feed("ztable", {key: f"row of {key}" for key in KEYS}, "consistent_random")
+    properties = str(JOB_FILE.with_suffix(".properties"))
+    words = f"CRC32 in kafka.ztable-{world.name} ("
+
+    with pytest.raises(PartitionerError) as refused:
+        run_container(read_config(JOB_FILE, None, [*world.options()[1::2]], {}), JOB_FILE)
+    assert words in str(refused.value)
+    assert f"murmur2 in kafka.orders-{world.name} (" in str(refused.value)
+    plan = CliRunner().invoke(job_command, ["plan", "--config", properties, *world.options()])
+    assert isinstance(plan.exception, PartitionerError)
+    assert f"warning: kafka.ztable-{world.name}, kafka.orders-{world.name}: wanted one partitioner" in plan.stdout
+    by_cluster = ("cluster.manager=process", f"cluster.process.dir={world.directory}")
+    submitted = CliRunner().invoke(submit, [str(JOB_FILE), *world.options(*by_cluster)])
+    assert isinstance(submitted.exception, PartitionerError)
+
+    with world.job(task_partitioner_check="warn") as job:
+        job.start()
+        job.wait_until(lambda: len(world.answers()) >= len(KEYS), _WITHIN_S, "the orders")
+        # A process of its own has two seconds for it, which may be too few here.
+        assert words in job.log_text() or "were looked at in part only" in job.log_text()
+        assert job.terminate() == 0, job.log_text()[-4000:]
+    # What the refusal is for: a key of the table is mostly in another task than its order.
+    rows = ledger(world.answers())
+    met = sum(row is not None for row in rows.values())
+    assert (len(KEYS), True) == (len(rows), 0 < met < len(KEYS) / 2)
+    examined = CliRunner().invoke(
+        doctor, ["--job", world.address.job, "--bootstrap-servers", world.servers, "-o", "json"]
+    )
+    assert ["input-keys"] == [found["code"] for found in json.loads(examined.stdout)["findings"]]
+    assert (ExitCode.DEGRADED, True) == (examined.exit_code, words in examined.stdout)
+
+
+VARIANTS = {
+    "consistent": Partitioner.CRC32,
+    "consistent_random": Partitioner.CRC32,
+    "murmur2": Partitioner.MURMUR2,
+    "murmur2_random": Partitioner.MURMUR2,
+    "fnv1a": Partitioner.FNV1A,
+    "fnv1a_random": Partitioner.FNV1A,
+}
+
+
+@pytest.fixture
+def topics(broker: DevBroker | ContainerBroker) -> tuple[KafkaConnection, dict[str, str]]:
+    """A topic of five partitions for each partitioner of librdkafka, with keys of all lengths, and with none."""
+    name = uuid.uuid4().hex[:8]
+    found = {variant: f"{variant}-{name}" for variant in VARIANTS}
+    make_topics(broker.bootstrap_servers, dict.fromkeys(found.values(), 5))
+    for variant, topic in found.items():
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": variant})
+        for number in range(300):
+            producer.produce(topic, b"v", random.Random(number).randbytes(1 + number % 23))
+            producer.produce(topic, b"v", None if number % 2 else b"")
+        assert producer.flush(30) == 0
+    return KafkaConnection(bootstrap_servers=broker.bootstrap_servers), found
+
+
+def test_each_partitioner_of_librdkafka_is_told_by_the_keys_that_it_wrote(
+    topics: tuple[KafkaConnection, dict[str, str]],
+) -> None:
+    connection, names = topics
+    inputs = ",".join(f"kafka.{topic}" for topic in names.values())
+    config = a_config(task_inputs=inputs, task_partition_scheme="cogroup")
+    streams = {SystemStreamPartition("kafka", topic, 0).system_stream: variant for variant, topic in names.items()}
+    plan = plan_job(config, dict.fromkeys(streams, 5), None, ["0"])
+    ssps = {ssp_kb.ssp for task in plan.tasks for ssp_kb in task.ssp_kbs}
+
+    keys_of, is_whole = sample_keys(connection, ssps, 500)
+
+    assert is_whole
+    for ssp, keys in keys_of.items():
+        hash_of = HASHES[VARIANTS[streams[ssp.system_stream]]]
+        assert {ssp.partition} == {hash_of(key) % 5 for key in keys if key}
+    seen = look_at_keys(keys_of, plan)
+    assert {
+        streams[found.system_stream]: found.partitioner for [*group] in seen.streams for found in group
+    } == VARIANTS
+    assert refusal_of(seen)
