@@ -448,8 +448,8 @@ class HeartbeatContent:
 
     `reason`: why it stopped, or is about to end with `exit_code` because of an error (0: there is none). `restart`: the
     newest order to restart that the query which runs knows. `warm`: how ready an execution is that is to have its
-    processor's state at hand; None where it is not. `failing`: that its query fails without a commit, or
-    None.
+    processor's state at hand; None where it is not. `failing`: that its query fails without a commit, or None. `step`:
+    of the start procedure, while it is under way; else empty.
     """
 
     coordinator_url: str | None
@@ -464,6 +464,7 @@ class HeartbeatContent:
     warm: Warmth | None = None
     failing: Failing | None = None
     exit_code: int = 0
+    step: str = ""
 
 
 class Heartbeats(Protocol):

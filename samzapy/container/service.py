@@ -173,6 +173,8 @@ class ContainerService:
         self._state = "STARTED"
         # Why this process ends, once that is so.
         self._end: SamzapyError | None = None
+        # Of the start procedure, while it is under way.
+        self._step = ""
         self._query_number = 0
         self._routes: tuple[Route, ...] = ()
         self._starts: Mapping[SspKeyBucket, int] = {}
@@ -402,6 +404,7 @@ class ContainerService:
                 warm=self._warmth,
                 failing=self._retries.told(self._ports.clock.monotonic_ms(), self._config.query_retry_ms),
                 exit_code=0 if self._end is None else self._end.exit_code,
+                step=self._step,
             )
         )
 
@@ -437,12 +440,17 @@ class ContainerService:
             if str(error) != self._put_off:
                 _LOG.warning("start put off: %s", error)
             self._put_off = str(error)
-            self._ports.pause(_START_PAUSE_MS)
-            return False
         except MissingTopicError as error:
             self._may_appear(error)
-            self._ports.pause(_START_PAUSE_MS)
-            return False
+        # A process that is ended while it waits was not ended by the step.
+        self._begin_step("")
+        self._ports.pause(_START_PAUSE_MS)
+        return False
+
+    def _begin_step(self, step: str) -> None:
+        """Report a step of the start procedure, so that the coordinator knows at which one this process ends."""
+        self._step = step
+        self._publish()
 
     def _may_appear(self, error: MissingTopicError) -> None:
         """Wait with it for a while: brokers that have just come up, and others of a topic that was just made, say for
@@ -462,6 +470,7 @@ class ContainerService:
         check_config(self._config, self._orders.config)
         begun_ms = ports.clock.monotonic_ms()
         _LOG.info("granted: %s; bringing local state level", some([grant.task_name for grant in grants]))
+        self._begin_step("shutting earlier workers out")
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._look_into_death(open_slots)
         self._query_number += 1
@@ -470,11 +479,13 @@ class ContainerService:
         self._fence(open_slots)
         self._look_around()
         if self._own != tuple(grants):
+            self._begin_step("")
             return False
         # From here on they are held until they are let go, whatever the stream says.
         self._hold(tuple(grants))
         restart = self._orders.restart
         ports.crash_points.hit("after-fence")
+        self._begin_step("reading positions")
         topic = checkpoint_topic(self._config.job)
         positions = positions_of(decode(record, topic=topic) for record in ports.topics.checkpoint_records())
         starts = starts_of(grants, positions)
@@ -492,6 +503,7 @@ class ContainerService:
         self._remove(topic, 0, stale_keys(grants, positions))
         epochs = {grant.epoch for grant in self._orders.grants.values()}
         self._superseded = superseded_keys(grants, positions, epochs)
+        self._begin_step("bringing local state level")
         routes, restored = self._restored_all(grants, starts, committed_of(grants, positions))
         at_once = self._bootstrap.begin(
             grants, read, lambda ssp_kb: self._up_to_the_end(ssp_kb.ssp, bounds[ssp_kb.ssp]).offset_end
@@ -507,9 +519,10 @@ class ContainerService:
         self._figures.begin(read, restored)
         self._figures.bootstrap_ends = self._bootstrap.ends
         ports.crash_points.hit("after-restore")
+        self._begin_step("starting the query")
         ports.slots.admit(self._query_number)
         ports.query.start(plan, at_once)
-        self._is_rehearsed = True
+        self._is_rehearsed, self._step = True, ""
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
         self._missing_since_ms = None
         self._committed_at_ms = self._query_begun_ms = ports.clock.monotonic_ms()

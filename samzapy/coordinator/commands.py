@@ -170,6 +170,7 @@ class Heartbeat:
         warm: how ready it is, where it is a standby or a reserve that runs nothing.
         failing: that its query fails without a commit; None where it does not.
         exit_code: what its process is about to end with because of an error, of which `reason` tells; 0 while it works.
+        step: of the start procedure that is under way; empty while none is.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -195,6 +196,7 @@ class Heartbeat:
     warm: Warmth | None = None
     failing: Failing | None = None
     exit_code: int = 0
+    step: str = ""
     received_ms: int
 
 

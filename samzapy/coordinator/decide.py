@@ -32,6 +32,7 @@ from samzapy.coordinator.commands import (
     TopicsLooked,
 )
 from samzapy.coordinator.departure import inputs_looked, noticed_missing, review_departures
+from samzapy.coordinator.dying_starts import noted_step, suspended_at_a_step, without_suspended
 from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
 from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
 from samzapy.coordinator.launching import launches_looked, launches_superseded, review_launches, stopped_too_late
@@ -152,6 +153,7 @@ def _launches_reviewed(command: ReviewLaunches, state: CoordinatorState, seen: S
     """The loss first: a standby that takes over for it does so at once, and not when this is said again (L2)."""
     steps, causes = Round(state), []
     causes += ["containers did not stop in time"] if steps.add(stopped_too_late(command, state)) else []
+    causes += ["containers end at one step of their start"] if steps.add(suspended_at_a_step(state, seen)) else []
     causes += ["a standby takes over"] if steps.add(promotions(steps.state, seen)) else []
     launched, cause = review_launches(command, steps.state, seen)
     causes += [cause] if steps.add(launched) else []
@@ -164,11 +166,13 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
     """What a term has heard after `command`; `state` is the one after the decision."""
     match command:
         case Heartbeat():
-            return sighted(seen, command, state)
+            return noted_step(command, state, sighted(seen, command, state))
         case Tick():
             return noticed_taken_away(command, state, without_the_dead(seen, state))
         case ReviewMembers():
             return noticed(command, state, seen)
+        case ReviewLaunches():
+            return without_suspended(state, seen)
         case TopicsLooked():
             return noticed_missing(command, state, seen)
         case ReviewInputs():

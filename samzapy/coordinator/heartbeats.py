@@ -10,7 +10,7 @@ say more than this release understands):
  "held": [{"task": "SystemStreamPartition_kafka.orders.3", "epoch": 7}], "reason": "",
  "restart": 2, "warm": {"tasks": 4, "level": 3, "lag": 120, "restored": 900, "total": 1020, "atHand": 0,
   "rehearsed": false},
- "failing": {"attempts": 4, "forMs": 30000, "leftMs": 570000, "reason": "…"},
+ "failing": {"attempts": 4, "forMs": 30000, "leftMs": 570000, "reason": "…"}, "step": "bringing local state level",
  "figures": {"atMs": 1234, "recordsIn": 1, "recordsOut": 1, "deadLetters": 0, "commits": 1, "batches": 1,
              "recoveries": 0, "batchNs": 1, "inputNs": 1, "keyhashNs": 0, "offsetsRead": 1, "skipped": 0,
              "restored": 300, "restoreTotal": 1000, "restoreLeftMs": 7000,
@@ -20,7 +20,8 @@ say more than this release understands):
 ```
 
 `state` is STARTED, RUNNING or STOPPED. These may be left out, and so may everything in the last three: `faultDomain`,
-`reason`, `restart` (the newest order to restart that the query which runs knows), `warm` (of standbys and reserves:
+`reason`, `step` (of the start procedure, while it is under way), `restart` (the newest order to restart that the query
+which runs knows), `warm` (of standbys and reserves:
 `model.warmth`), `failing` (a query that fails without a commit: `model.failing`) and `figures` (those of a task are in
 `model.figures`; `bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
 wait). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was
@@ -54,6 +55,7 @@ SLOT_COUNT_MAX: Final = 512
 """Each slot is a transactional id that is initialised when the execution is given up."""
 REASON_LENGTH_MAX: Final = 2000
 _EXIT_CODE_MAX: Final = 255
+STEP_LENGTH_MAX: Final = 100
 
 
 def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
@@ -86,6 +88,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         warm=None if found.get("warm") is None else Warmth.from_json(_object(found["warm"], "warm")),
         failing=None if found.get("failing") is None else Failing.from_json(_object(found["failing"], "failing")),
         exit_code=_number(found, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in found else 0,
+        step=_step(found),
         received_ms=received_ms,
     )
 
@@ -141,6 +144,13 @@ def _reason(found: Mapping[str, object]) -> str:
         raise _wrong("reason", "a text", value)
     # Lone surrogates are legal in JSON and cannot be written to a record.
     return value[:REASON_LENGTH_MAX].encode(errors="replace").decode()
+
+
+def _step(found: Mapping[str, object]) -> str:
+    value = found.get("step", "")
+    if not isinstance(value, str):
+        raise _wrong("step", "a text", value)
+    return value[:STEP_LENGTH_MAX].encode(errors="replace").decode()
 
 
 def _accepted_losses(found: Mapping[str, object]) -> tuple[AcceptedLoss, ...]:

@@ -77,6 +77,7 @@ class Sighting:
     restart: int = 0
     warm: Warmth | None = None
     failing: Failing | None = None
+    step: str = ""
     fault_domain: str = ""
 
 
@@ -86,6 +87,22 @@ class Missed:
 
     count: int
     looked_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUnderWay:
+    """A container of a processor that starts, and those before it that ended while they did (`dying_starts`).
+
+    Attributes:
+        step: that it has come to.
+        died_at: where the one before it ended; empty where none did.
+        deaths: how many in a row ended there.
+    """
+
+    execution_id: ExecutionId
+    step: str
+    died_at: str = ""
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +117,7 @@ class Sightings:
         taken_away: since when a grant is to be let go that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
         missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
+        starts: of each processor the container that starts, until its query runs.
         troubles: why executions are not started, or not killed, by their launcher's last word.
     """
 
@@ -109,6 +127,7 @@ class Sightings:
     taken_away: Mapping[HeldGrant, int] = field(default_factory=dict)
     unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
     missing: Mapping[SystemStream, Missed] = field(default_factory=dict)
+    starts: Mapping[ProcessorId, StartUnderWay] = field(default_factory=dict)
     troubles: Mapping[ExecutionId, str] = field(default_factory=dict)
 
     def why_not(self, execution_id: ExecutionId) -> str:
@@ -134,6 +153,7 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         restart=heartbeat.restart,
         warm=heartbeat.warm,
         failing=heartbeat.failing,
+        step=heartbeat.step,
         fault_domain=heartbeat.fault_domain,
     )
     return replace(seen, last={**seen.last, heartbeat.execution_id: sighting})

@@ -6,7 +6,7 @@
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "slotCount": 2, "role": "ACTIVE", "standby": null, "heartbeatAgeMs": 312, "reason": "", "warm": null,
-                 "failing": null,
+                 "failing": null, "step": "",
                  "figures": {"atMs": 5000, "batchNs": 4000000000, "inputNs": 200000000, "recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
@@ -32,7 +32,8 @@ at other times.
 what such a one says of the state that it has at hand (`model.warmth`), null where it has said nothing.
 
 `failing` is what a container reports of a query that fails without a commit (`model.failing`): how often it was
-started, since when, for how long it is started again, and the last reason; null while all is well.
+started, since when, for how long it is started again, and the last reason; null while all is well. `step` is the step
+of the start that a container has come to; empty while none is under way.
 
 `restored`, `restoreTotal` and `restoreLeftMs` of a container say how many records of the changelogs its start has read
 of how many, and the time left by its estimate; all are 0 but while a start takes long.
@@ -70,7 +71,7 @@ from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
-_UNHEARD: Json = {"heartbeatAgeMs": None, "figures": None, "warm": None, "failing": None}
+_UNHEARD: Json = {"heartbeatAgeMs": None, "figures": None, "warm": None, "failing": None, "step": None}
 Lags = Sequence[tuple[SspKeyBucket, int]]
 Told = Callable[[Grant, BucketStart], Position | None]
 """How far a bucket is and where its topic ends, as far as anybody knows."""
@@ -234,6 +235,7 @@ def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
         "figures": own | _counters([found]),
         "warm": warm,
         "failing": failing,
+        "step": sighting.step,
     }
 
 

@@ -6,6 +6,8 @@ processor is suspended, which is one record, `suspended/<processor>`, and no fai
 job. Its tasks wait, and the others go on. Wrong usage or a wrong environment may be of one host: it suspends the
 processor when it is a second failure in a row, as the second try goes to another host where one is known.
 
+Containers that end three times at one step of their start suspend it with code 1 (`coordinator.dying_starts`).
+
 The code comes in the last heartbeat of the container, else from the launcher. A suspension ends with what may have
 resolved its reason: a request to start the processor anew, a rewind of what it reads, an input range that is given up,
 another run of the job; or with a container of the processor that runs.
@@ -32,6 +34,7 @@ from samzapy.stream.records import Removed, SuspendedPut
 _REPEATS: Final = frozenset({ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA})
 _REASON_LENGTH_MAX: Final = 2000
 _REMEDIES: Final = {
+    ExitCode.FAILED: "See the ends of its containers' logs",
     ExitCode.USAGE: "Correct what it names",
     ExitCode.REJECTED: "Correct what it names",
     ExitCode.TASK_FAILED: "Correct the task, choose another task.error.policy, or leave the message out with "

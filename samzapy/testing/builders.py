@@ -129,6 +129,7 @@ def a_heartbeat(
     warm: Warmth | None = None,
     failing: Failing | None = None,
     exit_code: int = 0,
+    step: str = "",
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -155,6 +156,7 @@ def a_heartbeat(
         warm=warm,
         failing=failing,
         exit_code=exit_code,
+        step=step,
         received_ms=received_ms,
     )
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any
 
 import pytest
@@ -603,6 +603,25 @@ def test_heartbeats_report_a_query_that_fails_until_it_commits() -> None:
     told = [content.failing for content in container.heartbeats.contents]
     assert None is told[-1]
     assert [1, 2] == sorted({content.attempts for content in told if content is not None})
+
+
+def test_heartbeats_report_the_step_of_a_start_and_none_while_the_query_runs_or_the_start_waits() -> None:
+    container = AContainer()
+    container.topics.fails.append(BrokerUnavailableError("no broker answers"))
+
+    container.run(*[None] * 3)
+
+    steps = [content.step for content in container.heartbeats.contents]
+    assert [step for step, _ in groupby(steps)][1:] == [
+        "shutting earlier workers out",
+        "reading positions",
+        "",
+        "shutting earlier workers out",
+        "reading positions",
+        "bringing local state level",
+        "starting the query",
+        "",
+    ]
 
 
 def test_a_batch_that_committed_begins_the_count_of_failed_starts_anew() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.heartbeats import REASON_LENGTH_MAX, parse_heartbeat
 from samzapy.model.container import ContainerPhase
+from samzapy.model.failing import Failing
 from samzapy.model.figures import TaskFigures
 from samzapy.model.warmth import Warmth
 from samzapy.testing.builders import a_heartbeat, an_ssp_kb
@@ -111,6 +112,18 @@ def test_how_ready_a_standby_is_may_be_said():
     for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}, {"rehearsed": 1}):
         with pytest.raises(ValueError, match="warm"):
             parsed(warm=wrong)
+
+
+def test_a_query_that_fails_and_the_step_of_a_start_may_be_reported():
+    assert (None, "") == (parsed().failing, parsed().step)
+    failing = Failing(attempts=4, for_ms=30_000, left_ms=570_000, reason="no memory")
+    found = parsed(failing=failing.as_json(), step="reading positions \ud800" + "x" * 200)
+    assert failing == found.failing
+    assert found.step.startswith("reading positions ?xxx")
+    assert 100 == len(found.step)
+    for wrong in ({"failing": []}, {"failing": {"attempts": -1}}, {"step": 7}):
+        with pytest.raises(ValueError, match="failing|step"):
+            parsed(**wrong)
 
 
 def test_the_order_to_restart_that_its_query_knows_may_be_said():

@@ -180,6 +180,7 @@ class HeartbeatThread:
             **({} if content.warm is None else {"warm": content.warm.as_json()}),
             **({} if content.failing is None else {"failing": content.failing.as_json()}),
             **({"exitCode": content.exit_code} if content.exit_code else {}),
+            **({"step": content.step} if content.step else {}),
         }
 
 
@@ -187,7 +188,7 @@ def _level(content: HeartbeatContent) -> tuple[object, ...]:
     """What somebody waits for."""
     told = content.warm
     warm = None if told is None else (told.tasks, told.level, told.is_rehearsed)
-    return content.held, content.state, content.term, content.finished, content.restart, warm
+    return content.held, content.state, content.term, content.finished, content.restart, content.step, warm
 
 
 def _reached(content: HeartbeatContent | None) -> tuple[object, ...]:
