@@ -14,6 +14,7 @@ SamzapyError                          exit 1
 ├── DeadlineError                     somebody else was too slow; says who and for how long   exit 5
 ├── TaskError                         the user's code, or its data                exit 7
 │   ├── SlowMessageError              a message took longer than its transaction may be open
+│   ├── UndeclaredError               user code names what the configuration does not declare
 │   ├── OutsideMessageError           collector, store or context used after its message
 │   └── WorkerDiedError               a message ends the worker process that handles it
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
@@ -118,6 +119,11 @@ class TaskError(SamzapyError):
 class SlowMessageError(TaskError):
     """A message took so long that the broker ended its transaction. It may be quicker the next time, so it is tried
     as often as other failures of a query before it ends the container."""
+
+
+class UndeclaredError(TaskError):
+    """User code names a store, an intermediate stream or an output that the configuration does not know. It is a
+    mistake of the job's and fails no message: it ends the job under every policy."""
 
 
 class OutsideMessageError(TaskError):

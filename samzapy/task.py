@@ -168,7 +168,7 @@ def task(marked: Marked) -> Marked:
     """Mark the job file's task: a function `(envelope, collector, context)`, or a class with `process`.
 
     Raises:
-        TaskModuleError: it is neither, or a call of it would run nothing (`async def`, `yield`).
+        TaskModuleError: it is neither, takes other arguments, or a call of it would run nothing (`async def`, `yield`).
     """
     if isinstance(marked, type) and not callable(getattr(marked, "process", None)):
         raise TaskModuleError(
@@ -181,11 +181,45 @@ def task(marked: Marked) -> Marked:
                 f"@samzapy.task: wanted a plain function, found {getattr(method, '__qualname__', method)} with `async` "
                 "or `yield`, of which a call runs nothing. Write it without; `asyncio.run(...)` inside it is allowed"
             )
+    _check_arguments(marked)
     setattr(marked, _MARK, True)
     return marked
 
 
-_METHODS = ("init", "process", "close")
+def _check_arguments(marked: Callable[..., Any]) -> None:
+    """Refuse what every call would fail of."""
+    if not isinstance(marked, type):
+        _check_call(marked, _ARGUMENTS["process"])
+        return
+    _check_call(marked, ())
+    for name, arguments in _ARGUMENTS.items():
+        method = inspect.getattr_static(marked, name, None)
+        if inspect.isfunction(method):
+            _check_call(method, ("self", *arguments))
+        elif isinstance(method, staticmethod | classmethod):
+            _check_call(getattr(marked, name), arguments)
+
+
+def _check_call(called: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    try:
+        signature = inspect.signature(called)
+    except (ValueError, TypeError):  # Not told, for instance of what is written in C.
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        name = getattr(called, "__qualname__", repr(called))
+        raise TaskModuleError(
+            f"@samzapy.task: wanted {name}({', '.join(arguments)}), found {name}{signature}: {error}"
+        ) from None
+
+
+_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "init": ("context",),
+    "process": ("envelope", "collector", "context"),
+    "close": (),
+}
+_METHODS = tuple(_ARGUMENTS)
 _NOT_CALLED_THROUGH = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 

@@ -126,6 +126,51 @@ def test_what_a_call_would_not_run_is_refused(write_job: WriteJob, text: str) ->
         load_task_factory(write_job(f"import samzapy\n@samzapy.task\n{text}"))
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("def job(envelope): pass\n", "wanted job(envelope, collector, context), found job(envelope): too many"),
+        ("def job(e, c, x, y): pass\n", "found job(e, c, x, y): missing a required argument: 'y'"),
+        ("def job(e, c, x, *, y): pass\n", "found job(e, c, x, *, y): missing a required argument: 'y'"),
+        ("class Job:\n    def process(e, c, x): pass\n", "wanted Job.process(self, envelope, collector, context)"),
+        (
+            "class Job:\n    def process(self, e, c, x): pass\n    def init(self): pass\n",
+            "wanted Job.init(self, context), found Job.init(self)",
+        ),
+        (
+            "class Job:\n    def process(self, e, c, x): pass\n    def close(self, context): pass\n",
+            "wanted Job.close(self), found Job.close(self, context)",
+        ),
+        (
+            "class Job:\n    @staticmethod\n    def process(self, e, c, x): pass\n",
+            "wanted Job.process(envelope, collector, context), found Job.process(self, e, c, x)",
+        ),
+        (
+            "class Job:\n    def __init__(self, size): pass\n    def process(self, e, c, x): pass\n",
+            "wanted Job(), found Job(size): missing a required argument: 'size'",
+        ),
+    ],
+)
+def test_what_every_call_would_fail_of_is_refused(write_job: WriteJob, text: str, wanted: str) -> None:
+    with pytest.raises(TaskModuleError, match=re.escape(wanted)):
+        load_task_factory(write_job(f"import samzapy\n@samzapy.task\n{text}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def job(e, c, x, more=1, *rest, **named): pass\n",
+        "def job(*given): pass\n",
+        "class Job:\n    @staticmethod\n    def process(e, c, x): pass\n    @classmethod\n    def init(cls, x): pass\n",
+        "class Job:\n    def __init__(self, size=1): pass\n    def process(self, *given): pass\n",
+        "class Base:\n    def process(self, e, c, x): pass\n@samzapy.task\nclass Job(Base): pass\n",
+    ],
+)
+def test_what_can_be_called_is_taken(write_job: WriteJob, text: str) -> None:
+    mark = "" if "@samzapy.task" in text else "@samzapy.task\n"
+    load_task_factory(write_job(f"import samzapy\n{mark}{text}"))
+
+
 def test_a_file_without_a_task_says_so(write_job: WriteJob) -> None:
     with pytest.raises(TaskModuleError, match=r"job.py: wanted one function or class .* found none"):
         load_task_factory(write_job("import samzapy\ndef job(e, c, x): pass\n"))

@@ -176,7 +176,8 @@ def test_a_message_that_ends_its_worker_becomes_a_dead_letter_and_all_others_are
 ) -> None:
     dead = cluster.topic("dead")
     policy = {"task_error_policy": "dead-letter", "task_dead_letter_output": dead}
-    job = a_job(cluster, tmp_path, **policy, systems_kafka_samza_offset_end="head")
+    store = {"stores_counts_msg_serde": "bytes", "systems_kafka_samza_offset_end": "head"}
+    job = a_job(cluster, tmp_path, **policy, **store)
     cluster.publish(job.inputs[0], b"count 1", b"segfault", b"count 2", b"good")
 
     told = job.run(spark)

@@ -36,7 +36,7 @@ def by_word(envelope, collector, context):
             os.kill(os.getpid(), signal.SIGSEGV)
         case b"slow":
             time.sleep(float(rest.split()[0]))
-        case b"count":
+        case b"count" if "stores.counts.msg.serde" in context.config:
             store = context.store("counts")
             count = int(store.get() or b"0") + 1
             store.put(b"%d" % count)

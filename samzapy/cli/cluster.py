@@ -27,6 +27,7 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
 from samzapy.cli.coordination import Coordination, Here
+from samzapy.cli.declared_names import load_checked_task
 from samzapy.cli.input_keys import check_inputs
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.run_job import (
@@ -54,7 +55,6 @@ from samzapy.coordinator.submission import refuse_started_by_people
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
-from samzapy.task import load_task_factory
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_WAIT_S = 3.0
@@ -101,7 +101,7 @@ def submit(
     ]
     config = _coordinators_config(job_file, config_file, overrides)
     job_file = job_file.absolute()
-    load_task_factory(job_file)
+    load_checked_task(job_file, config)
     find_java()
     tell_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)

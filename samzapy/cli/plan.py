@@ -19,6 +19,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.state_size import changelog_sizes
+from samzapy.cli.declared_names import load_checked_task
 from samzapy.cli.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
 from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_groupers import load_groupers
@@ -106,6 +107,9 @@ def plan(
     """
     config = read_config(config_file, config_file, overrides, os.environ)
     tell_files_read(job_file, config_file)
+    task_file = job_file or config_file.with_suffix(".py")
+    if task_file.is_file():
+        load_checked_task(task_file.absolute(), config)
     config, known = _offline(config, partitions) if partitions is not None else _by_cluster(config)
     warn_of_bootstrap(config)
     if previous_file is not None:

@@ -23,6 +23,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
 from samzapy.adapters.spark.java_properties import java_properties
+from samzapy.cli.declared_names import load_checked_task
 from samzapy.cli.driver_stderr import real_stderr
 from samzapy.cli.main import machine_error
 from samzapy.cli.signals import end_with_parent
@@ -38,7 +39,7 @@ from samzapy.config import (
     sounds_secret,
 )
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
-from samzapy.task import is_loading_job_file, load_task_factory
+from samzapy.task import is_loading_job_file
 
 _LOG = logging.getLogger(__name__)
 _INTERRUPTED = 128 + signal.SIGINT
@@ -82,7 +83,7 @@ def run(
     """
     # Told before ten seconds of JVM go by, and without a stack trace.
     config = read_config(job_file, config_file, overrides, os.environ)
-    load_task_factory(job_file.absolute())
+    load_checked_task(job_file.absolute(), config)
     find_java()
     config.bootstrap_servers(config.default_system)
     command = submit_command(job_file, config_file, overrides, spark_options)
@@ -177,7 +178,7 @@ def run_job_file() -> None:
         job_file = _main_file()
         options = _parse_arguments(sys.argv[1:])
         config = read_config(job_file, options.config_file, options.overrides, os.environ)
-        load_task_factory(job_file)
+        load_checked_task(job_file, config)
         tell_files_read(job_file, options.config_file)
         from samzapy.cli.wiring import run_container
 

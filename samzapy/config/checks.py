@@ -18,6 +18,7 @@ _TOPIC: Final = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{_TOPIC_CHARS_MAX
 _OF_INPUTS: Final = ("offset.default", "offset.end", "reset.offset", "bootstrap", "priority")
 _STREAM_KEY = re.compile(r"systems\.(?P<system>[^.]+)\.streams\.(?P<stream>.+?)\.samza\.(?P<setting>[a-z.]+)")
 _PATHS: Final = ("local.store.dir", "cluster.process.dir")
+_DEAD_LETTER_MAX: Final = re.compile(r"(?P<number>[1-9][0-9]{0,8})(?P<share>%?)")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -56,6 +57,20 @@ def _check_dead_letters(config: JobConfig) -> None:
         )
     if config.error_policy == "dead-letter" and config.dead_letter_output is None:
         raise ConfigError("task.error.policy=dead-letter: wanted task.dead.letter.output (a stream), found nothing")
+
+
+def _check_dead_letter_max(config: JobConfig) -> None:
+    matched = _DEAD_LETTER_MAX.fullmatch(config.dead_letter_max)
+    if matched is None or (matched["share"] and int(matched["number"]) > 100):
+        raise ConfigError(
+            "task.dead.letter.max: wanted a number of messages from 1 (20) or a share from 1% to 100% (50%), found "
+            f"{config.dead_letter_max!r}"
+        )
+    if not matched["share"] and int(matched["number"]) > config.dead_letter_window:
+        raise ConfigError(
+            f"task.dead.letter.max: wanted at most task.dead.letter.window ({config.dead_letter_window}), found "
+            f"{config.dead_letter_max}, which can never be reached; raise the window, or give a share (100%)"
+        )
 
 
 def _check_transaction_time(config: JobConfig) -> None:
@@ -304,6 +319,7 @@ CHECKS: Final[tuple[Callable[[JobConfig], None], ...]] = (
     _check_intermediates,
     _check_grouping,
     _check_dead_letters,
+    _check_dead_letter_max,
     _check_transaction_time,
     _check_lost_time,
     _check_heartbeat_time,

@@ -49,6 +49,8 @@ class JobConfig:
     task_name_grouper_factory: str | None
     error_policy: str
     dead_letter_output: str | None
+    dead_letter_max: str
+    dead_letter_window: int
     transaction_max_ms: int
     transaction_max_bytes: int
     transaction_timeout_ms: int
@@ -146,6 +148,13 @@ class JobConfig:
             for key in sorted(self.properties)
             if key.startswith(prefix)
         }
+
+    @property
+    def dead_letter_limit(self) -> int:
+        """How many dead letters among `dead_letter_window` messages of a task end the job."""
+        if not self.dead_letter_max.endswith("%"):
+            return int(self.dead_letter_max)
+        return max(1, -(-int(self.dead_letter_max[:-1]) * self.dead_letter_window // 100))
 
     @property
     def record_bytes_max(self) -> int:

@@ -163,6 +163,19 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     ConfigKey(name="task.dead.letter.output", meaning="Stream that takes refused messages under policy dead-letter."),
     ConfigKey(
+        name="task.dead.letter.max",
+        default="100%",
+        meaning="So many dead letters among the last task.dead.letter.window messages of a task end the job: a number "
+        "(`20`) or a share (`50%`). By default a task ends the job when each message of a whole window failed.",
+    ),
+    ConfigKey(
+        name="task.dead.letter.window",
+        default="1000",
+        kind="count",
+        least=1,
+        meaning="Among how many messages of a task dead letters are counted, in each worker process.",
+    ),
+    ConfigKey(
         name="task.transaction.max.ms",
         default="5000",
         kind="ms",

@@ -111,6 +111,8 @@ def _typed(
         task_name_grouper_factory=values["task.name.grouper.factory"],
         error_policy=text("task.error.policy"),
         dead_letter_output=values["task.dead.letter.output"],
+        dead_letter_max=text("task.dead.letter.max"),
+        dead_letter_window=number("task.dead.letter.window"),
         transaction_max_ms=number("task.transaction.max.ms"),
         transaction_max_bytes=number("task.transaction.max.bytes"),
         transaction_timeout_ms=number("task.transaction.timeout.ms"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from samzapy.config import JobConfig
 from samzapy.container.message_scope import MessageScope, Place
 from samzapy.container.record_size import record_bytes, too_large
-from samzapy.errors import TaskError
+from samzapy.errors import TaskError, UndeclaredError
 from samzapy.model.serde import key_serde_of, serde_of
 from samzapy.task import HeadersToSend
 
@@ -89,7 +89,7 @@ class Collector:
         qualified = self._config.qualified(stream)
         system, _, topic = qualified.partition(".")
         if not topic or system != self._config.inputs[0].partition(".")[0]:
-            raise TaskError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
+            raise UndeclaredError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
         found = (
             topic,
             key_serde_of(self._config.key_serde(qualified)).encode,

@@ -23,6 +23,7 @@ from sys import getrefcount
 from typing import Any
 
 from samzapy.config import FRAME_BYTES, JobConfig
+from samzapy.container.dead_letter_bound import DeadLetterBound
 from samzapy.container.dead_letters import DeadLetter
 from samzapy.container.keyed_state import Store, TaskState
 from samzapy.container.measures import Meter, Stopwatch
@@ -44,6 +45,7 @@ from samzapy.errors import (
     ProducerError,
     SlowMessageError,
     TaskError,
+    UndeclaredError,
     UndeliveredError,
     WorkerDiedError,
 )
@@ -59,6 +61,15 @@ from samzapy.task import IncomingMessageEnvelope, LoadedTask, MessageCollector, 
 _LOG = logging.getLogger(__name__)
 _OURS = (serde_of, Store.put, Collector.send, Stopwatch.timed)
 _NOT_THE_USERS = {__file__, *(ours.__code__.co_filename for ours in _OURS)}
+
+
+_MISTAKES = (UndeclaredError, ImportError, NameError)
+"""Mistakes of the job's that fail no message: with the next one it is the same. So they end the job under every policy.
+A local variable without a value, which is a NameError too, may be of one message."""
+
+
+def _is_mistake(error: BaseException) -> bool:
+    return isinstance(error, _MISTAKES) and not isinstance(error, UnboundLocalError)
 
 
 class MessageFailed(Exception):
@@ -100,6 +111,9 @@ class TaskRunner:
         """
         self._plan = plan
         self._first_route = routes[0]
+        # Of messages of the task, in this process.
+        self._message_count = 0
+        self._bound = DeadLetterBound(plan.config)
         self._is_interrupted = is_interrupted
         # What is the task's is the same in all its routes.
         self._route = plan.routes[routes[0]]
@@ -326,6 +340,7 @@ class TaskRunner:
                     state.roll_back_message()
                     self._refuse(rows, index, error, transaction.producer)
                     handled.dead_letters += 1
+                    self._check_bound(rows, index, error, self._message_count + index - start - skipped)
                 is_kept = refs(collector) > collector_refs
                 if stores:
                     is_full = collector.bytes_sent + state.bytes_held > bytes_max
@@ -362,6 +377,7 @@ class TaskRunner:
         handled.offset_next = max(handled.offset_next, offset + 1)
         handled.records_in += index + 1 - start - skipped
         handled.records_out += records_out
+        self._message_count += index + 1 - start - skipped
         self._meter.skipped += skipped
         return index + 1
 
@@ -451,7 +467,7 @@ class TaskRunner:
         config = self._plan.config
         what, trace = error_text(error), user_traceback(error, _NOT_THE_USERS)
         failed = f"{self._place(rows, index)}: {what}"
-        if config.error_policy == "fail":
+        if config.error_policy == "fail" or _is_mistake(error):
             raise MessageFailed(f"{failed}\n{trace}".rstrip())
         assert config.dead_letter_output is not None
         topic = config.dead_letter_output.partition(".")[2]
@@ -482,6 +498,12 @@ class TaskRunner:
         if letter.size > size_max:
             raise MessageFailed(f"{failed}\n{too_large(f'its dead letter to {topic}', letter.size, size_max)}")
         producer.produce(topic, letter.key, letter.value, None, letter.headers, timestamp_ms if is_taken else now_ms)
+
+    def _check_bound(self, rows: Rows, index: int, error: BaseException, number: int) -> None:
+        """Raise MessageFailed when message `number` of the task was one dead letter too many."""
+        too_many = self._bound.failed(number)
+        if too_many:
+            raise MessageFailed(f"{self._place(rows, index)}: {error_text(error)}\n{too_many}")
 
     def _dead_letter_limits(self, producer: Producer, topic: str) -> TopicLimits | None:
         if topic not in self._topic_limits:
@@ -762,7 +784,7 @@ class Context:
         found = self._intermediates.get(name)
         if found is None:
             declared = ", ".join(self._intermediates) or "none"
-            raise TaskError(
+            raise UndeclaredError(
                 f"wanted the intermediate stream {name!r}, found {declared}; declare it with "
                 f"task.intermediate.{name}.partitions=..."
             )
@@ -775,7 +797,9 @@ class Context:
         found = self._state.stores.get(name)
         if found is None:
             declared = ", ".join(self._state.stores) or "none"
-            raise TaskError(f"wanted store {name!r}, found {declared}; declare it with stores.{name}.msg.serde=...")
+            raise UndeclaredError(
+                f"wanted store {name!r}, found {declared}; declare it with stores.{name}.msg.serde=..."
+            )
         self.has_given = True
         return found
 

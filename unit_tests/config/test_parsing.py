@@ -148,6 +148,16 @@ def test_a_value_of_the_wrong_kind_names_the_key_what_was_wanted_and_what_was_fo
         ),
         ({"task.error.policy": "dead-letter"}, "wanted task.dead.letter.output (a stream), found nothing"),
         (
+            {"task.dead.letter.max": "many"},
+            "task.dead.letter.max: wanted a number of messages from 1 (20) or a share",
+        ),
+        ({"task.dead.letter.max": "0"}, "task.dead.letter.max: wanted a number of messages from 1 (20) or a share"),
+        ({"task.dead.letter.max": "101%"}, "or a share from 1% to 100% (50%), found '101%'"),
+        (
+            {"task.dead.letter.max": "1001"},
+            "wanted at most task.dead.letter.window (1000), found 1001, which can never",
+        ),
+        (
             {"task.dead.letter.output": "other.dead", "systems.other.bootstrap.servers": "h:1"},
             "task.dead.letter.output: wanted a stream of the inputs' cluster (kafka)",
         ),

@@ -749,11 +749,9 @@ def test_a_report_stays_short_whatever_the_key_and_the_error_are() -> None:
         (sum_up, ("a", b"{"), "SerdeError: serde json: "),
         (lambda e, collector, x: collector.send("totals", {1, 2}), ("a", 1), "SerdeError: serde json: "),
         (lambda e, collector, x: collector.send("totals", 1, b"k"), ("a", 1), "SerdeError: serde string: "),
-        (lambda e, collector, x: collector.send("", 1), ("a", 1), "wanted an output stream of the job's cluster"),
         (lambda e, c, context: context.store("sums").put(None), ("a", 1), "use delete() to remove an entry"),
         (lambda e, c, context: context.store("sums").put({1}), ("a", 1), "SerdeError: serde json: "),
         (lambda e, c, context: context.store("sums").put(1, 7), ("a", 1), "SerdeError: serde string: "),
-        (lambda e, c, context: context.store("seen"), ("a", 1), "wanted store 'seen', found sums; declare it with"),
     ],
 )
 def test_what_samzapy_refuses_of_a_message_fails_the_message_alone(
@@ -766,6 +764,92 @@ def test_what_samzapy_refuses_of_a_message_fails_the_message_alone(
 
     assert (1, 1, []) == (dead.commits, dead.dead_letters, dead_letters.outputs())
     assert re.search(re.escape(complaint), failed.error)
+
+
+def missing_import(envelope: Any, collector: Any, context: Any) -> None:
+    import no_such_module_at_all  # type: ignore[import-not-found]  # noqa: F401
+
+
+def missing_name(envelope: Any, collector: Any, context: Any) -> None:
+    no_such_name  # type: ignore[name-defined]  # noqa: B018, F821
+
+
+def without_a_value(envelope: Any, collector: Any, context: Any) -> None:
+    if envelope.offset:
+        value = envelope.value
+    collector.send("totals", value)
+
+
+@pytest.mark.parametrize("policy", [{}, DEAD_LETTERS], ids=["fail", "dead-letter"])
+@pytest.mark.parametrize(
+    ("process", "complaint"),
+    [
+        (
+            lambda e, collector, x: collector.send("", 1),
+            "UndeclaredError: wanted an output stream of the job's cluster",
+        ),
+        (lambda e, c, x: c.send("elsewhere.out", 1), "UndeclaredError: wanted an output stream of the job's cluster"),
+        (lambda e, c, context: context.store("seen"), "UndeclaredError: wanted store 'seen', found sums; declare it"),
+        (
+            lambda e, c, context: context.intermediate("by-n"),
+            "UndeclaredError: wanted the intermediate stream 'by-n'",
+        ),
+        (missing_import, "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+        (missing_name, "NameError: name 'no_such_name' is not defined"),
+    ],
+)
+def test_a_mistake_of_the_job_s_fails_no_message_and_ends_the_job_under_every_policy(
+    process: Any, complaint: str, policy: dict[str, str]
+) -> None:
+    properties = {**policy, "systems_elsewhere_bootstrap_servers": "other:9092"}
+    worker = AWorker(process, config=a_job(**properties))
+
+    report = worker.run(rows(("a", 1)))
+
+    assert ReportKind.TASK_FAILED is report.kind
+    assert f"failed at kafka.orders.0 offset 0, key b'a': {complaint}" in report.error
+    assert [] == worker.kafka.committed("dead")
+
+
+def test_a_local_variable_without_a_value_fails_the_message_alone() -> None:
+    worker = AWorker(without_a_value, config=a_job(**DEAD_LETTERS))
+
+    report = worker.run(rows(("a", 1), ("a", 2)))
+
+    assert (1, 1) == (report.dead_letters, report.records_out)
+
+
+@pytest.mark.parametrize(
+    ("bound", "window", "ends_at"),
+    [("100%", 10, 9), ("50%", 10, 8), ("3", 10, 4), ("4", 5, None), ("1", 1, 0), ("1%", 10, 0)],
+)
+def test_a_job_most_of_whose_messages_fail_ends(bound: str, window: int, ends_at: int | None) -> None:
+    """Of the messages 0, 1, 2, ... those fail that are even; all of them with a bound of 100 %."""
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        if bound == "100%" or envelope.offset % 2 == 0:
+            raise ValueError("no such plane")
+
+    settings = {"task_dead_letter_max": bound, "task_dead_letter_window": str(window)}
+    worker = AWorker(process, config=a_job(**DEAD_LETTERS, **settings))
+
+    reports = [worker.run(rows(("a", 1), first=number)) for number in range(30 if ends_at is None else ends_at + 1)]
+
+    failed = [number for number, report in enumerate(reports) if report.kind is ReportKind.TASK_FAILED]
+    assert ([] if ends_at is None else [ends_at]) == failed
+    if ends_at is not None:
+        assert f"offset {ends_at}, key b'a': ValueError: no such plane\nwanted fewer than" in reports[-1].error
+        assert f"(task.dead.letter.max={bound}, task.dead.letter.window={window})" in reports[-1].error
+
+
+def test_good_messages_between_them_keep_a_job_with_dead_letters_alive() -> None:
+    settings = {"task_dead_letter_max": "100%", "task_dead_letter_window": "10"}
+    worker = AWorker(failing_at(9, ValueError()), config=a_job(**DEAD_LETTERS, **settings))
+    worker.process = lambda envelope, collector, context: None if envelope.offset % 10 == 9 else 1 // 0
+
+    report = worker.run(rows(*[("a", 1)] * 100))
+
+    assert (ReportKind.COMMITTED, 90) == (report.kind, report.dead_letters)
 
 
 def to(partition: int) -> Any:

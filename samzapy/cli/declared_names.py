@@ -1,0 +1,155 @@
+"""Names that a job file says in so many words, held against the configuration before anything starts.
+
+What is looked at: `context.store("...")`, `context.intermediate("...")` and `collector.send("...", ...)` with a literal
+name, in the marked function or in `process` and `init` of the marked class, by the names of their arguments. Two kinds
+are left to the run, which ends by name at the first such call (`errors.UndeclaredError`): what stands in a `try`, and
+what stands behind a condition that something other than the message decides (the configuration, `self`, a global).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
+
+from samzapy.config import JobConfig
+from samzapy.errors import TaskModuleError
+from samzapy.task import LoadedTask, load_task_factory
+
+_CONTEXT, _COLLECTOR = "context", "collector"
+_ROLES: Mapping[str, Sequence[str]] = {"process": ("envelope", _COLLECTOR, _CONTEXT), "init": (_CONTEXT,)}
+
+
+def load_checked_task(job_file: Path, config: JobConfig) -> Callable[[], LoadedTask]:
+    """The task of the job file, whose arguments and literal names are checked.
+
+    Raises:
+        TaskModuleError: as `load_task_factory`; or a name is not declared.
+    """
+    factory = load_task_factory(job_file)
+    problems = undeclared(job_file.read_text(encoding="utf-8"), config)
+    if problems:
+        raise TaskModuleError("\n".join(f"{job_file}: {problem}" for problem in problems))
+    return factory
+
+
+def undeclared(source: str, config: JobConfig) -> Sequence[str]:
+    """What the task in `source` names and the configuration does not declare, by line."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # It was loaded, so it is none that is read here as it was there.
+        return []
+    found: dict[int, str] = {}
+    for function, roles in _functions(tree):
+        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        own = names[1:] if len(names) == len(roles) + 1 else names
+        role_of = dict(zip(own, roles, strict=False))
+        for call in _calls(function.body, _of_the_message(function, role_of)):
+            problem = _problem(call, role_of, config)
+            if problem:
+                found.setdefault(call.lineno, f"line {call.lineno}: {problem}")
+    return [found[line] for line in sorted(found)]
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, Sequence[str]]]:
+    """The marked function, or the methods of the marked class; with the roles of their arguments."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and _is_marked(node):
+            yield node, _ROLES["process"]
+        elif isinstance(node, ast.ClassDef) and _is_marked(node):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name in _ROLES:
+                    yield method, _ROLES[method.name]
+
+
+def _is_marked(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    names = (
+        decorator.attr if isinstance(decorator, ast.Attribute) else decorator for decorator in node.decorator_list
+    )
+    return any(name == "task" or (isinstance(name, ast.Name) and name.id == "task") for name in names)
+
+
+def _calls(nodes: Sequence[ast.AST], of_the_message: Set[str]) -> Iterator[ast.Call]:
+    """The calls below `nodes` that the message alone decides about."""
+    for node in nodes:
+        if isinstance(node, ast.Try):
+            continue
+        test = _test(node)
+        if test is not None and not _names(test) <= of_the_message:
+            continue
+        if isinstance(node, ast.Call):
+            yield node
+        yield from _calls(list(ast.iter_child_nodes(node)), of_the_message)
+
+
+def _test(node: ast.AST) -> ast.expr | None:
+    match node:
+        case ast.If() | ast.IfExp() | ast.While():
+            return node.test
+        case ast.Match():
+            return node.subject
+        case ast.match_case():
+            return node.guard
+        case ast.BoolOp():
+            return node
+    return None
+
+
+def _of_the_message(function: ast.FunctionDef, role_of: Mapping[str, str]) -> Set[str]:
+    """Names that stand for the message, or for what was made of it alone."""
+    found = {name for name, role in role_of.items() if role == "envelope"} | set(dir(builtins))
+    made_of: dict[str, set[str]] = {}
+    for name, value in _assigned(function):
+        made_of.setdefault(name, set()).update(_names(value) - {name})
+    while True:
+        more = {name for name, names in made_of.items() if names <= found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _assigned(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                yield from ((name, value) for target in targets for name in _names(target))
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+                yield from ((name, value) for name in _names(target))
+            case ast.For(target=target, iter=value):
+                yield from ((name, value) for name in _names(target))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+
+
+def _problem(call: ast.Call, role_of: Mapping[str, str], config: JobConfig) -> str:
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+        return ""
+    role, method = role_of.get(call.func.value.id), call.func.attr
+    keyword = next((item.value for item in call.keywords if item.arg in ("name", "stream")), None)
+    given = call.args[0] if call.args else keyword
+    if not isinstance(given, ast.Constant) or not isinstance(given.value, str):
+        return ""
+    name = given.value
+    match role, method:
+        case "context", "store":
+            stores = [store.name for store in config.stores]
+            if name not in stores:
+                return (
+                    f"wanted store {name!r}, found {', '.join(stores) or 'none'}; declare it with "
+                    f"stores.{name}.msg.serde=..."
+                )
+        case "context", "intermediate":
+            intermediates = [item.name for item in config.intermediates]
+            if name not in intermediates:
+                return (
+                    f"wanted the intermediate stream {name!r}, found {', '.join(intermediates) or 'none'}; declare it "
+                    f"with task.intermediate.{name}.partitions=..."
+                )
+        case "collector", "send":
+            system, _, topic = config.qualified(name).partition(".")
+            if not topic or system != config.default_system:
+                return f"wanted an output stream of the job's cluster (kafka.orders), found {name!r}"
+    return ""
