@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from samzapy.cli.terminal import printable
 
 _WIDTHS_BY_ROWS = 500
+_PADDED_MAX = 60
+"""A longer cell moves the rest of its own row to the right, and puts no blanks into all other rows."""
 
 
 class Columns:
-    """Writes rows under a heading. The first rows decide how wide a column is; nothing is ever cut.
+    """Writes rows under a heading. The first rows decide how wide a column is; nothing is ever cut or folded.
 
     Args:
         right: the columns whose cells stand at the right.
+        heading: from the name of a column to what stands above it.
     """
 
-    def __init__(self, names: Sequence[str], *, right: Collection[str] = ()) -> None:
-        self._names = [name.upper() for name in names]
-        self._right = {name.upper() for name in right}
+    def __init__(
+        self, names: Sequence[str], *, right: Collection[str] = (), heading: Callable[[str], str] = str.upper
+    ) -> None:
+        self._names = [heading(name) for name in names]
+        self._right = {heading(name) for name in right}
         # A row as a text with a place for each cell; None until the widths are known.
         self._row: str | None = None
 
@@ -30,7 +35,7 @@ class Columns:
         if self._row is None:
             first = list(islice(coming, _WIDTHS_BY_ROWS))
             shown = [[printable(cell) for cell in row] for row in first]
-            widths = [max(map(len, column)) for column in zip(self._names, *shown, strict=True)]
+            widths = [_width(column) for column in zip(self._names, *shown, strict=True)]
             self._row = "  ".join(
                 f"%{'' if name in self._right else '-'}{width}s"
                 for name, width in zip(self._names, widths, strict=True)
@@ -48,3 +53,8 @@ class Columns:
             # Made anew, because what is shown is longer than what it stands for.
             line = self._row % tuple(map(printable, cells))
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def _width(column: Sequence[str]) -> int:
+    """How wide the column is, whose first cell is its heading."""
+    return max(len(cell) for number, cell in enumerate(column) if number == 0 or len(cell) <= _PADDED_MAX)

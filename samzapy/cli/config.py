@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from samzapy.cli.job_address import JobAddress, address_of, coordinator_records
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.run_job import job_file_option, read_config, read_settings
+from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.model.topics import coordinator_topic
@@ -149,23 +147,20 @@ def _print_one(found: Explanation, asked: bool) -> None:
     ]
     if asked:
         lines.append(("recorded", _recorded_text(found)))
-    Console(width=1000, highlight=False).print(Text(found.key))
+    click.echo(printable(found.key))
     for name, text in lines:
         if text:
-            Console(width=1000, highlight=False).print(Text(f"  {name:<10}{printable(text)}"))
+            click.echo(f"  {name:<10}{printable(text)}")
 
 
 def _print_all(found: Sequence[Explanation], asked: bool) -> None:
     refused = any(item.problem for item in found)
-    table = Table(box=None, pad_edge=False)
-    for column in ("key", "value", "from", *(("recorded",) if asked else ()), *(("refused",) if refused else ())):
-        table.add_column(column.upper(), no_wrap=True)
+    names = ("key", "value", "from", *(("recorded",) if asked else ()), *(("refused",) if refused else ()))
+    rows = []
     for item in found:
         recorded = (_recorded_text(item),) if asked else ()
-        cells = (item.key, _value(item), _origin(item), *recorded, item.problem)
-        table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
-    # Wide enough that nothing is ever cut: a terminal folds lines, a pipe wants them whole.
-    Console(width=1000, highlight=False).print(table)
+        rows.append((item.key, _value(item), _origin(item), *recorded, item.problem)[: len(names)])
+    print_table(names, rows)
 
 
 def _value(found: Explanation) -> str:

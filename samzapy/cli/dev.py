@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from samzapy.adapters.maven.fetch import cache_root
+from samzapy.cli.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster
@@ -189,7 +188,7 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(printed, indent=2))
     else:
-        Console().print(_status_table(columns))
+        _print_status(columns)
     context.exit(ExitCode.OK if facts["state"] == "running" else ExitCode.REJECTED)
 
 
@@ -239,12 +238,12 @@ def _error_text(error: Exception) -> str:
     return "\n".join((said, *getattr(error, "__notes__", ())))
 
 
-def _status_table(columns: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("", *columns)
-    for name in next(iter(columns.values())):
-        values = (facts[name] for facts in columns.values())
-        table.add_row(name, *("-" if value is None else str(value) for value in values))
-    return table
+def _print_status(columns: Mapping[str, Mapping[str, Any]]) -> None:
+    rows = [
+        (name, *("-" if facts[name] is None else str(facts[name]) for facts in columns.values()))
+        for name in next(iter(columns.values()))
+    ]
+    print_table(("", *columns), rows, heading=str)
 
 
 def _facts(broker: DevBroker) -> dict[str, Any]:

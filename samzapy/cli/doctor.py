@@ -14,9 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin
@@ -29,6 +26,7 @@ from samzapy.cli.coordination import Here, HostProcesses
 from samzapy.cli.input_keys import divided_ssps, keeps_keys, look_at_inputs
 from samzapy.cli.job_address import READ_WAIT_S, JobAddress, never_ran, no_such_job, of_a_job
 from samzapy.cli.job_status import leader_status
+from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.commands import TopicsLooked
@@ -386,16 +384,13 @@ def _unreachable(error: BrokerUnavailableError) -> Finding:
 
 
 def _print(findings: Sequence[Finding], not_looked_at: Sequence[str]) -> None:
-    console = Console(width=1000, highlight=False)
     if findings:
-        table = Table(box=None, pad_edge=False)
-        for column in ("severity", "code", "subject", "found", "what to do"):
-            table.add_column(column.upper(), no_wrap=True)
-        for finding in findings:
-            cells = (finding.severity.value, finding.code, finding.subject, finding.found, finding.remedy)
-            table.add_row(*(Text(printable(cell)) for cell in cells))
-        console.print(table)
+        rows = [
+            (finding.severity.value, finding.code, finding.subject, finding.found, finding.remedy)
+            for finding in findings
+        ]
+        print_table(("severity", "code", "subject", "found", "what to do"), rows)
     else:
-        console.print(Text("nothing is wrong"))
+        click.echo("nothing is wrong")
     for part in not_looked_at:
-        console.print(Text(f"not looked at: {part}"))
+        click.echo(printable(f"not looked at: {part}"))

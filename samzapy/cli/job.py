@@ -10,9 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from samzapy.cli.cluster import submit
 from samzapy.cli.downgrade import downgrade
@@ -21,6 +18,7 @@ from samzapy.cli.job_status import read_status
 from samzapy.cli.plan import plan
 from samzapy.cli.rewind import rewind
 from samzapy.cli.scale import scale
+from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.cli.top import top
 from samzapy.cli.whole_job import list_jobs, restart, stop
@@ -72,28 +70,27 @@ def status(
 
 
 def _print(status: Mapping[str, object]) -> None:
-    console = Console(width=1000, highlight=False)
     heading = [
         f"{name} {_cell(status.get(name))}" for name in ("job", "runId", "term", "generation", "factor", "leader")
     ]
-    console.print(Text("  ".join(heading)))
+    click.echo("  ".join(heading))
     factor, finest = status.get("factor"), status.get("factorFinest")
     if isinstance(factor, int) and isinstance(finest, int) and factor < finest:
-        console.print(Text(f"merging: parts of factor {finest} are not all passed, or not let go"))
+        click.echo(f"merging: parts of factor {finest} are not all passed, or not let go")
     totals = status.get("totals")
     if isinstance(totals, dict):
-        console.print(Text("  ".join(f"{name} {_cell(totals[name])}" for name in totals)))
+        click.echo("  ".join(f"{name} {_cell(totals[name])}" for name in totals))
     for name, columns in (
         ("containers", ("processorId", "executionId", "host", "pid", "phase", "heartbeatAgeMs", "reason")),
         ("tasks", ("task", "processorId", "owner", "epoch", "positions", "lag")),
     ):
         rows = status.get(name)
         if isinstance(rows, list) and rows:
-            console.print(_table(columns, [row for row in rows if isinstance(row, dict)]))
+            _print_table(columns, [row for row in rows if isinstance(row, dict)])
     for line in (*bootstrap_lines(status), *_expansions(status)):
-        console.print(Text(line))
+        click.echo(line)
     for reason in _texts(status.get("degraded")):
-        console.print(Text(f"degraded: {_cell(reason)}"))
+        click.echo(f"degraded: {_cell(reason)}")
 
 
 def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
@@ -127,14 +124,9 @@ def _expansions(status: Mapping[str, object]) -> list[str]:
     return lines
 
 
-def _table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        numeric = column in ("epoch", "lag", "pid", "heartbeatAgeMs")
-        table.add_column(column, no_wrap=True, justify="right" if numeric else "left")
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
-    return table
+def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
+    numbers = {"epoch", "lag", "pid", "heartbeatAgeMs"} & set(columns)
+    print_table(columns, [[_cell(row.get(column)) for column in columns] for row in rows], right=numbers, heading=str)
 
 
 def _cell(value: object) -> str:

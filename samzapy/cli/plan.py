@@ -11,9 +11,6 @@ from itertools import groupby
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -25,6 +22,7 @@ from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.requests import recorded_state
 from samzapy.cli.run_job import job_file_option, read_config, tell_files_read
+from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
@@ -376,15 +374,11 @@ _COLUMNS = ("task", "reads", "change", "from", "to", "location", "restore", "why
 
 def print_change(job: str, change: PlanChange) -> None:
     """A plan for people, as a table."""
-    console = Console(width=1000, highlight=False)
     since = f"generation {change.generation_from}" if change.generation_from else "nothing: the job has no plan yet"
-    console.print(Text(f"job {job}  plan of {len(change.tasks)} tasks, made from {since}"))
+    click.echo(f"job {job}  plan of {len(change.tasks)} tasks, made from {since}")
     reads = {task.name: _reads(task) for task in change.plan.tasks}
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, no_wrap=True)
-    for task in change.tasks:
-        cells = (
+    rows = [
+        (
             task.task_name,
             reads[task.task_name],
             task.change.value,
@@ -394,29 +388,28 @@ def print_change(job: str, change: PlanChange) -> None:
             _state(task),
             task.why,
         )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    console.print(table)
+        for task in change.tasks
+    ]
+    print_table(_COLUMNS, rows, heading=str)
     for task_name in change.gone:
-        console.print(Text(printable(f"gone: {task_name}")))
+        click.echo(printable(f"gone: {task_name}"))
     for topic in change.topics:
         done = "is given" if topic.partition_count_before else "is made with"
-        console.print(Text(printable(f"topic: {topic.topic} {done} {topic.partition_count} partitions")))
+        click.echo(printable(f"topic: {topic.topic} {done} {topic.partition_count} partitions"))
     for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
         numbers = ", ".join(str(ssp.partition) for ssp in ssps)
-        console.print(
-            Text(
-                printable(
-                    f"not at once: new partitions of {stream} ({numbers}) wait until the old ones have passed their "
-                    "ends; until then the plan is one without them"
-                )
+        click.echo(
+            printable(
+                f"not at once: new partitions of {stream} ({numbers}) wait until the old ones have passed their "
+                "ends; until then the plan is one without them"
             )
         )
     refusal = refusal_of(change.keys)
     for text in (*((refusal,) if refusal else ()), *warnings_of(change.keys)):
-        console.print(Text(printable(f"warning: {text}")))
+        click.echo(printable(f"warning: {text}"))
     counted = ", ".join(f"{count} {name}" for name, count in change.counts.items())
-    console.print(
-        Text(f"{counted}; to restore: {_size(change.restore)}; to copy on the host: {_copy_size(change.copy_bytes)}")
+    click.echo(
+        f"{counted}; to restore: {_size(change.restore)}; to copy on the host: {_copy_size(change.copy_bytes)}"
     )
 
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.cli.job_address import JobAddress, of_a_job
@@ -125,9 +123,7 @@ def _show(found: Sequence[Move], output: str) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     print_rows(rows, _COLUMNS, numbers=_COLUMNS[2:])
-    Console(width=1000, highlight=False).print(
-        Text(
-            "Counted in offsets of the partition, of which a key bucket has its share. Stores and outputs stay as they "
-            "are: what comes again is processed on top of what it has done already, what is skipped never is."
-        )
+    click.echo(
+        "Counted in offsets of the partition, of which a key bucket has its share. Stores and outputs stay as they "
+        "are: what comes again is processed on top of what it has done already, what is skipped never is."
     )

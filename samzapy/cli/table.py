@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from samzapy.cli.terminal import printable
+from samzapy.cli.columns import Columns
 
 
 def print_rows(
     rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, numbers: Collection[str] = ()
 ) -> None:
     """Print these columns of the rows under their names; those of `numbers` to the right. Nothing is shown as `-`."""
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True, justify="right" if column in numbers else "left")
-    for row in rows:
-        texts = ("-" if row[column] in (None, "") else printable(str(row[column])) for column in columns)
-        table.add_row(*(Text(text) for text in texts))
-    Console(width=1000, highlight=False).print(table)
+    cells = [["-" if row[column] in (None, "") else str(row[column]) for column in columns] for row in rows]
+    print_table(columns, cells, right=numbers, heading=str)
+
+
+def print_table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    heading: Callable[[str], str] = str.upper,
+) -> None:
+    """Print the rows under their heading; the arguments are those of `Columns`."""
+    Columns(names, right=right, heading=heading).write(rows)

@@ -16,11 +16,12 @@ from rich.text import Text
 from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.job_status import leader_status, read_status
 from samzapy.cli.seconds import Seconds
+from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 
 _COLUMNS = ("task", "processor", "records/s", "lag", "share of batch", "busiest key", "buckets")
-_PLAIN_WIDTH = 1000
+_RIGHT = ("records/s", "lag", "share of batch")
 
 
 @click.command()
@@ -51,8 +52,7 @@ def top(address: JobAddress, output: str, interval: float, once: bool, limit: in
     if output == "json":
         click.echo(json.dumps(load_json(next(loads)), indent=2))
     elif once or not sys.stdout.isatty():
-        console = Console(width=_PLAIN_WIDTH, highlight=False)
-        console.print(_shown(next(loads), limit))
+        _print(next(loads), limit)
     else:
         _refresh(loads, limit)
 
@@ -85,33 +85,44 @@ def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, obj
     return read_status(address) if told is None else told
 
 
-def _shown(load: JobLoad, limit: int | None) -> Group:
+def _heading(load: JobLoad) -> list[str]:
     hint = hint_of(load)
-    heading = (
+    lines = (
         f"{load.job}  factor {load.factor}  tasks {len(load.tasks)}  {_number(load.records_per_s)} records/s  "
-        f"lag {_number(load.lag)}"
+        f"lag {_number(load.lag)}",
+        *map(_processor, load.processors),
+        f"{hint.advice}: {hint.text}",
+        "",
     )
-    return Group(
-        Text(printable(heading)),
-        *(Text(printable(_processor(found))) for found in load.processors),
-        Text(printable(f"{hint.advice}: {hint.text}")),
-        Text(""),
-        _table(load, limit),
-    )
+    return [printable(line) for line in lines]
 
 
-def _table(load: JobLoad, limit: int | None) -> Table:
+def _rows(load: JobLoad, limit: int | None) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The busiest tasks, the busiest first, and a line about those that are left out."""
+    busiest_first = sorted(load.tasks, key=lambda task: (-(task.batch_share or 0.0), -(task.lag or 0), task.task))
+    shown = busiest_first[:limit]
+    left_out = len(load.tasks) - len(shown)
+    return [_cells(task) for task in shown], [f"… and {left_out} more"] if left_out else []
+
+
+def _print(load: JobLoad, limit: int | None) -> None:
+    rows, rest = _rows(load, limit)
+    for line in _heading(load):
+        click.echo(line)
+    print_table(_COLUMNS, rows, right=_RIGHT)
+    for line in rest:
+        click.echo(line)
+
+
+def _shown(load: JobLoad, limit: int | None) -> Group:
+    """The same for a terminal, as wide as that is."""
+    rows, rest = _rows(load, limit)
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
-        right = column in ("records/s", "lag", "share of batch")
-        table.add_column(column.upper(), no_wrap=True, justify="right" if right else "left")
-    busiest_first = sorted(load.tasks, key=lambda task: (-(task.batch_share or 0.0), -(task.lag or 0), task.task))
-    for task in busiest_first[:limit]:
-        table.add_row(*(Text(printable(cell)) for cell in _cells(task)))
-    left_out = len(load.tasks) - len(busiest_first[:limit])
-    if left_out:
-        table.add_row(Text(f"… and {left_out} more"))
-    return table
+        table.add_column(column.upper(), no_wrap=True, justify="right" if column in _RIGHT else "left")
+    for cells in rows:
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return Group(*map(Text, _heading(load)), table, *map(Text, rest))
 
 
 def _cells(task: TaskLoad) -> tuple[str, ...]:
