@@ -1814,6 +1814,41 @@ def test_a_bootstrap_input_is_read_to_where_it_ended_before_the_other_inputs_of_
     assert {ORDERS_0: 0, TABLE: 0, ORDERS_1: 0} == started_second
 
 
+def test_a_query_that_fails_before_the_bootstrap_input_is_read_goes_on_with_the_bootstrap_input_alone() -> None:
+    container = a_container_with_a_table()
+
+    container.run(
+        a_batch(a_report(0, offset_next=20), ztable_0=20),
+        QueryFailed(reason="a worker died"),
+        None,
+        a_batch(a_report(0, offset_next=50), ztable_0=50),
+        None,
+    )
+
+    assert [{TABLE, ORDERS_1}, {TABLE, ORDERS_1}, {TABLE, ORDERS_0, ORDERS_1}] == [
+        set(starts) for _, starts in container.query.started
+    ]
+
+
+def test_a_task_that_is_granted_meanwhile_bootstraps_too_and_one_that_is_done_reads_nothing_again() -> None:
+    container = a_container_with_a_table()
+    table_1 = an_ssp_kb("kafka.ztable.1:0/1")
+    container.topics.inputs[table_1.ssp] = TopicBounds(offset_first=0, offset_end=9)
+    starts = tuple(BucketStart(ssp_kb=ssp_kb, offset_next=0) for ssp_kb in (ORDERS_1, table_1))
+    joined = GrantPut(grant=replace(a_task("b", epoch=2), starts=starts))
+
+    container.run(
+        a_batch(a_report(0, offset_next=50), ztable_0=50),
+        lambda: container.stream.records.append(joined),
+        *[None] * 10,
+    )
+
+    # What task a read of its table is not in question any more.
+    assert [{TABLE, ORDERS_1}, {TABLE, ORDERS_0, ORDERS_1}, {TABLE, ORDERS_0, table_1}] == [
+        set(starts) for _, starts in container.query.started
+    ]
+
+
 def test_while_a_bootstrap_input_is_read_heartbeats_say_up_to_where_and_what_waits() -> None:
     container = a_container_with_a_table()
 
@@ -1953,6 +1988,18 @@ def test_an_input_of_a_pattern_that_goes_is_left_out_and_what_is_held_stays() ->
     assert "drain" in container.trace
     assert {"a", "c"} == {task for task, _ in container.heartbeats.contents[-2].held}
     assert not {str(found) for found in container.heartbeats.contents[-2].figures["positions"]} & {str(REFUNDS_0)}
+
+
+def test_a_bootstrap_input_of_a_pattern_that_goes_is_waited_for_no_more() -> None:
+    starts = tuple(BucketStart(ssp_kb=ssp_kb, offset_next=3) for ssp_kb in (ORDERS_0, REFUNDS_0))
+    container = of_a_pattern(
+        grants=(replace(a_task("a"), starts=starts),),
+        **{"systems_kafka_streams_~ref.*_samza_bootstrap": "true"},
+    )
+
+    container.run(None, lambda: container.topics.absent.add("kafka.refunds"), *[None] * 10, lambda: None)
+
+    assert [{"kafka.refunds.0"}, ONE] == read_by(container)
 
 
 def test_an_input_of_a_pattern_that_is_gone_at_the_start_is_left_out() -> None:
