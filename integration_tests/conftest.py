@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests import quick_java
-from samzapy.testing.broker import ContainerBroker, DevBroker, wants_containers
+from samzapy.testing.broker import ContainerBroker, DevBroker, docker_trouble, wants_containers
 from samzapy.testing.broker_cluster import DevCluster
 
 LONGEST_FIRST = (
@@ -62,6 +62,13 @@ def _quick_java() -> Iterator[None]:
         for name, value in quick_java.environment().items():
             environment.setenv(name, value)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _docker(request: pytest.FixtureRequest) -> None:
+    """Skip what is marked `docker` where there is none."""
+    if request.node.get_closest_marker("docker") and (trouble := docker_trouble()) is not None:
+        pytest.skip(trouble)
 
 
 @pytest.fixture(scope="session")

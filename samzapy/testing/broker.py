@@ -407,10 +407,16 @@ class DevBroker:
 
 
 class ContainerBroker:
-    """The same for people with Docker: testcontainers' Kafka, not to be killed or paused."""
+    """The same in Docker, by testcontainers (the extra `docker`): not to be killed or paused.
+
+    Raises:
+        EnvironmentMissingError: testcontainers is not installed, or Docker does not answer.
+    """
 
     def __init__(self) -> None:
-        kafka: Any = importlib.import_module("testcontainers.kafka")
+        if (trouble := docker_trouble()) is not None:
+            raise EnvironmentMissingError(trouble)
+        kafka: Any = importlib.import_module("testcontainers.community.kafka")
         self._container = kafka.KafkaContainer().with_kraft()
         for key, value in BROKER_DEFAULTS.items():
             self._container.with_env("KAFKA_" + key.upper().replace(".", "_"), value)
@@ -464,6 +470,19 @@ def _archive_path(class_path: str) -> Path:
     """Of the very files: a JVM takes no archive whose jars have another time, and says nothing of it."""
     files = "\n".join(f"{jar} {Path(jar).stat().st_mtime_ns}" for jar in class_path.split(":"))
     return cache_root() / f"kafka-{hashlib.blake2b(files.encode(), digest_size=4).hexdigest()}.jsa"
+
+
+def docker_trouble() -> str | None:
+    """Why no `ContainerBroker` can start here, with the way out; None where one can."""
+    try:
+        client: Any = importlib.import_module("testcontainers.core.docker_client")
+    except ImportError as error:
+        return f"wanted testcontainers, found: {error}; install the extra with pip: samzapy[docker]"
+    try:
+        client.DockerClient().client.ping()
+    except Exception as error:  # A Docker client raises its own errors, those of requests, and those of sockets.
+        return f"wanted a Docker that answers, found: {error}; start it, or set SAMZAPY_TEST_BROKER=local"
+    return None
 
 
 def wants_containers() -> bool:
