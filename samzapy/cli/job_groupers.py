@@ -10,6 +10,7 @@ from pathlib import Path
 
 from samzapy.config import JobConfig
 from samzapy.errors import GrouperError, SamzapyError
+from samzapy.model.text import error_text
 from samzapy.plan.groupers import Groupers, ssp_grouper_from, task_name_grouper_from
 from samzapy.task import load_from_directory
 
@@ -42,6 +43,6 @@ def _made(name: str, setting: str, config: JobConfig, directory: Path) -> object
     except BaseException as error:  # SystemExit included: nobody would see why the process ended.
         raise GrouperError(
             f"{setting}: wanted a class that is made with the job's properties as its one argument, found that making "
-            f"it fails with {type(error).__name__}: {error}"
+            f"it fails with {error_text(error)}"
         ) from error
     return found

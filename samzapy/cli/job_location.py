@@ -11,6 +11,7 @@ from samzapy.config import JobConfig
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import HOST_VARIABLE
 from samzapy.model.location import LocationId
+from samzapy.model.text import error_text
 from samzapy.task import load_from_directory
 
 _LOG = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def location_of_this_processor(config: JobConfig, directory: Path) -> LocationId
     except BaseException as error:  # SystemExit included: nobody would see why the process ended.
         raise ConfigError(
             f"{setting}: wanted a class that is made with the job's properties and whose location_id() says where this "
-            f"processor is, found that it fails with {type(error).__name__}: {error}"
+            f"processor is, found that it fails with {error_text(error)}"
         ) from error
     if not isinstance(found, LocationId):
         raise ConfigError(f"{setting}: wanted a samzapy.LocationId from location_id(), found {found!r}")

@@ -26,6 +26,7 @@ from typing import Any, Final, Protocol, TypeVar
 from samzapy.errors import GrouperError, SamzapyError
 from samzapy.model.job import ContainerModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.text import error_text
 from samzapy.plan.task_names import TaskNameParts
 
 Answer = TypeVar("Answer")
@@ -247,7 +248,7 @@ def _asked_twice(setting: str, ask: Callable[[], Answer]) -> Answer:
     except (SamzapyError, KeyboardInterrupt):
         raise
     except BaseException as error:  # SystemExit included: nobody would see why the process ended.
-        raise GrouperError(f"{setting}: it failed with {type(error).__name__}: {error}") from error
+        raise GrouperError(f"{setting}: it failed with {error_text(error)}") from error
     if first != second:
         raise _unusable(
             setting,

@@ -81,6 +81,15 @@ def test_what_a_grouper_does_to_its_arguments_changes_nothing():
         planned(Ssps(forgetful), previous=before, **STORE)
 
 
+class WithoutText(Exception):
+    def __str__(self):
+        return 7
+
+
+def raise_without_a_text():
+    raise WithoutText
+
+
 @pytest.mark.parametrize(
     ("answer", "names"),
     [
@@ -99,6 +108,10 @@ def test_what_a_grouper_does_to_its_arguments_changes_nothing():
         (lambda previous, ssps: None, "it failed with AttributeError"),
         (lambda previous, ssps: 1 // 0, "it failed with ZeroDivisionError"),
         (lambda previous, ssps: sys.exit(7), "it failed with SystemExit: 7"),
+        (
+            lambda previous, ssps: raise_without_a_text(),
+            "it failed with WithoutText: <its text cannot be made: TypeErr",
+        ),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_refused_with_the_setting_and_what_is_wrong(answer, names):
