@@ -12,14 +12,16 @@ logged with the task's name and stops nothing: what the instance handled is comm
 
 from __future__ import annotations
 
+import builtins
+import dis
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -237,7 +239,7 @@ def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
 
     Raises:
         TaskModuleError: the file does not import (names the error and its line), calls `samzapy.run()` without the
-            guard, or marks no task or several.
+            guard, marks no task or several, or uses a global name that is neither defined nor imported.
     """
     module = _load(path.absolute())
     found = {
@@ -251,9 +253,68 @@ def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
         what = f"several: {', '.join(found)}" if found else "none"
         raise TaskModuleError(f"{path}: wanted one function or class marked with @samzapy.task, found {what}")
     (marked,) = distinct.values()
+    missing = _missing_names(marked, module)
+    if missing:
+        raise TaskModuleError("\n".join(f"{path}: {problem}" for problem in missing))
     if isinstance(marked, type):
         return lambda: _of_instance(marked())
     return lambda: LoadedTask(process=marked, init=None, close=None)
+
+
+def _missing_names(marked: Callable[..., Any], module: ModuleType) -> Sequence[str]:
+    """Global names that the task's code loads and that are neither defined in its file, nor imported, nor built in.
+
+    Looked at are the marked function, or the methods of the marked class, and the functions of the file that they name.
+    """
+    known = vars(module).keys() | vars(builtins).keys()
+    functions = [value for value in vars(module).values() if inspect.isfunction(value)]
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    methods = [method for one in classes for method in vars(one).values() if inspect.isfunction(method)]
+    set_later = {name for code in _codes([*functions, *methods]) for name in _global_names(code, "STORE_GLOBAL")}
+    own = (
+        [value for value in vars(marked).values() if inspect.isfunction(value)]
+        if isinstance(marked, type)
+        else [marked]
+    )
+    seen: dict[int, Callable[..., Any]] = {}
+    problems: dict[int, str] = {}
+    while own:
+        function = inspect.unwrap(own.pop())
+        # A decorator's function says that it is of this module, and is not.
+        if id(function) in seen or getattr(function, "__globals__", None) is not vars(module):
+            continue
+        seen[id(function)] = function
+        for code in _codes([function]):
+            if not _LOOKS_ITSELF.isdisjoint(code.co_names):
+                continue
+            for name, line in _global_names(code, "LOAD_GLOBAL").items():
+                if name not in known | set_later:
+                    problems.setdefault(line, f"line {line}: name {name!r} is not defined; import or define it")
+                own += [value for value in functions if value is vars(module).get(name)]
+    return [problems[line] for line in sorted(problems)]
+
+
+_LOOKS_ITSELF = frozenset({"globals", "NameError"})
+"""What code names that makes names itself, or that finds out whether there are some."""
+
+
+def _codes(functions: Sequence[Callable[..., Any]]) -> Iterator[CodeType]:
+    """The code of functions, and of the functions inside them."""
+    left = [code for function in functions if isinstance(code := getattr(function, "__code__", None), CodeType)]
+    while left:
+        code = left.pop()
+        yield code
+        left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def _global_names(code: CodeType, operation: str) -> Mapping[str, int]:
+    """Names that an operation of the code is about, with the line of the first one."""
+    found: dict[str, int] = {}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == operation:
+            line = instruction.positions.lineno if instruction.positions is not None else None
+            found.setdefault(str(instruction.argval), line or code.co_firstlineno)
+    return found
 
 
 def _of_instance(instance: Any) -> LoadedTask:

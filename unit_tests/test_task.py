@@ -171,6 +171,43 @@ def test_what_can_be_called_is_taken(write_job: WriteJob, text: str) -> None:
     load_task_factory(write_job(f"import samzapy\n{mark}{text}"))
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("@samzapy.task\ndef job(e, c, x):\n    json.loads(e.value)\n", "line 4: name 'json' is not defined; import"),
+        ("def help(v):\n    return jsn(v)\n@samzapy.task\ndef job(e, c, x): help(e)\n", "line 3: name 'jsn' is not"),
+        ("@samzapy.task\ndef job(e, c, x):\n    [jsn(v) for v in e.value]\n", "line 4: name 'jsn' is not defined"),
+        (
+            "@samzapy.task\nclass Job:\n    def process(self, e, c, x):\n        jsn\n    def close(self): b\n",
+            "line 5: name 'jsn' is not defined",
+        ),
+        (
+            "from contextlib import ContextDecorator\n@samzapy.task\n@ContextDecorator()\ndef job(e, c, x):\n    jsn\n",
+            "line 6: name 'jsn' is not defined",
+        ),
+    ],
+)
+def test_a_name_that_is_not_there_is_told_before_anything_runs(write_job: WriteJob, text: str, problem: str) -> None:
+    with pytest.raises(TaskModuleError, match=re.escape(problem)):
+        load_task_factory(write_job(f"import samzapy\n{text}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import json\n@samzapy.task\ndef job(e, c, x): json.loads(e.value); len(LATER)\nLATER = 1\n",
+        "def init():\n    global model\n    model = 1\n@samzapy.task\ndef job(e, c, x): init(); model\n",
+        "def unused(): jsn\n@samzapy.task\ndef job(e, c, x): __name__, __file__\n",
+        "@samzapy.task\ndef job(e, c, x):\n    try:\n        profile\n    except NameError:\n        pass\n",
+        "@samzapy.task\ndef job(e, c, x):\n    globals()['model'] = 1\n    model\n",
+        "from contextlib import ContextDecorator\n@samzapy.task\n@ContextDecorator()\ndef job(e, c, x): e\n",
+        "@samzapy.task\nclass Job:\n    n = 1\n    def process(self, e, c, x): Job.n, __class__\n",
+    ],
+)
+def test_a_name_that_is_there_or_may_come_is_taken(write_job: WriteJob, text: str) -> None:
+    load_task_factory(write_job(f"import samzapy\n{text}"))
+
+
 def test_a_file_without_a_task_says_so(write_job: WriteJob) -> None:
     with pytest.raises(TaskModuleError, match=r"job.py: wanted one function or class .* found none"):
         load_task_factory(write_job("import samzapy\ndef job(e, c, x): pass\n"))

@@ -110,7 +110,7 @@ def raise_without_a_text():
         (lambda previous, ssps: sys.exit(7), "it failed with SystemExit: 7"),
         (
             lambda previous, ssps: raise_without_a_text(),
-            "it failed with WithoutText: <its text cannot be made: TypeErr",
+            "it failed with WithoutText: <its text cannot be made",
         ),
     ],
 )
