@@ -58,9 +58,8 @@ class StreamKeys:
 
     def __str__(self) -> str:
         if self.partitioner is not None:
-            count = self.fits[self.partitioner]
-            why = f"{count} of {self.key_count} sampled keys" if self.key_count else "written by this job"
-            return f"{self.partitioner} in {self.system_stream} ({why})"
+            fit = self.fits[self.partitioner]
+            return f"{self.partitioner} in {self.system_stream} ({fit} of {self.key_count} sampled keys)"
         best = max(self.fits, key=lambda partitioner: self.fits[partitioner])
         return (
             f"neither of {', '.join(Partitioner)} in {self.system_stream} (at best {best}: {self.fits[best]} of "
@@ -73,6 +72,7 @@ class KeysApart:
     """Two inputs of one task, and keys that are in both and have no task in common.
 
     `shared_count`: sampled keys that are in both; `examples`: some of those that are apart, as people read them.
+    `is_own`: whether the job itself writes one of them, which it does to have another key there.
     """
 
     first: SystemStream
@@ -80,11 +80,12 @@ class KeysApart:
     shared_count: int
     apart_count: int
     examples: tuple[str, ...]
+    is_own: bool = False
 
     @property
     def is_much(self) -> bool:
-        """Whether it is more than a few strays."""
-        return self.apart_count >= max(_APART_AT_LEAST, _APART_RATIO * self.shared_count)
+        """Whether it is more than a few strays, and of keys that are meant to be the same."""
+        return not self.is_own and self.apart_count >= max(_APART_AT_LEAST, _APART_RATIO * self.shared_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,17 +142,21 @@ def look_at_keys(
 
     Args:
         keys_of: the keys that were found in each partition. What `plan` does not divide among tasks is left out.
-        own: streams that the job itself writes, by murmur2.
+        own: intermediate streams. What they are keyed by is another thing than what the inputs are keyed by, mostly,
+            so their partitioner need not be that of the inputs.
     """
     streams = _streams(keys_of, plan)
     groups = [group for group in _groups(streams) if len(group) > 1]
-    counts = tuple(_counts_apart(groups, streams))
+    inputs = [[stream for stream in group if stream not in own] for group in groups]
+    counts = tuple(_counts_apart(inputs, streams))
     uneven = {frozenset((found.first, found.other)) for found in counts}
     return InputKeys(
-        streams=tuple(tuple(_seen(stream, streams[stream], stream in own) for stream in group) for group in groups),
+        streams=tuple(tuple(_seen(stream, streams[stream]) for stream in group) for group in inputs),
         spread=spread_keys(keys_of, plan),
         apart=tuple(
-            found for found in _keys_apart(groups, streams) if frozenset((found.first, found.other)) not in uneven
+            found
+            for found in _keys_apart(groups, streams, own)
+            if frozenset((found.first, found.other)) not in uneven
         ),
         counts=counts,
     )
@@ -193,6 +198,7 @@ def warnings_of(keys: InputKeys) -> tuple[str, ...]:
         "not known"
         for group in keys.streams
         for seen in group
+        if len(group) > 1
         if seen.is_enough and seen.partitioner is None and seen.system_stream not in proven
     ]
     found += [
@@ -217,8 +223,8 @@ def spread_text(spread: SpreadKeys) -> str:
 
 _REMEDY: Final = (
     "Let all producers take one partitioner (librdkafka's clients take Java's with partitioner=murmur2_random) and "
-    "write these inputs anew; or send one of them to an intermediate stream of the job by its key "
-    f"(docs/intermediate.md). If no key of the one is looked up for the other, set {SETTING}=warn"
+    "write these inputs anew. Where the task looks no key of the one up for the other, or does so behind an "
+    f"intermediate stream (docs/intermediate.md), set {SETTING}=warn"
 )
 
 
@@ -260,7 +266,7 @@ def _groups(streams: Mapping[SystemStream, _Stream]) -> list[list[SystemStream]]
     return sorted(members for _, members in groups)
 
 
-def _seen(name: SystemStream, stream: _Stream, is_own: bool) -> StreamKeys:
+def _seen(name: SystemStream, stream: _Stream) -> StreamKeys:
     key_count = sum(map(len, stream.tasks_of.values()))
     fits = {
         partitioner: sum(stream.expected(hash_of(key)) in tasks for key, tasks in stream.tasks_of.items())
@@ -269,8 +275,6 @@ def _seen(name: SystemStream, stream: _Stream, is_own: bool) -> StreamKeys:
     is_enough = key_count * log2(len(set(stream.tasks))) >= _BITS_AT_LEAST
     fitting = [partitioner for partitioner in fits if fits[partitioner] >= _FITS_AT_LEAST * key_count]
     partitioner = fitting[0] if is_enough and len(fitting) == 1 else None
-    if is_own and not is_enough:
-        partitioner, key_count = Partitioner.MURMUR2, 0
     return StreamKeys(
         system_stream=name, key_count=key_count, fits=fits, partitioner=partitioner, is_enough=is_enough
     )
@@ -280,7 +284,7 @@ def _counts_apart(
     groups: Sequence[Sequence[SystemStream]], streams: Mapping[SystemStream, _Stream]
 ) -> Iterable[CountsApart]:
     """Each stream against the first one of its group."""
-    for first, *others in groups:
+    for first, *others in filter(None, groups):
         one = streams[first]
         for name in others:
             other = streams[name]
@@ -290,7 +294,9 @@ def _counts_apart(
 
 
 def _keys_apart(
-    groups: Sequence[Sequence[SystemStream]], streams: Mapping[SystemStream, _Stream]
+    groups: Sequence[Sequence[SystemStream]],
+    streams: Mapping[SystemStream, _Stream],
+    own: Collection[SystemStream],
 ) -> Iterable[KeysApart]:
     """Each stream against the first one of its group that has the key."""
     for group in groups:
@@ -313,4 +319,5 @@ def _keys_apart(
                 shared_count=shared[first, other],
                 apart_count=len(keys),
                 examples=tuple(map(key_text, islice(keys, EXAMPLES_MAX))),
+                is_own=first in own or other in own,
             )

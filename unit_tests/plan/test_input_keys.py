@@ -188,10 +188,20 @@ def test_different_partition_counts_under_group_by_partition_are_a_warning_whate
     assert () == warnings_of(look_at_keys({}, grown))
 
 
-def test_an_intermediate_stream_without_messages_counts_as_written_by_the_job() -> None:
-    found = refusal_of(look_at_keys(written(CUSTOMERS, 4, CRC32), a_plan(), own=[ORDERS]))
+def test_an_intermediate_stream_has_another_key_so_its_partitioner_refuses_nothing() -> None:
+    others = [f"group-{number}".encode() for number in range(200)]
+    apart = look_at_keys(
+        {**written(CUSTOMERS, 4, CRC32), **written(ORDERS, 4, MURMUR2, others)}, a_plan(), own=[ORDERS]
+    )
+    same = look_at_keys({**written(CUSTOMERS, 4, CRC32), **written(ORDERS, 4, MURMUR2)}, a_plan(), own=[ORDERS])
 
-    assert "murmur2 in kafka.orders (written by this job)" in found
+    assert ("", ()) == (refusal_of(apart), warnings_of(apart))
+    # Nor do their numbers of partitions.
+    uneven = look_at_keys({}, a_plan(8, 12, scheme="group-by-partition"), own=[ORDERS])
+    assert () == warnings_of(uneven)
+    assert "" == refusal_of(same)
+    [warning] = warnings_of(same)
+    assert "of 200 sampled keys that are in both kafka.customers and kafka.orders are in different tasks" in warning
 
 
 def test_key_buckets_make_no_difference() -> None:
