@@ -315,6 +315,20 @@ def test_an_unreachable_repository_is_named_with_what_was_wanted(
     assert "Traceback" not in refused.stderr
 
 
+def test_another_repository_is_read_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real Ivy, from a directory that is laid out as a Maven repository."""
+    for jar, path in zip(read_lock(SPARK_KAFKA), jar_paths(SPARK_KAFKA, cache_root()), strict=True):
+        place = tmp_path / "m 2" / jar.group.replace(".", "/") / jar.artifact / jar.version
+        place.mkdir(parents=True)
+        shutil.copyfile(path, place / jar.file_name)
+    monkeypatch.setenv("SAMZAPY_MAVEN_REPOSITORY", (tmp_path / "m 2").as_uri())
+    monkeypatch.delenv("SAMZAPY_IVY_SETTINGS", raising=False)
+
+    paths = jar_paths(SPARK_KAFKA, tmp_path / "cache")
+
+    assert [jar.file_name for jar in read_lock(SPARK_KAFKA)] == [path.name for path in paths]
+
+
 def _timed_start(broker: DevBroker) -> float:
     begun_s = time.monotonic()
     broker.start()

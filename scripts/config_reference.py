@@ -51,7 +51,10 @@ A few of those are refused too, because order or exactly-once rests on them; the
 Times are in milliseconds, sizes in bytes, and `required` means that there is no default.
 Where samzapy keeps what it fetched, the broker's jars and archives of classes, is no setting of a job:
 `SAMZAPY_CACHE_DIR`, else `samzapy` below `XDG_CACHE_HOME` or `~/.cache`. They come from Maven Central,
-or from where the Ivy settings file says that `SAMZAPY_IVY_SETTINGS` names.
+or from the mirror or other Maven repository whose URL is in `SAMZAPY_MAVEN_REPOSITORY`
+(`https://`, `http://` or `file:///`). A repository that needs a password, and every other choice of Ivy's,
+is named by an Ivy settings file in `SAMZAPY_IVY_SETTINGS`.
+Whatever serves them, a jar whose SHA-256 is not the locked one is refused.
 
 ## Where a value comes from
 

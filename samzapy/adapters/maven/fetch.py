@@ -21,6 +21,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
 from samzapy.adapters.installed_spark import pyspark_jar
@@ -33,13 +34,8 @@ FETCH_DEADLINE_S = 900
 
 _log = logging.getLogger(__name__)
 
-_SETTINGS = """<ivysettings>
-  <settings defaultResolver="central"/>
-  <resolvers>
-    <ibiblio name="central" m2compatible="true" usepoms="false" root="https://repo1.maven.org/maven2/"/>
-  </resolvers>
-</ivysettings>
-"""
+REPOSITORY_VARIABLE = "SAMZAPY_MAVEN_REPOSITORY"
+SETTINGS_VARIABLE = "SAMZAPY_IVY_SETTINGS"
 
 
 def cache_root() -> Path:
@@ -171,20 +167,28 @@ def _download(jars: Sequence[LockedJar], staging: Path) -> None:
 def run_ivy(wishes: str, staging: Path) -> subprocess.CompletedProcess[str]:
     """Runs pyspark's Ivy on an `ivy.xml`; the jars land in `<staging>/out/<group>/<file name>`.
 
+    They come from Maven Central, as Ivy itself knows it, or from the repository that SAMZAPY_MAVEN_REPOSITORY names.
     Nothing outside `staging` is read or written, unless SAMZAPY_IVY_SETTINGS names a settings file, which
     then takes the place of ours and may lean on files in the home directory.
+
+    Raises:
+        EnvironmentMissingError: one of the two variables says what cannot be, or both are set.
     """
     settings_path = staging / "settings.xml"
-    settings_path.write_text(_SETTINGS, encoding="utf-8")
+    own_settings, repository = os.environ.get(SETTINGS_VARIABLE), os.environ.get(REPOSITORY_VARIABLE)
+    if own_settings and repository:
+        raise EnvironmentMissingError(
+            f"wanted one of {SETTINGS_VARIABLE} and {REPOSITORY_VARIABLE}, found both; unset one of them"
+        )
+    settings_path.write_text(ivy_settings(repository or None), encoding="utf-8")
     wishes_path = staging / "ivy.xml"
     wishes_path.write_text(wishes, encoding="utf-8")
     own_home = [f"-Duser.home={staging}"]
-    own_settings = os.environ.get("SAMZAPY_IVY_SETTINGS")
     if own_settings:
         settings_path, own_home = Path(own_settings), []
         if not settings_path.is_file():
             raise EnvironmentMissingError(
-                f"SAMZAPY_IVY_SETTINGS names {own_settings}, which is not a file."
+                f"{SETTINGS_VARIABLE} names {own_settings}, which is not a file."
                 " Correct it, or unset it to use Maven Central."
             )
     java: list[str | Path] = [find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", *own_home]
@@ -200,6 +204,35 @@ def run_ivy(wishes: str, staging: Path) -> subprocess.CompletedProcess[str]:
         errors="replace",
         timeout=FETCH_DEADLINE_S,
     )
+
+
+def ivy_settings(repository: str | None) -> str:
+    """Ivy's settings for one Maven repository: a URL, or Maven Central where none is named.
+
+    Raises:
+        EnvironmentMissingError: it is no URL that Ivy reads, or holds a password, which Ivy would print.
+    """
+    root = ""
+    if repository is not None:
+        parts = urlsplit(repository)
+        if parts.username is not None or parts.password is not None:
+            raise EnvironmentMissingError(
+                f"{REPOSITORY_VARIABLE}: wanted a URL without user and password, found one with; write them as "
+                f"<credentials> in an Ivy settings file, and name that in {SETTINGS_VARIABLE}"
+            )
+        if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.path):
+            raise EnvironmentMissingError(
+                f"{REPOSITORY_VARIABLE}: wanted the URL of a Maven repository (https://, http:// or file:///), found "
+                f"{repository!r}"
+            )
+        root = f" root={quoteattr(repository.rstrip('/') + '/')}"
+    return f"""<ivysettings>
+  <settings defaultResolver="maven"/>
+  <resolvers>
+    <ibiblio name="maven" m2compatible="true" usepoms="false"{root}/>
+  </resolvers>
+</ivysettings>
+"""
 
 
 def ivy_file(jars: Sequence[LockedJar]) -> str:
@@ -237,7 +270,7 @@ def _why_ivy_failed(jars: Sequence[LockedJar], output: str) -> str:
     last_words = " | ".join(dict.fromkeys(said)) or " | ".join(lines[-5:])
     return (
         f"The Maven repository does not have: {names}. A mirror that lags behind Maven Central does that;"
-        f" name another with an Ivy settings file in SAMZAPY_IVY_SETTINGS. Ivy said: {last_words}"
+        f" name another in {REPOSITORY_VARIABLE}. Ivy said: {last_words}"
     )
 
 
@@ -245,7 +278,7 @@ def _no_repository(jars: Sequence[LockedJar], reason: str) -> str:
     names = ", ".join(jar.coordinates for jar in jars)
     return (
         f"No Maven repository could be reached to fetch: {names} ({reason}). Only access to a package"
-        " registry is needed: Maven Central, or a mirror of it named by an Ivy settings file in"
-        " SAMZAPY_IVY_SETTINGS. Java takes a proxy from JAVA_TOOL_OPTIONS"
+        f" registry is needed: Maven Central, or a mirror of it whose URL is in {REPOSITORY_VARIABLE} (one that"
+        f" needs a password: an Ivy settings file in {SETTINGS_VARIABLE}). Java takes a proxy from JAVA_TOOL_OPTIONS"
         " (-Dhttps.proxyHost=..., -Dhttps.proxyPort=...)."
     )

@@ -8,10 +8,11 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from samzapy.adapters.maven.fetch import cache_root, jars_there, verified_jars
+from samzapy.adapters.maven.fetch import REPOSITORY_VARIABLE, SETTINGS_VARIABLE, cache_root, jars_there, verified_jars
 from samzapy.adapters.maven.locks import SPARK_KAFKA, LockedJar, read_lock
 from samzapy.errors import EnvironmentMissingError
 from samzapy.testing.waiting import wait_until
@@ -30,6 +31,7 @@ with (here / "calls").open("a") as calls:
 if (here / "unreachable").exists():
     sys.exit(print("Server access error at url https://repo (java.net.ConnectException)") or 1)
 option = dict(zip(arguments, arguments[1:]))
+(here / "settings").write_text(Path(option["-settings"]).read_text())
 for wish in ElementTree.parse(option["-ivy"]).iter("dependency"):
     name = wish.get("name") + "-" + wish.get("rev") + ".jar"
     if not (here / "repository" / name).exists():
@@ -68,6 +70,12 @@ class Repository:
         (self.directory / "unreachable").touch()
 
     @property
+    def roots(self) -> list[str | None]:
+        """Where Ivy was last told to look; None for where it looks by itself."""
+        settings = ElementTree.parse(self.directory / "settings")
+        return [resolver.get("root") for resolver in settings.iter("ibiblio")]
+
+    @property
     def calls(self) -> list[str]:
         calls = self.directory / "calls"
         return calls.read_text().splitlines() if calls.exists() else []
@@ -76,7 +84,8 @@ class Repository:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "maven" / "java"))
-    monkeypatch.delenv("SAMZAPY_IVY_SETTINGS", raising=False)
+    for name in (SETTINGS_VARIABLE, REPOSITORY_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
     return Repository(tmp_path / "maven")
 
 
@@ -220,6 +229,57 @@ def test_a_settings_file_that_is_not_there_is_named(
     monkeypatch.setenv("SAMZAPY_IVY_SETTINGS", "/nowhere/ivy.xml")
 
     with pytest.raises(EnvironmentMissingError, match="SAMZAPY_IVY_SETTINGS names /nowhere/ivy.xml"):
+        verified_jars([repository.publish("a", b"A")], cache_dir)
+
+
+def test_without_a_setting_ivy_asks_the_repository_that_it_knows_itself(
+    repository: Repository, cache_dir: Path
+) -> None:
+    verified_jars([repository.publish("a", b"A")], cache_dir)
+
+    assert [None] == repository.roots
+
+
+@pytest.mark.parametrize(
+    "url", ["https://mirror.example/maven?a=1&b=2", "http://mirror.example/maven/", "file:///srv/m2"]
+)
+def test_another_repository_is_asked_where_one_is_named(
+    repository: Repository, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv(REPOSITORY_VARIABLE, url)
+
+    verified_jars([repository.publish("a", b"A")], cache_dir)
+
+    assert [url.rstrip("/") + "/"] == repository.roots
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("mirror.example/maven", "wanted the URL of a Maven repository .*, found 'mirror.example/maven'"),
+        ("ftp://mirror.example", "wanted the URL of a Maven repository .*, found 'ftp://mirror.example'"),
+        ("https://", "wanted the URL of a Maven repository"),
+        ("https://me:hunter2@mirror.example", "wanted a URL without user and password, found one with; write them"),
+    ],
+)
+def test_a_repository_that_cannot_be_asked_is_named_and_no_password_is(
+    repository: Repository, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str
+) -> None:
+    monkeypatch.setenv(REPOSITORY_VARIABLE, url)
+
+    with pytest.raises(EnvironmentMissingError, match=f"{REPOSITORY_VARIABLE}: {words}") as refused:
+        verified_jars([repository.publish("a", b"A")], cache_dir)
+
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_repository_and_a_settings_file_are_not_taken_together(
+    repository: Repository, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPOSITORY_VARIABLE, "https://mirror.example/maven")
+    monkeypatch.setenv(SETTINGS_VARIABLE, "/etc/ivy.xml")
+
+    with pytest.raises(EnvironmentMissingError, match="found both; unset one of them"):
         verified_jars([repository.publish("a", b"A")], cache_dir)
 
 
