@@ -10,10 +10,9 @@ import click
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
 from samzapy.cli.job_address import JobAddress, no_such_job, of_a_job
 from samzapy.cli.table import print_rows
-from samzapy.container.start import Positions, positions_of
+from samzapy.container.start import Positions, read_positions
 from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic
-from samzapy.stream.codec import decode
 
 _COLUMNS = ("ssp", "checkpoint", "epoch", "task", "execution", "progress", "progressEpoch", "progressExecution")
 _NUMBERS = ("checkpoint", "epoch", "progress", "progressEpoch")
@@ -46,7 +45,7 @@ def list_(
     except MissingTopicError as error:
         raise no_such_job(address.job) from error
     records = read_to_end(address.connection, topic, 0, first)
-    rows = _rows(positions_of(decode(record, topic=topic) for record in records))
+    rows = _rows(read_positions(records, topic=topic))
     if output == "table":
         print_rows(rows, _COLUMNS, numbers=_NUMBERS)
     elif output == "json":

@@ -16,7 +16,7 @@ from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.model.topics import coordinator_topic
-from samzapy.stream.audit import UnreadableEntry, history, time_text
+from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history, time_text
 from samzapy.stream.keys import Namespace
 
 _PREFIX = "config/"
@@ -104,6 +104,8 @@ def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, 
     for entry in history(coordinator_records(address), topic=topic):
         if isinstance(entry, UnreadableEntry):
             unreadable += 1
+            continue
+        if isinstance(entry, ForeignEntry):
             continue
         if entry.key == Namespace.FACTOR:
             commanded.pop(FACTOR_KEY, None)

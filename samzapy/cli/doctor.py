@@ -59,7 +59,6 @@ from samzapy.model.topics import (
     coordinator_topic,
     placement_topic,
 )
-from samzapy.stream.codec import decode
 from samzapy.stream.examination import (
     examine_changelog,
     examine_checkpoints,
@@ -68,7 +67,7 @@ from samzapy.stream.examination import (
 )
 from samzapy.stream.horizon import compaction_lag_ms, horizon_ms, offset_after_downgrade
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import CheckpointPut, ProgressPut
+from samzapy.stream.numbering import BEGINNING, Foreign, fact_of, place
 
 _TERM_KEY = b"term"
 _LOST_MS_UNKNOWN = 30_000
@@ -296,21 +295,25 @@ class _Examination:
 
 
 def _readable(records: Iterable[LogRecord], topic: str) -> Iterable[LogRecord]:
-    """Those that say something about the job: a doctor goes on where a coordinator stops."""
+    """All but what a leader wrote and cannot be read: a doctor goes on where a coordinator stops."""
+    numbering = BEGINNING
     for record in records:
-        try:
-            fact = decode(record, topic=topic)
-        except CorruptRecordError:
-            continue
-        if not isinstance(fact, CheckpointPut | ProgressPut):
-            yield record
+        numbering, said = place(record, numbering)
+        if not isinstance(said, Foreign):
+            try:
+                fact_of(record, said, topic=topic)
+            except CorruptRecordError:
+                # What follows has the next number, as if this one were compacted.
+                continue
+        yield record
 
 
 def _term_appended_ms(records: Iterable[LogRecord]) -> int | None:
     """When the newest term record was appended, by the broker's clock."""
-    newest = None
+    newest, numbering = None, BEGINNING
     for record in records:
-        if record.key == _TERM_KEY:
+        numbering, said = place(record, numbering)
+        if record.key == _TERM_KEY and not isinstance(said, Foreign):
             newest = record.timestamp_ms
     return newest
 

@@ -20,7 +20,7 @@ from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.pauses import Pauses
 from samzapy.coordinator.planning import plan_of
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, locality_of, uncommitted
-from samzapy.errors import ConfigError, RejectedError
+from samzapy.errors import ConfigError, CorruptRecordError, RejectedError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.plan.plan_change import PlanChange, plan_change_json
@@ -150,8 +150,12 @@ def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> 
     offset_next = 0
     while True:
         for record in reader.read_stable(READ_WAIT_S, offset_from=offset_next):
-            pauses.add(record.timestamp_ms, decode(record, topic=reader.topic))
             offset_next = record.offset + 1
+            try:
+                pauses.add(record.timestamp_ms, decode(record, topic=reader.topic))
+            except CorruptRecordError:
+                # It is no position (`samzapy doctor` tells of it).
+                continue
         if pauses.are_over or time.monotonic() >= give_up_at_s:
             return pauses.found_ms
         time.sleep(_LOOK_EVERY_S)

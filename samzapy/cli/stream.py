@@ -35,6 +35,7 @@ from samzapy.model.topics import coordinator_spec, coordinator_topic
 from samzapy.stream.audit import (
     LATEST_VALUE_ONLY,
     Entry,
+    ForeignEntry,
     History,
     UnreadableEntry,
     as_json,
@@ -47,6 +48,7 @@ from samzapy.stream.examination import REMEDIES, Fault, faults_of_coordinator_st
 from samzapy.stream.export import ExportHeader, write_export
 from samzapy.stream.keys import Namespace
 from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import Foreign, place
 from samzapy.stream.position import Position, Reading
 
 FOLLOW_EVERY_S = 0.5
@@ -70,8 +72,8 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
     """List every record of the coordinator stream: what it changed, in which term, for which cause.
 
     Records before the horizon (older than min.compaction.lag.ms) are marked `latest value only`: what stood between
-    them may have been compacted away. Records that cannot be read are listed with their offset and the reason; then
-    the command ends with 8.
+    them may have been compacted away. Records that no leader wrote are listed as FOREIGN; they changed nothing. Records
+    that cannot be read are listed with their offset and the reason; then the command ends with 8.
 
     \b
     Examples:
@@ -280,27 +282,30 @@ class _Unreadable:
     """How many entries cannot be read, and the first of them."""
 
     count: int = 0
-    first: UnreadableEntry | None = None
+    first: UnreadableEntry | ForeignEntry | None = None
 
 
 def _noting(entries: Iterable[Entry], unreadable: _Unreadable) -> Iterator[Entry]:
     """`entries`; those that cannot be read are counted in `unreadable`."""
     for entry in entries:
-        if isinstance(entry, UnreadableEntry):
+        if isinstance(entry, UnreadableEntry) or (isinstance(entry, ForeignEntry) and not entry.is_readable):
             unreadable.count += 1
             unreadable.first = unreadable.first or entry
         yield entry
 
 
 def replay_cells(entry: Entry) -> tuple[str, ...]:
-    place = (str(entry.offset), time_text(entry.timestamp_ms))
+    where = (str(entry.offset), time_text(entry.timestamp_ms))
     if isinstance(entry, UnreadableEntry):
-        return (*place, "", "CANNOT BE READ", entry.key, entry.reason, "", "", "")
+        return (*where, "", "CANNOT BE READ", entry.key, entry.reason, "", "", "")
+    if isinstance(entry, ForeignEntry):
+        event = "FOREIGN" if entry.is_readable else "FOREIGN, CANNOT BE READ"
+        return (*where, "", event, entry.key, entry.reason, "", "", "")
     note = "" if entry.is_whole else LATEST_VALUE_ONLY
     said = entry.headers
     if said is None:
-        return (*place, "", entry.event, entry.key, change_text(entry), "", "", note)
-    return (*place, str(said.term), entry.event, entry.key, change_text(entry), said.cause, said.actor, note)
+        return (*where, "", entry.event, entry.key, change_text(entry), "", "", note)
+    return (*where, str(said.term), entry.event, entry.key, change_text(entry), said.cause, said.actor, note)
 
 
 def _write_json(items: Iterable[Mapping[str, object]], output: str) -> None:
@@ -384,8 +389,11 @@ def _fold_noting(
     """`replay`, with the newest record of each key put into `touched`."""
 
     def noting() -> Iterator[LogRecord]:
+        numbering = before.numbering
         for record in records:
-            touched[(record.key or b"").decode(errors="backslashreplace")] = record
+            numbering, said = place(record, numbering)
+            if not isinstance(said, Foreign):
+                touched[(record.key or b"").decode(errors="backslashreplace")] = record
             yield record
 
     return replayed(noting(), topic=topic, before=before)

@@ -26,13 +26,12 @@ from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
 from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
 from samzapy.container.measures import Stopwatch, with_input
-from samzapy.container.orders import Orders, follow
+from samzapy.container.orders import Orders, read_on
 from samzapy.container.work import Report, ReportKind, WorkPlan
 from samzapy.container.worker import TaskRunner, TransactionLimits
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic
-from samzapy.stream.codec import decode
 from samzapy.task import load_task_factory
 from samzapy.testing.crash_points import crash_points
 
@@ -160,9 +159,7 @@ class _WorkerProcess:
     def _check_not_given_up(self) -> None:
         topic = coordinator_topic(self._job)
         records = read_to_end(self._connection, topic, 0, self._stream_offset)
-        orders = follow(
-            Orders(execution_id=self.execution_id), (decode(record, topic=topic) for record in records), 0
-        )
+        orders = read_on(Orders(execution_id=self.execution_id), records, 0, topic=topic)
         if orders.is_given_up:
             raise LostContainerError(
                 f"execution {self.execution_id} was given up by the coordinator ({orders.reason}); "

@@ -20,6 +20,8 @@ from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.stream.keys import Namespace, container_key, key_of, launch_key, parse_key
+from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import BEGINNING, Numbering, read_records
 from samzapy.stream.records import (
     ConfigPut,
     ContainerPut,
@@ -75,10 +77,12 @@ class Orders:
         placed: the execution that runs a processor's tasks, where that is not the processor's own.
         input_topic_ids: the cluster's id of each input as recorded; another one means deleted and made again.
         config: the configuration that the job runs under, as recorded.
+        numbering: after the last record: what comes next is held against it.
     """
 
     execution_id: ExecutionId
     offset_next: int = 0
+    numbering: Numbering = BEGINNING
     term: TermPut | None = None
     phase: ContainerPhase | None = None
     reason: str = ""
@@ -216,6 +220,21 @@ class Orders:
         if placed is not None:
             return self.execution_id == placed
         return self.processor_id == processor_id and (self.launch is None or self.launch.role is LaunchRole.ACTIVE)
+
+
+def read_on(orders: Orders, records: Iterable[LogRecord], offset_next: int, *, topic: str) -> Orders:
+    """`orders` after what stands on the stream; foreign records change nothing (`stream.numbering`).
+
+    Raises:
+        UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
+    """
+    numbering = orders.numbering
+    facts: list[Record] = []
+    for read in read_records(records, orders.numbering, topic=topic):
+        numbering = read.numbering
+        if read.fact is not None:
+            facts.append(read.fact)
+    return replace(follow(orders, facts, offset_next), numbering=numbering)
 
 
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:

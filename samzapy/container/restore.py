@@ -44,14 +44,7 @@ from samzapy.container.ports import (
     TopicBounds,
     Topics,
 )
-from samzapy.errors import (
-    CorruptRecordError,
-    DamagedStateError,
-    DeadlineError,
-    LocalStateError,
-    LostRangeError,
-    TemporaryError,
-)
+from samzapy.errors import DamagedStateError, DeadlineError, LocalStateError, LostRangeError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
@@ -382,8 +375,7 @@ def _apply(
     records = topics.changelog_records(store, grant.changelog_partition, offset_from)
     for chunk in _chunks(records, _RECORDS_PER_COMMIT):
         offset_next = max(offset_next, chunk[-1].offset + 1)
-        # Of several records with one key the last stands, as on the topic.
-        entries = {key: record.value for record in chunk if is_own(key := checked_key(record, place))}
+        entries = entries_of(chunk, is_own, place)
         if entries:
             transaction = _begun(environment, mark)
             try:
@@ -441,7 +433,7 @@ def _clean(
         transaction = environment.begin()
         try:
             # Those of siblings are theirs: they may have written some of them in this run by now.
-            latest = {record.key: record.value for record in chunk if record.key is not None and is_own(record.key)}
+            latest = entries_of(chunk, is_own, f"{store}/{grant.changelog_partition}")
             left = [key for key in sorted(latest) if latest[key] is not None and transaction.get(store, key) is None]
         finally:
             transaction.abort()
@@ -468,10 +460,11 @@ def _copy(
     place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
     own, parent = grant.task_name.encode(), grant.broadcast_parent.encode()
     found: dict[bytes, dict[bytes, bytes | None]] = {own: {}, parent: {}}
-    for record in topics.changelog_records(store, grant.changelog_partition, offset_first):
-        owner, sub_key = split_changelog_key(checked_key(record, place))
+    records = topics.changelog_records(store, grant.changelog_partition, offset_first)
+    for key, value in entries_of(records, lambda key: split_changelog_key(key)[0] in found, place).items():
+        owner, sub_key = split_changelog_key(key)
         if owner in found:
-            found[owner][sub_key] = record.value
+            found[owner][sub_key] = value
     if found[own].get(split_changelog_key(mark[0])[1]) == mark[1]:
         return False
     # What the task left of an earlier life goes, and the parent's own mark is none of the copy.
@@ -501,17 +494,34 @@ def _check_begins(
             )
 
 
-def checked_key(record: LogRecord, place: str) -> bytes:
-    """The key of a changelog record, if it is one of ours. Raises CorruptRecordError."""
-    key = record.key or b""
-    try:
-        split_changelog_key(key)
-    except ValueError as error:
-        raise CorruptRecordError(
-            f"{place} offset {record.offset}, key {record.key!r}: wanted a changelog record of samzapy, "
-            f"found another ({error}); somebody else wrote to this topic"
-        ) from error
-    return key
+def entries_of(
+    records: Iterable[LogRecord], is_own: Callable[[bytes], bool], place: str
+) -> dict[bytes, bytes | None]:
+    """The task's entries among `records`, by their changelog keys: of several with one key the last stands.
+
+    A record whose key is no changelog key is no entry of any store: it is left aside, and told in the log.
+    """
+    found: dict[bytes, bytes | None] = {}
+    others, first = 0, ""
+    for record in records:
+        key = record.key or b""
+        try:
+            if is_own(key):
+                split_changelog_key(key)
+                found[key] = record.value
+        except ValueError as error:
+            others += 1
+            size = len(key) + len(record.value or b"")
+            first = first or f"at offset {record.offset}, key {key[:100]!r}, {size} bytes: {error}"
+    if others:
+        _LOG.warning(
+            "%s: %d records are no entries of a store, the first %s; another program writes to this topic, see "
+            "`samzapy doctor --changelogs`",
+            place,
+            others,
+            first,
+        )
+    return found
 
 
 def local_position(directory: StateDirectory) -> LocalPosition | None:

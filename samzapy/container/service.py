@@ -22,7 +22,7 @@ from samzapy.container.batch_bound import BatchBound
 from samzapy.container.figures import ContainerFigures
 from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.input_order import BootstrapInputs, batch_order
-from samzapy.container.orders import Orders, follow
+from samzapy.container.orders import Orders, read_on
 from samzapy.container.ports import (
     BatchDone,
     ChangelogPlace,
@@ -52,7 +52,7 @@ from samzapy.container.start import (
     check_identity,
     committed_of,
     copies_taken,
-    positions_of,
+    read_positions,
     stale_keys,
     starts_of,
     superseded_keys,
@@ -80,7 +80,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.text import some
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.model.warmth import Warmth
-from samzapy.stream.codec import decode, encode
+from samzapy.stream.codec import encode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ProgressPut
 
@@ -338,7 +338,7 @@ class ContainerService:
         if not records and offset_next == self._orders.offset_next:
             return  # Most looks find nothing, and with thousands of tasks the rest is work.
         topic = coordinator_topic(self._config.job)
-        self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
+        self._orders = read_on(self._orders, records, offset_next, topic=topic)
         self._own = self._orders.own_grants()
         self._to_keep_warm = self._orders.to_keep_warm()
         self._run_by_others = () if self._is_rehearsed else self._orders.run_by_others()
@@ -487,7 +487,7 @@ class ContainerService:
         ports.crash_points.hit("after-fence")
         self._begin_step("reading positions")
         topic = checkpoint_topic(self._config.job)
-        positions = positions_of(decode(record, topic=topic) for record in ports.topics.checkpoint_records())
+        positions = read_positions(ports.topics.checkpoint_records(), topic=topic)
         starts = starts_of(grants, positions)
         self._leave_out(self._absent_inputs())
         self._check_commits(starts)

@@ -3,27 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from samzapy.config import JobConfig, differences
 from samzapy.container.ports import TopicBounds
-from samzapy.errors import ConfigError, LostRangeError, TopicIdentityError
+from samzapy.errors import ConfigError, CorruptRecordError, LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.plan.input_patterns import may_depart
 from samzapy.plan.task_names import TaskNameParts
+from samzapy.stream.codec import decode
 from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.log import LogRecord
 from samzapy.stream.records import CheckpointPut, ProgressPut, Record, Removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The checkpoint topic, folded: the latest checkpoint and progress record of each SSPKb."""
+    """The checkpoint topic, folded: the latest checkpoint and progress record of each SSPKb.
+
+    Attributes:
+        unreadable: why a record cannot be read that stands where a position may have stood, by SSPKb.
+    """
 
     checkpoints: Mapping[SspKeyBucket, Checkpoint] = field(default_factory=dict)
     progress: Mapping[SspKeyBucket, Progress] = field(default_factory=dict)
+    unreadable: Mapping[SspKeyBucket, str] = field(default_factory=dict)
+
+    def check_readable(self, ssp_kbs: Iterable[SspKeyBucket]) -> None:
+        """Raise CorruptRecordError where a position of one of `ssp_kbs` may be lost."""
+        for ssp_kb in ssp_kbs:
+            if ssp_kb in self.unreadable:
+                raise CorruptRecordError(
+                    f"{self.unreadable[ssp_kb]}. It may have replaced the position of {ssp_kb}, and no other record is "
+                    "left of that. If a newer release wrote it, upgrade. Else write a null value under its key "
+                    "(kafka-console-producer.sh with null.marker): the task then begins where it was granted, and "
+                    "processes again what was committed since"
+                )
+
+
+def read_positions(records: Iterable[LogRecord], *, topic: str) -> Positions:
+    """Fold what stands on a checkpoint topic.
+
+    A record that is no position, or cannot be read, changes none: it has no sign of who wrote it but that. Where it
+    stands under a position's key, an earlier record of that key is the true one: compaction either took all earlier
+    ones or none that was the latest. Only where there is no other one a position may be lost (`unreadable`).
+    """
+    facts: list[Record] = []
+    known: set[bytes] = set()
+    lost: dict[bytes, tuple[SspKeyBucket, str]] = {}
+    for record in records:
+        key = record.key or b""
+        try:
+            facts.append(decode(record, topic=topic))
+        except CorruptRecordError as error:
+            ssp_kb = _position_of_key(key)
+            if ssp_kb is not None and key not in known:
+                lost[key] = ssp_kb, str(error)
+        else:
+            known.add(key)
+            lost.pop(key, None)
+    return replace(positions_of(facts), unreadable=dict(lost.values()))
+
+
+def _position_of_key(key: bytes) -> SspKeyBucket | None:
+    try:
+        parsed = parse_key(key.decode())
+    except ValueError:
+        return None
+    is_position = parsed.namespace in (Namespace.CHECKPOINT, Namespace.PROGRESS)
+    return SspKeyBucket.parse(parsed.parts[0]) if is_position else None
 
 
 def positions_of(records: Iterable[Record]) -> Positions:
@@ -63,7 +114,13 @@ def start_offset(start: BucketStart, epoch: int, positions: Positions) -> int:
 
 
 def starts_of(grants: Iterable[Grant], positions: Positions) -> Mapping[SspKeyBucket, int]:
-    """Where each granted SSPKb is read from."""
+    """Where each granted SSPKb is read from.
+
+    Raises:
+        CorruptRecordError: the position of one of them may be lost.
+    """
+    grants = tuple(grants)
+    positions.check_readable(start.ssp_kb for grant in grants for start in grant.starts)
     return {start.ssp_kb: start_offset(start, grant.epoch, positions) for grant in grants for start in grant.starts}
 
 

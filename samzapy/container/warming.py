@@ -29,8 +29,8 @@ from samzapy.container.inheritance import Host, clear_out, inherit
 from samzapy.container.orders import WarmTasks
 from samzapy.container.ports import Clock, LocalPosition, StateDirectory, StateEnvironment, Tail, TailRead, Topics
 from samzapy.container.restore import (
-    checked_key,
     close_cleanly,
+    entries_of,
     is_own_entry,
     known_position,
     plan_restore,
@@ -321,7 +321,7 @@ class Warming:
             place, is_own = f"{changelog_topic(self._config.job, store)}/{partition}", kept.is_own[store]
             # Of several records with one key the last stands, as on the topic. Those that are in already do no harm:
             # what came of a key behind them is read here too.
-            own = {key: record.value for record in found.records if is_own(key := checked_key(record, place))}
+            own = entries_of(found.records, is_own, place)
             if own:
                 entries[store] = own
             has_moved = has_moved or found.offset_next > kept.offsets_next[store]

@@ -33,6 +33,7 @@ from samzapy.coordinator.rewinding import taken_up
 from samzapy.coordinator.serving import UNFINISHED
 from samzapy.coordinator.starts import PositionsRead, reached
 from samzapy.coordinator.state import CoordinatorState, latest, records_of
+from samzapy.errors import CorruptRecordError
 from samzapy.model.container import Container
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskMode
@@ -44,12 +45,14 @@ from samzapy.stream.codec import decode, encode, headers
 from samzapy.stream.horizon import DOWNGRADE_CAUSE
 from samzapy.stream.keys import Namespace, key_of
 from samzapy.stream.log import CompactedLog, LogRecord, Write
+from samzapy.stream.numbering import BEGINNING, VALUE_RESTORED, Foreign, place
 from samzapy.stream.records import (
     CheckpointPut,
     CoordinatorRecord,
     GrantPut,
     PlannedTaskPut,
     ProgressPut,
+    Removed,
     SchemaPut,
     StartpointPut,
     TermPut,
@@ -81,13 +84,15 @@ HURRIED: Final[Mapping[str, str]] = {
 """With these settings of its topic a log cleaner takes what it may at once, also tombstones, in its next two passes."""
 
 _RUN_KEY: Final = Namespace.RUN.encode()
+_FOREIGN: Final = b"foreign"
 _SHOWN_MAX: Final = 5
 _ONCE_MORE: Final = "start the job once more with this release, let it settle and stop it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """A coordinator stream as it was read: what it says, and the latest value of each key, undecoded."""
+    """A coordinator stream as it was read: what it says, and the latest value of each key, undecoded. Of a foreign
+    record that is a value that no record has."""
 
     known: Replayed
     latest: Mapping[bytes, bytes | None]
@@ -102,9 +107,12 @@ def look(records: Iterable[LogRecord], topic: str) -> Looked:
     found: dict[bytes, bytes | None] = {}
 
     def noted() -> Iterator[LogRecord]:
+        numbering = BEGINNING
         for record in records:
+            numbering, said = place(record, numbering)
             if record.key is not None:
-                found[record.key] = record.value
+                # What is foreign is written over, also where it says the same.
+                found[record.key] = _FOREIGN if isinstance(said, Foreign) else record.value
             yield record
 
     known = replay(noted(), topic=topic)
@@ -217,8 +225,14 @@ class Downgrade:
         self._seq_next += len(facts)
 
     def _headers(self, seq: int, key: bytes, value: bytes | None) -> Mapping[str, bytes]:
-        record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="what is written")
-        assert not isinstance(record, CheckpointPut | ProgressPut), "no fact of a coordinator"
+        try:
+            record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="what is written")
+        except CorruptRecordError:
+            # The tombstone of a foreign record, whose key is none of ours.
+            assert value is None, "what is written was encoded here"
+            return headers(term=self._term.term, seq=seq, event=VALUE_RESTORED, cause=CAUSE, actor=ACTOR)
+        if isinstance(record, CheckpointPut | ProgressPut):
+            record = Removed(key=key.decode())
         event = event_name(record, latest(self._state, record))
         return headers(term=self._term.term, seq=seq, event=event, cause=CAUSE, actor=ACTOR)
 

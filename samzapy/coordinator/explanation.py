@@ -24,6 +24,7 @@ from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.audit import LATEST_VALUE_ONLY, Entry, History, HistoryEntry, as_json, time_text
 from samzapy.stream.keys import Namespace
 from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, place
 from samzapy.stream.records import PlannedTaskPut
 
 
@@ -109,6 +110,7 @@ class _Gatherer:
         self._whole_from = whole_from
         self._known: Replayed = NOTHING
         self._batch: list[LogRecord] = []
+        self._numbering: Numbering = BEGINNING
         self._assignments: list[Assignment] = []
         # Of executions it is known only later whether they had the task.
         self._executions: set[str] = set()
@@ -126,6 +128,11 @@ class _Gatherer:
         self._startpoints = f"{Namespace.STARTPOINT}/".encode()
 
     def take(self, record: LogRecord) -> None:
+        self._numbering, said = place(record, self._numbering)
+        if isinstance(said, Foreign):
+            # The fold and the history leave it aside in the same way.
+            self._batch.append(record)
+            return
         brings_a_plan = record.key == Namespace.GENERATION.encode() and record.value is not None
         if brings_a_plan or len(self._batch) == BATCH_RECORDS:
             self._fold()

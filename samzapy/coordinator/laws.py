@@ -17,6 +17,7 @@ from typing import Final
 
 from samzapy.coordinator.grants import counts_after, is_free
 from samzapy.coordinator.liveness import LIVING, TRANSITIONS
+from samzapy.coordinator.repair import standing
 from samzapy.coordinator.rewinding import is_taken_up
 from samzapy.coordinator.standby import hosts_taken
 from samzapy.coordinator.starts import GrantIndex
@@ -28,7 +29,7 @@ from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SspKeyBucket, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
-from samzapy.stream.keys import Namespace, parse_key
+from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     ContainerPut,
@@ -99,12 +100,20 @@ class Laws:
         """The fold of what was not refused; the next record changes it."""
         return self._folding.state
 
-    def judge(self, offset: int, record: CoordinatorRecord, is_whole: bool) -> str:
+    def judge(self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
         """The rule that `record` breaks, as what was wanted and what was found; empty if it breaks none.
 
         Args:
             is_whole: everything that is true now was read. Where compaction may have taken something nothing is judged.
+            is_restored: the leader wrote the value of the key again (`coordinator.repair`), so it changes nothing.
         """
+        if is_restored:
+            key = key_of(record)
+            stands = standing(self.state, key.encode())
+            if stands is None if isinstance(record, Removed) else stands == record:
+                return ""
+            if is_whole:
+                return f"wanted the value that {key} had, found another: it is said to be written again"
         broken = self._broken(record) if is_whole else ""
         if not broken:
             self._note(record)

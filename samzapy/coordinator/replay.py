@@ -1,20 +1,21 @@
 """From the bytes of the coordinator stream to state. Used by whoever leads, and by whoever only looks.
 
-What cannot be read stops the reader by name: a coordinator that skipped a record would decide on a state
-that nobody else has (law L9).
+What a leader wrote and cannot be read stops the reader with a named error: a coordinator that skipped such a record
+would decide on a state that nobody else has (law L9). Foreign records change nothing (`stream.numbering`), and are
+told beside the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from samzapy.coordinator.repair import standing
 from samzapy.coordinator.state import INITIAL, CoordinatorState, Standing, evolve
 from samzapy.errors import CorruptRecordError
-from samzapy.stream.codec import decode, parse_headers
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import CheckpointPut, ProgressPut
+from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, read_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +23,24 @@ class Replayed:
     """What a log says.
 
     Attributes:
-        seq_next: the number of the next record to be written (evidence, never state).
-        read_to: up to where there are only markers of transactions behind what was folded in; 0: not looked.
+        numbering: after the last record (evidence of who wrote, never state).
+        read_to: up to where there are only foreign records, and markers of transactions, behind what was folded in; 0:
+            not looked.
+        foreign: the last foreign record of each key that no leader has written since; at most `FOREIGN_KEPT_MAX`, the
+            latest.
+        foreign_count: how many foreign records there were, of any key.
     """
 
     state: CoordinatorState
-    seq_next: int = 0
+    numbering: Numbering = BEGINNING
     read_to: int = 0
+    foreign: Mapping[bytes | None, Foreign] = field(default_factory=dict)
+    foreign_count: int = 0
+
+    @property
+    def seq_next(self) -> int:
+        """The number of the next record to be written."""
+        return self.numbering.seq_next
 
     @property
     def offset_next(self) -> int:
@@ -38,7 +50,8 @@ class Replayed:
 
 NOTHING: Final = Replayed(state=INITIAL)
 
-_POSITIONS: Final = (CheckpointPut, ProgressPut)
+FOREIGN_KEPT_MAX: Final = 10_000
+"""So many keys of foreign records are remembered, so that a flood of them is not held in memory."""
 BATCH_RECORDS = 20_000
 """Folded at once: large, because each batch copies the tables; bounded, so that a long stream is not held in memory."""
 
@@ -48,26 +61,44 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
 
     Raises:
         UnknownSchemaError: a newer release wrote one of them.
-        CorruptRecordError: one of them is no record of a coordinator.
+        CorruptRecordError: one of them was written by a leader, and cannot be read.
     """
-    state, seq_next = before.state, before.seq_next
+    state, numbering, read_to = before.state, before.numbering, before.read_to
+    foreign, foreign_count = dict(before.foreign), before.foreign_count
     batch: list[Standing] = []
-    for found in records:
-        record = decode(found, topic=topic)
-        if isinstance(record, _POSITIONS):
-            raise CorruptRecordError(
-                f"{topic}-0 at offset {found.offset}: wanted a record of the coordinator, found a position, which "
-                "belongs on the checkpoint topic; some other program writes here. See it with `samzapy stream "
-                "replay`"
-            )
-        batch.append((found.offset, record))
-        headers = parse_headers(found.headers)
-        if headers is not None and headers.seq >= seq_next:
-            seq_next = headers.seq + 1
+    for record, placed, _, fact, stranger in read_records(records, numbering, topic=topic):
+        numbering, read_to = placed, record.offset + 1
+        if stranger is not None:
+            foreign_count += 1
+            _remember(foreign, stranger, state)
+            continue
+        if foreign:
+            foreign.pop(record.key, None)
+        if fact is None:
+            continue
+        batch.append((record.offset, fact))
         if len(batch) == BATCH_RECORDS:
             state = evolve(state, batch)
             batch.clear()
-    return Replayed(state=evolve(state, batch), seq_next=seq_next)
+    return Replayed(
+        state=evolve(state, batch),
+        numbering=numbering,
+        read_to=read_to,
+        foreign=foreign,
+        foreign_count=foreign_count,
+    )
+
+
+def _remember(foreign: dict[bytes | None, Foreign], found: Foreign, state: CoordinatorState) -> None:
+    """Put `found` last; where there are too many the oldest one goes whose key has no value in `state`."""
+    foreign.pop(found.key, None)
+    foreign[found.key] = found
+    if len(foreign) <= FOREIGN_KEPT_MAX:
+        return
+    for key in foreign:
+        if standing(state, key) is None:
+            del foreign[key]
+            return
 
 
 def check_whole(state: CoordinatorState, topic: str) -> None:

@@ -61,10 +61,11 @@ from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.grants import changelogs_begun, counts_after, input_end
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes
-from samzapy.coordinator.replay import NOTHING, Replayed, check_whole, replay
+from samzapy.coordinator.repair import TailWatch, lost_numbers, new_term, restored
+from samzapy.coordinator.replay import NOTHING, check_whole, replay
 from samzapy.coordinator.requests import removal_of, response_of
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
-from samzapy.coordinator.state import CoordinatorState, committed, evolve, latest, uncommitted
+from samzapy.coordinator.state import Committed, CoordinatorState, evolve, latest, uncommitted
 from samzapy.coordinator.suspending import suspension_findings
 from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
@@ -87,7 +88,9 @@ from samzapy.model.topics import coordinator_topic, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
 from samzapy.stream.audit import event_name
 from samzapy.stream.codec import encode, headers, schema_records
+from samzapy.stream.examination import REMEDIES
 from samzapy.stream.log import CompactedLog, Write
+from samzapy.stream.numbering import BEGINNING, Foreign, Numbering
 from samzapy.stream.records import CoordinatorRecord, GenerationPut, PlannedTaskPut, TermPut
 
 _LOG = logging.getLogger(__name__)
@@ -214,6 +217,7 @@ class CoordinatorService:
         self._placement = placement
         self._topic = coordinator_topic(config.job)
         self._known = NOTHING
+        self._watch = TailWatch(BEGINNING, 0)
         self._seen = Sightings()
         self._term: int | None = None
         self._term_last: int | None = None
@@ -264,7 +268,10 @@ class CoordinatorService:
         self._known = replay(self._log.read(), topic=self._topic)
         self._refuse_if_another_leads()
         check_whole(self._known.state, self._topic)
-        term_before = self._known.state.term.term if self._known.state.term is not None else 0
+        self._watch = TailWatch(self._known.numbering, self._known.read_to)
+        self._note_foreign(list(self._known.foreign.values()), self._known.foreign_count)
+        # The numbering knows the term also where a foreign record has replaced the term's own.
+        term_before = self._known.numbering.term
         began_ms = self._clock.monotonic_ms()
         self._begin_term(term_before)
         self._term = self._term_last = term_before + 1
@@ -451,9 +458,40 @@ class CoordinatorService:
         if not records:
             return
         offset_after = self._log.append_atomically(writes)
-        self._known = Replayed(
-            state=evolve(self._known.state, committed(records, offset_after - len(records))),
-            seq_next=self._known.seq_next + len(writes),
+        self._fold_own(records, writes, offset_after)
+
+    def _fold_own(
+        self,
+        records: Sequence[CoordinatorRecord | None],
+        writes: Sequence[Write],
+        offset_after: int,
+        term: int | None = None,
+    ) -> None:
+        """Fold what was appended; `term` is the one that it was written in, if not the one in office."""
+        known, count = self._known, len(writes)
+        number = known.numbering
+        in_term = term or self._term or number.term + 1
+        self._watch.wrote(in_term, number.seq_next, writes)
+        keys = {write.key for write in writes}
+        self._known = replace(
+            known,
+            state=evolve(
+                known.state,
+                [
+                    Committed(offset, record)
+                    for offset, record in enumerate(records, start=offset_after - count)
+                    if record is not None
+                ],
+            ),
+            numbering=Numbering(
+                term=in_term,
+                seq=number.seq + count,
+                seq_highest=max(number.seq_highest, number.seq + count),
+                offset=offset_after - 1,
+                is_tombstone=writes[-1].value is None,
+            ),
+            read_to=offset_after,
+            foreign={key: found for key, found in known.foreign.items() if key not in keys} if known.foreign else {},
         )
 
     def _begin_term(self, term_before: int) -> None:
@@ -473,7 +511,11 @@ class CoordinatorService:
         )
         state = self._known.state
         decision = decide(command, state, self._seen)
-        self._append(decision.records, self._writes(decision, state, term_before + 1, self._known.seq_next))
+        lost = lost_numbers(state)
+        if lost:
+            _LOG.warning("%s: numbers that were given out are lost; going on behind the highest in use", self._topic)
+        begun = replace(decision, records=(*decision.records, *lost))
+        self._append(begun.records, self._writes(begun, state, term_before + 1, self._known.seq_next))
 
     def _rejoin(self, error: Exception) -> None:
         """Begin a new term, unless somebody else has: `_FENCED` may be one's own time-out."""
@@ -481,6 +523,7 @@ class CoordinatorService:
         if isinstance(error, FencedError):
             # A look before taking over, which would fence the newer leader in its turn.
             self._known = replay(self._log.read(), topic=self._topic)
+            self._snapshot = self._publish()
             self._refuse_if_another_leads()
         self.take_office()
 
@@ -516,10 +559,11 @@ class CoordinatorService:
         self._look_next_ms = now_ms + min(LOOK_ROUND_MS, self._config.lease_ms // 4)
         try:
             self._look_at_tail()
+            self._restore()
         except (TemporaryError, DeadlineError) as error:
             # The lease runs on; if this lasts, nobody is answered any more.
             self._trouble = str(error)
-        except FencedError as error:
+        except (FencedError, ProducerError) as error:
             self._rejoin(error)
         return self._gone()
 
@@ -533,24 +577,55 @@ class CoordinatorService:
         )
 
     def _look_at_tail(self) -> None:
-        """Read what we did not write ourselves; normally nothing. Renews the lease."""
+        """Read on, and tell what others wrote; normally nothing. Renews the lease.
+
+        Raises:
+            FencedError: a successor has begun a term: it shows when this one tries to write.
+        """
         began_ms = self._clock.monotonic_ms()
         offset_end = self._log.end_offset()
         if offset_end > self._known.offset_next:
-            known = replay(self._log.read(self._known.offset_next), topic=self._topic, before=self._known)
-            # Markers of transactions take offsets too; do not read them again. The state stays what it is if nothing
-            # else came, with all that was made of it.
-            self._known = replace(known, read_to=offset_end)
-        newest = self._known.state.term
-        if newest is None or newest.term != self._term:
-            raise FencedError(
-                f"wanted term {self._term} in office on {self._topic}, found "
-                f"{'none' if newest is None else f'term {newest.term} of {newest.coordinator_id}'}"
-            )
+            looked = self._watch.look(self._log.read(self._watch.offset), offset_end)
+            # Markers of transactions take offsets too; do not read them again.
+            self._known = replace(self._known, read_to=self._watch.offset)
+            if looked.count:
+                self._known = replace(
+                    self._known,
+                    foreign=dict(self._known.foreign) | dict(looked.foreign),
+                    foreign_count=self._known.foreign_count + looked.count,
+                )
+                self._note_foreign(list(looked.foreign.values()), looked.count)
+            if looked.misled:
+                self._begin_term_above(looked.misled)
         if self._is_deaf():
             now_ms = self._clock.monotonic_ms()
             self._seen = replace(self._seen, listening_since_ms=now_ms, taken_away={})
         self._verified_ms = began_ms
+        self._snapshot = self._publish()
+
+    def _begin_term_above(self, misled: Sequence[bytes]) -> None:
+        """Go on in a new term, which readers of a misled stream take, and tell them again what they missed."""
+        _LOG.warning("%s: records with forged headers stand there; this leader begins another term", self._topic)
+        numbering = self._watch.numbering
+        begun, found = new_term(self._known.state, misled, numbering, started_at_ms=self._clock.wall_ms())
+        self._known = replace(self._known, numbering=numbering)
+        offset_after = self._log.append_atomically(found.writes)
+        self._fold_own(found.records, found.writes, offset_after, begun.term)
+        self._term = self._term_last = begun.term
+
+    def _restore(self) -> None:
+        """Write again what foreign records have replaced: so many keys at each look."""
+        known = self._known
+        if not known.foreign:
+            return
+        assert self._term is not None, "a leader looks"
+        found = restored(known.state, known.foreign.values(), term=self._term, seq_first=known.seq_next)
+        if not found.writes:
+            # Records without a key, which a compacted topic does not take.
+            self._known = replace(known, foreign={})
+            return
+        self._fold_own(found.records, found.writes, self._log.append_atomically(found.writes))
+        _LOG.warning("%s: the values of %d keys are written again", self._topic, len(found.writes))
         self._snapshot = self._publish()
 
     def _is_deaf(self) -> bool:
@@ -827,6 +902,24 @@ class CoordinatorService:
         if new:
             _LOG.warning("%s%s", new[0][1], f" (the first of {len(new)})" if len(new) > 1 else "")
         self._unreadable = (*self._unreadable, *new)[-UNREADABLE_SHOWN_MAX:]
+
+    def _note_foreign(self, foreign: Sequence[Foreign], count: int) -> None:
+        """List foreign records in the status: the latest, for a while."""
+        if not foreign:
+            return
+        now_ms = self._clock.monotonic_ms()
+        latest = foreign[-UNREADABLE_SHOWN_MAX:]
+        found = [
+            Finding(
+                code=item.code,
+                subject=f"topic {self._topic}",
+                found=f"{item.text(self._topic)}. It changes nothing",
+                remedy=REMEDIES[item.code],
+            )
+            for item in latest
+        ]
+        _LOG.warning("%s%s", found[-1], f" (the last of {count})" if count > 1 else "")
+        self._unreadable = (*self._unreadable, *((now_ms, item) for item in found))[-UNREADABLE_SHOWN_MAX:]
 
     def _publish(self) -> Snapshot:
         now_ms = self._clock.monotonic_ms()

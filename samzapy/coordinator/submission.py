@@ -71,7 +71,7 @@ def start_term(command: StartTerm, state: CoordinatorState) -> tuple[Coordinator
         TopicPolicyError: the stream belongs to another job.
         UnknownSchemaError: it is written at a level that this release does not know.
     """
-    if state.term is not None and state.term.term != command.term_before:
+    if state.term is not None and state.term.term > command.term_before:
         return ()  # Begun already.
     check_readable(state, command.job_name, command.job_id)
     term = TermPut(

@@ -19,9 +19,10 @@ from samzapy.errors import CorruptRecordError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase
 from samzapy.model.placement import StatusCode
-from samzapy.stream.codec import RecordHeaders, decode, parse_headers, plain_fields
+from samzapy.stream.codec import RecordHeaders, decode, plain_fields
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, is_key, place
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     CheckpointPut,
@@ -91,7 +92,17 @@ class UnreadableEntry(NamedTuple):
     reason: str
 
 
-Entry = HistoryEntry | UnreadableEntry
+class ForeignEntry(NamedTuple):
+    """A record that no leader wrote: it changes nothing (`stream.numbering`)."""
+
+    offset: int
+    timestamp_ms: int
+    key: str
+    reason: str
+    is_readable: bool
+
+
+Entry = HistoryEntry | UnreadableEntry | ForeignEntry
 
 
 class History:
@@ -114,37 +125,54 @@ class History:
         self._partition = partition
         self._whole_from = whole_from
         self._wanted = wanted
-        self._latest: dict[str, tuple[Record, Fields]] = {}
+        self._latest: dict[str, Fields] = {}
+        self._numbering: Numbering = BEGINNING
 
     def read(self, records: Iterable[LogRecord]) -> Iterator[Entry]:
         """One entry for each record that is wanted; raises nothing for any bytes."""
         for found in records:
+            self._numbering, said = place(found, self._numbering)
             if self._wanted is None or self._wanted(found.key or b""):
-                yield self._entry(found)
+                yield self._entry(found, said)
 
-    def _entry(self, found: LogRecord) -> Entry:
+    def _entry(self, found: LogRecord, headers: RecordHeaders | Foreign) -> Entry:
+        if isinstance(headers, Foreign):
+            return ForeignEntry(
+                offset=found.offset,
+                timestamp_ms=found.timestamp_ms,
+                key=headers.key_text,
+                reason=headers.text(self._topic),
+                is_readable=headers.is_readable,
+            )
         try:
             record = decode(found, topic=self._topic, partition=self._partition)
         except CorruptRecordError as error:
+            if found.value is None and not is_key(found.key):
+                return self._tombstone_of_foreign(found, headers)
             key = "" if found.key is None else found.key.decode(errors="backslashreplace")
             return UnreadableEntry(offset=found.offset, timestamp_ms=found.timestamp_ms, key=key, reason=str(error))
         key = key_of(record)
-        before, fields_before = self._latest.pop(key, (None, None))
+        fields_before = self._latest.pop(key, None)
         after = None
         if not isinstance(record, Removed):
             after = fields_of(record)
-            self._latest[key] = record, after
-        headers = parse_headers(found.headers)
+            self._latest[key] = after
         return HistoryEntry(
             offset=found.offset,
             timestamp_ms=found.timestamp_ms,
-            event=headers.event if headers is not None else event_name(record, before),
+            event=headers.event,
             key=key,
             before=fields_before,
             after=after,
             headers=headers,
             is_whole=found.offset >= self._whole_from,
         )
+
+    def _tombstone_of_foreign(self, found: LogRecord, headers: RecordHeaders) -> HistoryEntry:
+        """A leader's tombstone under a key that is none: it lets compaction take a foreign record."""
+        key = "" if found.key is None else found.key.decode(errors="backslashreplace")
+        is_whole = found.offset >= self._whole_from
+        return HistoryEntry(found.offset, found.timestamp_ms, headers.event, key, None, None, headers, is_whole)
 
 
 def history(records: Iterable[LogRecord], *, topic: str, partition: int = 0) -> Iterator[Entry]:
@@ -267,16 +295,19 @@ def time_text(timestamp_ms: int) -> str:
 
 def as_json(entry: Entry) -> Fields:
     """An entry as `samzapy stream replay -o json` shows it; the names are an interface."""
-    place = {
+    where = {
         "offset": entry.offset,
         "time": time_text(entry.timestamp_ms),
         "timestamp_ms": entry.timestamp_ms,
         "key": entry.key,
     }
     if isinstance(entry, UnreadableEntry):
-        return place | {"error": entry.reason}
+        return where | {"error": entry.reason}
+    if isinstance(entry, ForeignEntry):
+        error = {} if entry.is_readable else {"error": entry.reason}
+        return where | {"foreign": entry.reason} | error
     said = entry.headers
-    return place | {
+    return where | {
         "event": entry.event,
         "term": None if said is None else said.term,
         "seq": None if said is None else said.seq,

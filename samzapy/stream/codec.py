@@ -116,6 +116,16 @@ def decode(record: LogRecord, *, topic: str, partition: int = 0) -> Record:
         raise CorruptRecordError(_described(record, topic, partition, error)) from error
 
 
+def unreadable_reason(record: LogRecord) -> str:
+    """Why `decode` refuses the record; empty where it does not."""
+    try:
+        _decode(record.key, record.value)
+    except Exception as error:
+        # As wide as in `decode`.
+        return _reason(error)
+    return ""
+
+
 def plain_fields(record: Record) -> dict[str, Any]:
     """The fields of `record` by the names in its schema, as Avro and JSON hold them; SSPs in their text form."""
     return _FORM_OF_TYPE[type(record)].to_avro(record)
@@ -163,7 +173,8 @@ def schema_records() -> tuple[SchemaPut, ...]:
 
 
 class RecordHeaders(NamedTuple):
-    """What each coordinator record says about itself. Evidence for people; the fold never looks at it.
+    """What each coordinator record says about itself. Term and number tell a leader's record from any other one
+    (`stream.numbering`); the rest is evidence for people.
 
     Attributes:
         seq: gapless within the stream as written.
@@ -191,12 +202,15 @@ def headers(*, term: int, seq: int, event: str, cause: str, actor: str) -> Mappi
 
 
 def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | None:
-    """Read `headers` back; None where they are missing or not as we write them (they are never trusted)."""
+    """Read `headers` back; None where they are missing or not as we write them (anybody can write them)."""
     texts = {name: value for name, value in found if value is not None}
     try:
+        term, seq = texts["term"], texts["seq"]
+        if not (term.isdigit() and seq.isdigit()):
+            return None
         return RecordHeaders(
-            int(texts["term"]),
-            int(texts["seq"]),
+            int(term),
+            int(seq),
             texts["event"].decode(),
             texts["cause"].decode(),
             texts["actor"].decode(),
@@ -258,12 +272,15 @@ def _decode(key_bytes: bytes | None, value: bytes | None) -> Record:
 
 def _described(record: LogRecord, topic: str, partition: int, error: Exception) -> str:
     key = "no key" if record.key is None else f"key {_shortened(record.key.decode(errors='backslashreplace'))!r}"
-    reason = str(error) or "it ends too early or holds what its schema does not allow"
     return (
-        f"{topic}-{partition} at offset {record.offset}, {key}: cannot be read "
-        f"({type(error).__name__.strip('_')}: {_shortened(reason)}). Nothing was skipped; "
-        "see it with `samzapy stream replay`"
+        f"{topic}-{partition} at offset {record.offset}, {key}: cannot be read ({_reason(error)}). Nothing was "
+        "skipped; see it with `samzapy stream replay`"
     )
+
+
+def _reason(error: Exception) -> str:
+    reason = str(error) or "it ends too early or holds what its schema does not allow"
+    return f"{type(error).__name__.strip('_')}: {_shortened(reason)}"
 
 
 def _shortened(text: str, length_max: int = 400) -> str:

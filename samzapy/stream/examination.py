@@ -1,24 +1,24 @@
 """What the records of our topics say about who wrote them, for somebody who looks for what is wrong. Pure.
 
-The coordinator numbers its records without a gap, so inside the audit horizon, where compaction takes nothing away, a
-number that is missing was never written or was taken by somebody, and one that comes twice had two writers. Records
-without the coordinator's headers are somebody else's. None of this is ever read by the fold (`stream.codec`): it is
-evidence for people.
+The coordinator numbers its records without a gap (`stream.numbering`). Inside the audit horizon, where compaction takes
+nothing away, a number that is missing was never written, or its record was removed. Foreign records change no state,
+and each is told here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from samzapy.errors import CorruptRecordError
 from samzapy.model.finding import Finding, unreadable_request
 from samzapy.model.topics import AUDITED_DELETE_RETENTION_MS, coordinator_topic
 from samzapy.stream.changelog import split_changelog_key
-from samzapy.stream.codec import RecordHeaders, decode, fingerprint_of, is_schema_of, parse_headers
+from samzapy.stream.codec import RecordHeaders, decode, fingerprint_of, is_schema_of
 from samzapy.stream.keys import Namespace
 from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import BEGINNING, VALUE_RESTORED, Foreign, Numbering, fact_of, place
 from samzapy.stream.placement import Unreadable, read_message
 from samzapy.stream.records import (
     CheckpointPut,
@@ -28,7 +28,6 @@ from samzapy.stream.records import (
     Record,
     Removed,
     SchemaPut,
-    TermPut,
 )
 from samzapy.stream.single_object import HEADER_BYTES
 
@@ -86,9 +85,12 @@ class _Tally:
         )
 
 
-Judge = Callable[[int, CoordinatorRecord, bool], str]
-"""Given a coordinator's record, its offset, and whether all that is true before it is known: what it may not be, if it
-may not (`coordinator.laws`)."""
+class Judge(Protocol):
+    """What a coordinator's record may not be, if it may not (`coordinator.laws.Laws.judge`)."""
+
+    def __call__(
+        self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False, /
+    ) -> str: ...
 
 
 def examine_coordinator_stream(
@@ -126,32 +128,33 @@ class _Examination:
         self._whole_from = whole_from
         self._judge = judge
         self._has_hole = False
-        # The last record whose number is believed, its number, and the term in office as the records tell it.
-        self._before: tuple[LogRecord, RecordHeaders] | None = None
+        self._numbering: Numbering = BEGINNING
+        # When the last record of a leader was appended.
+        self._last_ms = 0
         self._schemas: set[str] = set()
         # By the first bytes of the values.
         self._schema_used_at: dict[bytes, int] = {}
 
     def look(self, record: LogRecord) -> Sequence[Fault]:
-        said = parse_headers(record.headers)
+        before = self._numbering
+        self._numbering, said = place(record, before)
+        if isinstance(said, Foreign):
+            return [Fault(code=said.code, offset=record.offset, text=said.text(self._topic))]
+        of_number = list(self._number(record, said, before))
+        self._last_ms = record.timestamp_ms
         try:
-            fact = decode(record, topic=self._topic)
+            fact = fact_of(record, said, topic=self._topic)
         except CorruptRecordError as error:
-            unreadable = Fault(code="record-unreadable", offset=record.offset, text=str(error))
-            # What cannot be read has its number all the same.
-            of_number = [] if said is None else list(self._number(record, said, None))
-            self._has_hole = self._has_hole or (said is not None and not of_number)
-            return [unreadable, *of_number]
-        if said is None or isinstance(fact, CheckpointPut | ProgressPut):
-            what = "a position" if said is not None else _headers_text(record)
-            text = f"wanted a coordinator's record with its headers, found {what}, key {_shown(record.key)}"
-            return [self._fault("record-foreign", record, text)]
-        found = [*self._content(record, fact), *self._number(record, said, fact)]
+            self._has_hole = True
+            return [Fault(code="record-unreadable", offset=record.offset, text=str(error)), *of_number]
+        if fact is None:
+            return of_number
+        found = [*self._content(record, fact), *of_number]
         self._has_hole = self._has_hole or any(fault.code == "stream-gap" for fault in found)
         if found:
             return found
         is_whole = record.offset >= self._whole_from and not self._has_hole
-        broken = self._judge(record.offset, fact, is_whole)
+        broken = self._judge(record.offset, fact, is_whole, said.event == VALUE_RESTORED)
         return [self._fault("stream-law", record, broken)] if broken else []
 
     def finish(self) -> Iterator[Fault]:
@@ -182,32 +185,22 @@ class _Examination:
                 "record-foreign", record, f"wanted the job of this topic, found {fact.job_name}-{fact.job_id}"
             )
 
-    def _number(self, record: LogRecord, said: RecordHeaders, fact: Record | None) -> Iterator[Fault]:
-        if isinstance(fact, TermPut) and fact.term != said.term:
-            yield self._fault(
-                "stream-wrong-term", record, f"the record of term {fact.term} says that it was written in {said.term}"
-            )
+    def _number(self, record: LogRecord, said: RecordHeaders, before: Numbering) -> Iterator[Fault]:
+        """What is odd about the number of a record that every reader takes for a leader's."""
+        if before.offset < 0:
             return
-        before, self._before = self._before, (record, said)
-        if before is None:
-            return
-        older, old = before
-        numbers = f"(term, seq) ({said.term}, {said.seq}) follows ({old.term}, {old.seq})"
-        if (said.seq <= old.seq and not _was_forgotten(before, (record, said))) or said.term < old.term:
-            # The later of the two is taken for the one too many, so that what follows is held against the first.
-            self._before = before
-            yield self._fault(
-                "stream-two-writers", record, f"{numbers}: two writers, or one that went on after it was replaced"
-            )
-        elif older.offset < self._whole_from:
+        numbers = f"(term, number) ({said.term}, {said.seq}) follows ({before.term}, {before.seq})"
+        if said.seq <= before.seq and record.timestamp_ms - self._last_ms <= AUDITED_DELETE_RETENTION_MS:
+            # Later the tombstones at the end may have been compacted, and their numbers come again (exported files).
+            yield self._fault("stream-two-writers", record, f"{numbers}: the number was given out before")
+        elif before.offset < self._whole_from:
             # What is missing may have been compacted.
             return
-        elif said.term > old.term and not (record.key == _TERM_KEY and said.term == old.term + 1):
-            self._before = before
+        elif said.term > before.term and not (record.key == _TERM_KEY and said.term == before.term + 1):
             yield self._fault("stream-wrong-term", record, f"{numbers}: no term {said.term} was begun")
-        elif said.seq > old.seq + 1:
+        elif said.seq > before.seq + 1:
             yield self._fault(
-                "stream-gap", record, f"{numbers}: {said.seq - old.seq - 1} record(s) in between are missing"
+                "stream-gap", record, f"{numbers}: {said.seq - before.seq - 1} record(s) in between are missing"
             )
 
     def _fault(self, code: str, record: LogRecord, text: str) -> Fault:
@@ -232,7 +225,8 @@ def examine_checkpoints(records: Iterable[LogRecord], *, topic: str) -> tuple[Fi
     return tally.findings(
         topic,
         {
-            "record-unreadable": f"No container starts on it; if a newer release wrote it, upgrade, else {_ONLY_OURS}",
+            "record-unreadable": "It changes no position that another record of its key holds; else the error of the "
+            f"tasks that need that position says how to go on. If a newer release wrote it, upgrade, else {_ONLY_OURS}",
             "record-foreign": f"It changes no position, but {_ONLY_OURS}",
         },
     )
@@ -250,30 +244,8 @@ def examine_changelog(records: Iterable[LogRecord], *, topic: str, partition: in
             tally.add("record-unreadable", f"{topic}-{partition} at offset {record.offset}: {error}")
     return tally.findings(
         topic,
-        {
-            "record-unreadable": f"No store is restored from it: {_ONLY_OURS}; to begin anew, give the job a new job.id"
-        },
+        {"record-unreadable": f"It is no entry of any store, and changes none, but {_ONLY_OURS}"},
     )
-
-
-def _was_forgotten(before: tuple[LogRecord, RecordHeaders], after: tuple[LogRecord, RecordHeaders]) -> bool:
-    """Whether the number of `after` may come a second time: its coordinator did not find `before` any more.
-
-    It goes on from the last number that is there, and compaction takes tombstones at the end after their time. Only
-    exported files have both.
-    """
-    (older, old), (record, said) = before, after
-    return (
-        older.value is None
-        and record.key == _TERM_KEY
-        and said.term == old.term + 1
-        and record.timestamp_ms - older.timestamp_ms > AUDITED_DELETE_RETENTION_MS
-    )
-
-
-def _headers_text(record: LogRecord) -> str:
-    names = ", ".join(name for name, _ in record.headers)
-    return f"the headers {names}, not as a coordinator writes them" if names else "none of them"
 
 
 def examine_placement(records: Iterable[LogRecord], *, topic: str) -> tuple[Finding, ...]:

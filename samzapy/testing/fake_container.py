@@ -36,9 +36,9 @@ from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.config import JobConfig, in_force, merge, parse_config, properties_text, read_properties
-from samzapy.container.orders import Orders, follow
+from samzapy.container.orders import Orders, read_on
 from samzapy.container.ports import HeartbeatContent
-from samzapy.container.start import check_bounds, check_config, positions_of, starts_of
+from samzapy.container.start import check_bounds, check_config, read_positions, starts_of
 from samzapy.errors import (
     DeadlineError,
     ExitCode,
@@ -56,7 +56,7 @@ from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.plan.elasticity import key_bucket
-from samzapy.stream.codec import decode, encode
+from samzapy.stream.codec import encode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import FORMAT_LEVEL, CheckpointPut
 
@@ -192,7 +192,7 @@ class FakeContainer:
             if own != self._orders.own_grants():
                 return
             topic = checkpoint_topic(self._config.job)
-            positions = positions_of(decode(record, topic=topic) for record in self._topics.checkpoint_records())
+            positions = read_positions(self._topics.checkpoint_records(), topic=topic)
             starts = starts_of(own, positions)
             ssps = sorted({ssp_kb.ssp for ssp_kb in starts})
             check_bounds(starts, self._topics.input_bounds(ssps, _START_WAIT_MS))
@@ -302,7 +302,7 @@ class FakeContainer:
         offset_next = self._follower.offset_next()
         if records or offset_next != self._orders.offset_next:
             topic = coordinator_topic(self._config.job)
-            self._orders = follow(self._orders, [decode(record, topic=topic) for record in records], offset_next)
+            self._orders = read_on(self._orders, records, offset_next, topic=topic)
             self._publish()
 
     def _publish(self) -> None:

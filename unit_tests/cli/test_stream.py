@@ -13,6 +13,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.stream.export import write_export
 from samzapy.stream.log import LogRecord
 from unit_tests.cli.audited import MINUTE_MS, a_file, a_header, a_life, rows_of, samzapy
+from unit_tests.coordinator.golden import next_headers
 
 TASK = "SystemStreamPartition_kafka.orders.0"
 
@@ -180,7 +181,8 @@ def test_a_task_that_nobody_knows_is_refused_with_those_that_are(file: Path) -> 
 
 
 def test_a_record_that_cannot_be_read_stops_whoever_folds_and_nobody_who_lists(tmp_path: Path) -> None:
-    broken = LogRecord(offset=LIFE[-1].offset + 1, timestamp_ms=0, key=b"job", value=b"junk")
+    said = tuple(next_headers(LIFE).items())
+    broken = LogRecord(offset=LIFE[-1].offset + 1, timestamp_ms=0, key=b"job", value=b"junk", headers=said)
     file = a_file(tmp_path / "broken.avro", [*LIFE, broken])
 
     for arguments in (("stream", "replay"), ("stream", "state"), ("task", "explain", TASK)):

@@ -11,7 +11,9 @@ from typing import Protocol
 import pytest
 
 from samzapy.errors import DeadlineError, FencedError, ProducerError
+from samzapy.stream.codec import headers
 from samzapy.stream.log import CompactedLog, LogRecord, Write
+from samzapy.stream.numbering import BEGINNING, Foreign, place
 
 
 class OpenTransaction(Protocol):
@@ -44,6 +46,12 @@ class LogWorld(Protocol):
 
 def put(key: str, value: str | None) -> Write:
     return Write(key=key.encode(), value=None if value is None else value.encode())
+
+
+def _numbered(key: str, seq: int) -> Write:
+    """As the leader of a coordinator stream writes it."""
+    said = headers(term=1, seq=seq, event="ConfigSet", cause="c", actor="a")
+    return Write(key=key.encode(), value=b"1", headers=said)
 
 
 def pairs(records: Iterable[LogRecord]) -> list[tuple[str, str | None]]:
@@ -81,20 +89,36 @@ class LogContract:
         assert sorted(set(offsets)) == offsets
         assert offsets[-1] < log.end_offset()
 
+    def test_what_another_writer_put_between_two_appends_is_read_in_its_place_and_is_foreign(
+        self, world: LogWorld
+    ) -> None:
+        log = taken(world)
+        log.append_atomically([_numbered("config/a", 0)])
+        world.open_transaction("another", [put("config/a", None), put("config/b", "x")]).commit()
+        log.append_atomically([_numbered("config/c", 1)])
+
+        numbering, own = BEGINNING, []
+        for record in log.read():
+            numbering, found = place(record, numbering)
+            own.append((record.key, not isinstance(found, Foreign)))
+
+        assert own == [(b"config/a", True), (b"config/a", False), (b"config/b", False), (b"config/c", True)]
+        assert numbering.seq_next == 2
+
     def test_headers_tombstones_and_empty_bytes_come_back_as_written(self, world: LogWorld) -> None:
         log = taken(world)
-        headers = {"term": b"7", "event": b"", "cause": "grün".encode()}
+        said = {"term": b"7", "event": b"", "cause": "grün".encode()}
 
         log.append_atomically(
             [
-                Write(key=b"a", value=b"", headers=headers),
+                Write(key=b"a", value=b"", headers=said),
                 Write(key=b"", value=b"\x00\xff"),
                 Write(key=b"b", value=None, headers={"actor": b"ann"}),
             ]
         )
 
         assert [
-            (b"a", b"", tuple(headers.items())),
+            (b"a", b"", tuple(said.items())),
             (b"", b"\x00\xff", ()),
             (b"b", None, (("actor", b"ann"),)),
         ] == [(record.key, record.value, record.headers) for record in log.read()]

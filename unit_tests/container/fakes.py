@@ -39,9 +39,9 @@ from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import split_changelog_key
-from samzapy.stream.codec import decode, encode
+from samzapy.stream.codec import decode, encode, headers
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import ProgressPut, Record
+from samzapy.stream.records import ProgressPut, Record, TermPut
 from samzapy.testing.virtual_clock import VirtualClock
 
 
@@ -586,20 +586,25 @@ class MemorySlot:
 # --- the driver's side ---
 
 
+def _leaders_headers(term: int, seq: int) -> tuple[tuple[str, bytes], ...]:
+    return tuple(headers(term=term, seq=seq, event="e", cause="c", actor="a").items())
+
+
 class MemoryStream:
     """The coordinator stream (`container.ports.CoordinatorStream`): records appended here are read once each."""
 
     def __init__(self, trace: Trace) -> None:
         self.records: list[Record] = []
         self._handed_out = 0
+        self._term = 1
         self._trace = trace
 
     def poll(self) -> Sequence[LogRecord]:
-        found = [
-            LogRecord(offset=offset, timestamp_ms=0, key=key, value=value)
-            for offset, (key, value) in enumerate(map(encode, self.records))
-            if offset >= self._handed_out
-        ]
+        found = []
+        for offset, record in enumerate(self.records[self._handed_out :], start=self._handed_out):
+            key, value = encode(record)
+            self._term = record.term if isinstance(record, TermPut) else self._term
+            found.append(LogRecord(offset, 0, key, value, _leaders_headers(self._term, offset)))
         self._handed_out = len(self.records)
         return found
 

@@ -13,16 +13,19 @@ from samzapy.container.start import (
     check_identity,
     copies_taken,
     positions_of,
+    read_positions,
     stale_keys,
     start_offset,
     starts_of,
     superseded_keys,
 )
-from samzapy.errors import LostRangeError, TopicIdentityError
+from samzapy.errors import CorruptRecordError, LostRangeError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.grant import BucketStart, Floor
+from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream
+from samzapy.stream.codec import encode
+from samzapy.stream.log import LogRecord
 from samzapy.stream.records import CheckpointPut, ProgressPut, Removed, TermPut
 from samzapy.testing.builders import a_config, a_grant, an_ssp, an_ssp_kb
 
@@ -48,6 +51,10 @@ def a_progress(offset_next: int, *, epoch: int = 1, ssp_kb: str = "kafka.orders.
 
 
 GRANTED_FROM_10 = BucketStart(ssp_kb=an_ssp_kb(), offset_next=10)
+
+
+def granted_from_10() -> Grant:
+    return replace(a_grant("a", epoch=1), starts=(GRANTED_FROM_10,))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +106,39 @@ def test_the_latest_record_of_a_bucket_counts_and_others_are_no_positions() -> N
 
     assert 15 == found.checkpoints[an_ssp_kb()].offset_next
     assert {} == found.progress
+
+
+def stands(*entries: tuple[bytes, bytes | None]) -> Positions:
+    found = [LogRecord(offset, 0, key, value) for offset, (key, value) in enumerate(entries)]
+    return read_positions(found, topic="t")
+
+
+CHECKPOINT = encode(a_checkpoint(20))
+
+
+@pytest.mark.parametrize("value", [b"junk", b"", b"\xc3\x01" + bytes(9), (CHECKPOINT[1] or b"")[:-1]])
+def test_what_cannot_be_read_on_the_checkpoint_topic_changes_no_position_that_stands_there(value: bytes) -> None:
+    key = CHECKPOINT[0]
+    others = [(b"\xff", value), (b"checkpoint/what", value), (b"weather/today", None)]
+
+    for found in (stands(CHECKPOINT, *others, (key, value)), stands((key, value), CHECKPOINT)):
+        assert 20 == found.checkpoints[an_ssp_kb()].offset_next
+        assert {an_ssp_kb(): 20} == starts_of([granted_from_10()], found)
+
+
+def test_where_it_may_have_replaced_a_position_the_task_that_needs_it_does_not_start() -> None:
+    """Compaction took what stood under the key before."""
+    found = stands((CHECKPOINT[0], b"junk"))
+
+    with pytest.raises(
+        CorruptRecordError, match=r"t-0 at offset 0.*replaced the position of kafka.orders.0:0/1.*null"
+    ):
+        starts_of([granted_from_10()], found)
+    assert {} == starts_of([], found)
+    # The way out, and a position that was committed since.
+    assert {an_ssp_kb(): 10} == starts_of(
+        [granted_from_10()], stands((CHECKPOINT[0], b"junk"), (CHECKPOINT[0], None))
+    )
 
 
 def test_a_position_that_was_removed_is_none() -> None:

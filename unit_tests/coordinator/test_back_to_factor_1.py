@@ -132,7 +132,12 @@ def test_the_next_run_begins_where_it_was_without_floors():
     world = World(config=a_config(**SETTINGS))
     log = world.log()
     log.take_over()
-    log.append_atomically([Write(key=found.key, value=found.value) for found in log_of(ROWS, "coordinator")])
+    log.append_atomically(
+        [
+            Write(key=found.key, value=found.value, headers=dict(found.headers))
+            for found in log_of(ROWS, "coordinator")
+        ]
+    )
     positions = positions_of(records_of(ROWS, "checkpoint"))
     world.checkpoints = dict(positions.checkpoints)
 

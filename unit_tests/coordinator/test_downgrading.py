@@ -48,7 +48,7 @@ from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp
 from samzapy.testing.memory_log import MemoryLog
 from samzapy.testing.memory_placement import read_inbox
 from unit_tests.coordinator.downgraded import a_term, given_back, positions_read
-from unit_tests.coordinator.golden import PARTITIONS, TASKS, golden_rows, log_of
+from unit_tests.coordinator.golden import PARTITIONS, TASKS, golden_rows, log_of, next_headers
 from unit_tests.coordinator.operated import an_id
 from unit_tests.coordinator.scaled_back import SETTINGS, CommittingJob, left_by, stopped_job
 from unit_tests.coordinator.world import World
@@ -433,7 +433,7 @@ def test_a_tombstone_that_is_still_there_is_not_written_again_and_is_waited_for(
     job = given_back(stopped_job(is_scaled=True))
     log = MemoryLog(job.world.topic, "somebody")
     log.take_over()
-    log.append_atomically([Write(key=b"factor", value=None)])
+    log.append_atomically([Write(key=b"factor", value=None, headers=next_headers(log.read()))])
 
     assert () == difference(look(log.read(), "t"))
     assert b"factor" == first_unread(log.read()).key

@@ -103,7 +103,12 @@ def test_a_job_of_release_0_1_0_goes_on_where_it_was():
     )
     log = world.log()
     log.take_over()
-    log.append_atomically([Write(key=record.key, value=record.value) for record in records_of("coordinator")])
+    log.append_atomically(
+        [
+            Write(key=record.key, value=record.value, headers=dict(record.headers))
+            for record in records_of("coordinator")
+        ]
+    )
     for record in records_of("checkpoint"):
         found = decode(record, topic="t")
         if isinstance(found, CheckpointPut):

@@ -1,4 +1,4 @@
-"""From bytes to state: nothing is skipped, and what is not ours stops the reader by name."""
+"""From bytes to state: what a leader wrote is folded or stops the reader, and other records change nothing."""
 
 import pytest
 
@@ -13,10 +13,15 @@ from samzapy.stream.records import CheckpointPut, ConfigPut, EpochPut, Generatio
 from samzapy.testing.builders import an_ssp_kb
 
 
-def at(offset, record, seq=None):
+def at(offset, record, seq=None, term=1):
+    """A leader's record; the number is the offset, unless it is another one."""
     key, value = encode(record)
-    said = headers(term=1, seq=seq, event="e", cause="c", actor="a") if seq is not None else {}
+    said = headers(term=term, seq=offset if seq is None else seq, event="e", cause="c", actor="a")
     return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=tuple(said.items()))
+
+
+def foreign(offset, key, value):
+    return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value)
 
 
 def test_records_are_folded_at_their_offsets():
@@ -32,7 +37,7 @@ def test_records_are_folded_at_their_offsets():
 
 
 def test_the_sequence_goes_on_after_the_highest_number_that_is_left():
-    assert 6 == replay([at(0, EpochPut(epoch=1), seq=5), at(1, EpochPut(epoch=2))], topic="t").seq_next
+    assert 6 == replay([at(5, EpochPut(epoch=1)), foreign(6, b"epoch", None)], topic="t").seq_next
     assert 0 == replay([], topic="t").seq_next
 
 
@@ -62,25 +67,70 @@ def test_a_stream_of_any_length_is_folded_without_being_held(monkeypatch):
     assert 11 == found.state.offset_next
 
 
-def test_a_position_on_the_coordinator_stream_is_refused_with_its_offset():
+def test_a_position_on_the_coordinator_stream_is_foreign():
     checkpoint = Checkpoint(ssp_kb=an_ssp_kb(), offset_next=1, epoch=1, task_name="t", execution_id="e")
 
-    with pytest.raises(CorruptRecordError, match="t-0 at offset 8.*checkpoint topic"):
-        replay([at(8, CheckpointPut(checkpoint=checkpoint))], topic="t")
+    found = replay([at(8, CheckpointPut(checkpoint=checkpoint))], topic="t")
+
+    assert (INITIAL, 1, 0) == (found.state, found.foreign_count, found.seq_next)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "error"),
-    [
-        (None, b"", CorruptRecordError),
-        (b"epoch", b"garbage", CorruptRecordError),
-        (b"nonsense/x", None, CorruptRecordError),
-        (b"epoch", b"\xc3\x01" + b"\x00" * 9, UnknownSchemaError),
-    ],
-)
-def test_a_record_that_cannot_be_read_stops_the_reader(key, value, error):
-    with pytest.raises(error, match="at offset 5"):
-        replay([LogRecord(offset=5, timestamp_ms=0, key=key, value=value)], topic="t")
+def test_a_foreign_record_changes_no_state_and_its_key_is_remembered_until_a_leader_writes_it():
+    before = replay([at(0, EpochPut(epoch=7))], topic="t")
+
+    found = replay([foreign(1, b"epoch", None), foreign(2, b"\xff", b"junk")], topic="t", before=before)
+
+    assert before.state == found.state
+    assert (1, 3, 2) == (found.seq_next, found.offset_next, found.foreign_count)
+    assert [b"epoch", b"\xff"] == list(found.foreign)
+    again = replay([at(3, EpochPut(epoch=8), seq=1)], topic="t", before=found)
+    assert [b"\xff"] == list(again.foreign)
+
+
+def test_a_flood_of_foreign_keys_is_not_held_and_those_that_say_something_stay(monkeypatch):
+    monkeypatch.setattr(replay_module, "FOREIGN_KEPT_MAX", 3)
+    before = replay([at(0, EpochPut(epoch=7))], topic="t")
+
+    flood = [foreign(offset, f"config/{offset}".encode(), b"x") for offset in range(2, 20)]
+    found = replay([foreign(1, b"epoch", None), *flood], topic="t", before=before)
+
+    assert [b"epoch", b"config/18", b"config/19"] == list(found.foreign)
+    assert 19 == found.foreign_count
+
+
+UNREADABLE = [
+    (None, b"", CorruptRecordError),
+    (b"epoch", b"garbage", CorruptRecordError),
+    (b"\xff\xfe", b"garbage", CorruptRecordError),
+    (b"epoch", b"\xc3\x01" + b"\x00" * 9, UnknownSchemaError),
+    (b"epoch", encode(EpochPut(epoch=1_000_000))[1][:-1], CorruptRecordError),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "error"), UNREADABLE)
+def test_a_leaders_record_that_cannot_be_read_stops_the_reader_and_says_the_way_out(key, value, error):
+    record = at(5, EpochPut(epoch=1))._replace(key=key, value=value)
+
+    with pytest.raises(error, match=r"at offset 5.*term 1, number 5.*upgrade this process.*another job\.id"):
+        replay([record], topic="t")
+
+
+@pytest.mark.parametrize(("key", "value", "error"), UNREADABLE)
+def test_the_same_bytes_without_a_leaders_headers_stop_nobody(key, value, error):
+    found = replay([at(0, EpochPut(epoch=7)), foreign(1, key, value)], topic="t")
+
+    assert 7 == found.state.epoch
+    told = found.foreign[key]
+    assert (1, len(key or b"") + len(value)) == (told.offset, told.size)
+    assert f"{told.size} bytes, sha256 {told.digest}" in told.text("t")
+
+
+def test_a_leaders_tombstone_under_a_key_that_is_none_only_lets_compaction_take_a_foreign_record():
+    tombstone = at(2, EpochPut(epoch=1), seq=1)._replace(key=b"\xff", value=None)
+
+    found = replay([at(0, EpochPut(epoch=7)), foreign(1, b"\xff", b"junk"), tombstone], topic="t")
+
+    assert (7, 2, {}) == (found.state.epoch, found.seq_next, found.foreign)
 
 
 def test_a_plan_in_force_that_lacks_tasks_is_named():

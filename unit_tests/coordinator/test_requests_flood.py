@@ -12,6 +12,7 @@ from samzapy.stream.log import Write
 from samzapy.stream.placement import Encoding, Place, encode_message
 from samzapy.stream.records import MemoryPhase, RequestMemoryPut, RequestPut, RestartPut
 from samzapy.testing.memory_placement import read_inbox
+from unit_tests.coordinator.golden import leaders_headers
 from unit_tests.coordinator.test_requests import Job, an_id
 
 COUNT = 20_000
@@ -109,7 +110,12 @@ def test_twenty_thousand_uuids_take_less_than_ten_megabytes():
     job = Job()
     log = job.world.log()
     log.take_over()
-    log.append_atomically([Write(key=key, value=value) for key, value in map(encode, memories)])
+    log.append_atomically(
+        [
+            Write(key=key, value=value, headers=dict(leaders_headers(seq)))
+            for seq, (key, value) in enumerate(map(encode, memories))
+        ]
+    )
     del memories
     records = [found for found in job.world.log().read() if found.key.startswith(b"request-memory/")]
     tracemalloc.start()

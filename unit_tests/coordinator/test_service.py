@@ -23,6 +23,7 @@ from samzapy.stream.audit import change_text, history
 from samzapy.stream.codec import decode, parse_headers
 from samzapy.stream.log import Write
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp, an_ssp_kb
+from unit_tests.coordinator.golden import next_headers
 from unit_tests.coordinator.world import World
 
 STARTED, RUNNING, STOPPED = ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED
@@ -472,7 +473,8 @@ def test_who_meets_an_unknown_schema_does_not_lead():
     started(world)
     log = world.log()
     log.take_over()
-    log.append_atomically([Write(key=b"epoch", value=b"\xc3\x01" + b"12345678")])
+    value = b"\xc3\x01" + b"12345678"
+    log.append_atomically([Write(key=b"epoch", value=value, headers=next_headers(log.read()))])
     candidate = world.coordinator("b")
 
     with pytest.raises(UnknownSchemaError):

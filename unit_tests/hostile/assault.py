@@ -69,12 +69,12 @@ def _mutant(codec: Codec, offset: int, chance: Random) -> LogRecord:
     return LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=_headers(chance))
 
 
-def _headers(chance: Random) -> Sequence[tuple[str, bytes | None]]:
+def _headers(chance: Random) -> tuple[tuple[str, bytes | None], ...]:
     """Evidence that nobody should trust."""
-    return [
+    return tuple(
         (name, chance.choice([None, b"", b"7", b"\xff", b"9" * 5_000, "\u00b2".encode()]))
         for name in chance.sample(["term", "seq", "event", "cause", "actor"], chance.randrange(6))
-    ]
+    )
 
 
 def _is_refused(codec: Codec, record: LogRecord, figures: Figures) -> bool:

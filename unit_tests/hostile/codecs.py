@@ -5,21 +5,23 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import Any
 from uuid import UUID
 
-from samzapy.container.orders import Orders, follow
-from samzapy.container.start import positions_of
+from samzapy.container.orders import Orders, follow, read_on
+from samzapy.container.start import positions_of, read_positions
 from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.heartbeats import parse_heartbeat
 from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.replay import replay
 from samzapy.coordinator.requests import read_requests, response_of
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError
-from samzapy.model.job import ExecutionId
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.placement import (
     Action,
     ContainerPlacementMessage,
@@ -30,9 +32,9 @@ from samzapy.model.placement import (
 from samzapy.model.serde import SerdeError, serde_of
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec
-from samzapy.stream.audit import History, HistoryEntry, UnreadableEntry, as_json, change_text, history
+from samzapy.stream.audit import ForeignEntry, History, HistoryEntry, UnreadableEntry, as_json, change_text, history
 from samzapy.stream.changelog import changelog_key, split_changelog_key
-from samzapy.stream.codec import decode, encode
+from samzapy.stream.codec import decode, encode, headers
 from samzapy.stream.examination import (
     examine_changelog,
     examine_checkpoints,
@@ -52,12 +54,23 @@ from samzapy.stream.placement import (
     encode_message,
     read_message,
 )
-from samzapy.stream.records import CheckpointPut, ProgressPut, RequestPut
-from samzapy.testing.builders import a_topic_found
+from samzapy.stream.records import CheckpointPut, EpochPut, ProgressPut, RequestPut
+from samzapy.testing.builders import a_topic_found, an_ssp_kb
 from unit_tests.hostile.mutations import mutated_avro, mutated_json, mutated_key
 from unit_tests.stream.examples import EXAMPLES
 
 TOPIC = "t"
+_KEY, _VALUE = encode(EpochPut(epoch=7))
+_SAID = headers(term=1, seq=0, event="EpochAdvanced", cause="c", actor="a")
+A_LEADERS = LogRecord(offset=0, timestamp_ms=0, key=_KEY, value=_VALUE, headers=tuple(_SAID.items()))
+A_CHECKPOINT = Checkpoint(
+    ssp_kb=an_ssp_kb("kafka.never-written.0:0/1"),
+    offset_next=1,
+    epoch=1,
+    task_name=TaskName("t"),
+    execution_id=ExecutionId("e"),
+)
+A_POSITION = LogRecord(0, 0, *encode(CheckpointPut(checkpoint=A_CHECKPOINT)))
 Mutate = Callable[[bytes, Random], bytes]
 
 
@@ -82,6 +95,7 @@ class Codec:
 
 
 def _read_coordinator_record(record: LogRecord) -> None:
+    _changes_nothing_without_headers(record._replace(headers=()))
     found = decode(record, topic=TOPIC)
     assert encode(found)[0] == record.key, "a record stands under its own key"
     follow(Orders(execution_id=ExecutionId("e1")), [found], record.offset + 1)
@@ -89,7 +103,21 @@ def _read_coordinator_record(record: LogRecord) -> None:
         evolve(INITIAL, [Committed(record.offset, found)])
 
 
+def _changes_nothing_without_headers(record: LogRecord) -> None:
+    """Neither a leader's state, nor a container's orders: and both go on."""
+    before = replay([A_LEADERS], topic=TOPIC)
+    foreign = record._replace(offset=A_LEADERS.offset + 1)
+    found = replay([foreign], topic=TOPIC, before=before)
+    assert (found.state, found.seq_next) == (before.state, before.seq_next)
+    assert found.foreign[record.key].size == len(record.key or b"") + len(record.value or b"")
+    orders = read_on(Orders(execution_id=ExecutionId("e1")), [A_LEADERS], 1, topic=TOPIC)
+    assert replace(read_on(orders, [foreign], 1, topic=TOPIC), numbering=orders.numbering) == orders
+
+
 def _read_position(record: LogRecord) -> None:
+    whole = read_positions([A_POSITION, record], topic=TOPIC)
+    if record.key != A_POSITION.key:
+        assert A_CHECKPOINT.ssp_kb in whole.checkpoints, "another position is lost"
     positions_of([decode(record, topic=TOPIC)])
 
 
@@ -103,9 +131,14 @@ def _listed_by_replay(records: Sequence[LogRecord]) -> Collection[int]:
             change_text(entry).encode(errors="backslashreplace")
     faults = list(faults_of_coordinator_stream(records, topic=TOPIC, whole_from=0, judge=Laws().judge))
     examine_checkpoints(records, topic=TOPIC)
-    unreadable = [entry for entry in entries if isinstance(entry, UnreadableEntry)]
-    verified = [fault.offset for fault in faults if fault.code == "record-unreadable"]
-    assert verified == [entry.offset for entry in unreadable], "verify and replay list the same"
+    unreadable = [
+        entry
+        for entry in entries
+        if isinstance(entry, UnreadableEntry) or (isinstance(entry, ForeignEntry) and not entry.is_readable)
+    ]
+    verified = {fault.offset for fault in faults if fault.code == "record-unreadable"}
+    listed = {entry.offset for entry in unreadable}
+    assert verified <= listed <= {fault.offset for fault in faults}, "verify and replay list the same"
     assert all(f"{TOPIC}-0 at offset {entry.offset}" in entry.reason for entry in unreadable)
     return {entry.offset for entry in unreadable}
 

@@ -18,8 +18,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from samzapy.coordinator.replay import replay
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
-from samzapy.stream.audit import UnreadableEntry, history
-from samzapy.stream.codec import VALUE_BYTES_MAX, encode
+from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history
+from samzapy.stream.codec import VALUE_BYTES_MAX, encode, headers
 from samzapy.stream.export import FORMAT, read_export
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import EpochPut, GrantPut, SchemaPut
@@ -112,13 +112,17 @@ def stream_with(name: str) -> list[LogRecord]:
         encode(EpochPut(epoch=2)),
     ]
     return [
-        LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=())
+        LogRecord(offset=offset, timestamp_ms=0, key=key, value=value, headers=leaders_headers(offset))
         for offset, (key, value) in enumerate(entries)
     ]
 
 
+def leaders_headers(seq: int) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple(headers(term=1, seq=seq, event="e", cause="c", actor="a").items())
+
+
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_listed_with_its_offset_and_stops_who_would_decide_on_it(name: str) -> None:
+def test_a_bomb_with_the_leaders_headers_is_listed_and_stops_whatever_would_decide_on_it(name: str) -> None:
     records = stream_with(name)
 
     entries = list(history(records, topic="t"))
@@ -127,6 +131,23 @@ def test_a_bomb_is_listed_with_its_offset_and_stops_who_would_decide_on_it(name:
     assert "t-0 at offset 2" in str(entries[2])
     with pytest.raises(UnknownSchemaError, match="offset 2"):
         replay(records, topic="t")
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_foreign_bomb_is_listed_and_stops_nothing(name: str) -> None:
+    """Behind the header of a schema of ours, and behind that of its own."""
+    _, good, bomb_of_its_own, last = stream_with(name)
+    epoch = encode(EpochPut(epoch=1))[1] or b""
+    last = last._replace(headers=leaders_headers(2))
+    for value in (bomb_of_its_own.value, epoch[:10] + body_of(name)):
+        records = [stream_with(name)[0], good, bomb_of_its_own._replace(value=value, headers=()), last]
+
+        found = replay(records, topic="t")
+
+        assert (found.state.epoch, found.foreign_count) == (2, 1)
+        (foreign,) = [entry for entry in history(records, topic="t") if isinstance(entry, ForeignEntry)]
+        assert not foreign.is_readable
+        assert "t-0 at offset 2" in foreign.reason
 
 
 def avro_key(codec: Any) -> bytes | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.audit import (
+    ForeignEntry,
     HistoryEntry,
     UnreadableEntry,
     as_json,
@@ -22,7 +23,18 @@ from samzapy.stream.audit import (
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.keys import key_of
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import ContainerPut, Expansion, GrantPut, InputPut, LocalityPut, Record, Removed
+from samzapy.stream.records import (
+    CheckpointPut,
+    ContainerPut,
+    Expansion,
+    GrantPut,
+    InputPut,
+    LocalityPut,
+    ProgressPut,
+    Record,
+    Removed,
+    TermPut,
+)
 from unit_tests.stream.examples import EXAMPLES
 from unit_tests.stream.strategies import records
 
@@ -33,11 +45,16 @@ def example(kind: type[T]) -> T:
     return next(record for record in EXAMPLES if isinstance(record, kind))
 
 
-def written(*records: Record, **said: str) -> list[LogRecord]:
-    found = []
-    for offset, record in enumerate(records):
+def written(*records: Record, event: str = "") -> list[LogRecord]:
+    """As a leader writes them in its first term, which names the event by what its state had under the key; what it
+    does not write then is left out."""
+    found, latest = [], dict[bytes, Record]()
+    own = (item for item in records if not isinstance(item, CheckpointPut | ProgressPut | TermPut))
+    for offset, record in enumerate(own):
         key, value = encode(record)
-        head = headers(term=1, seq=offset, cause="cmd-1", actor="ann", **said) if said else {}
+        named = event or event_name(record, latest.get(key))
+        latest[key] = record
+        head = headers(term=1, seq=offset, event=named, cause="cmd-1", actor="ann")
         found.append(
             LogRecord(offset=offset, timestamp_ms=offset * 1000, key=key, value=value, headers=tuple(head.items()))
         )
@@ -130,17 +147,34 @@ def test_a_removal_shows_what_was_removed() -> None:
 
 
 def test_what_cannot_be_read_is_an_entry_with_its_place_and_the_reason() -> None:
-    good = written(example(InputPut))[0]
-    bad = LogRecord(offset=7, timestamp_ms=5, key=b"\xffx", value=b"junk")
+    good = written(example(InputPut), example(InputPut), example(InputPut))
+    bad = good[1]._replace(key=b"\xffx", value=b"junk")
 
-    entries = list(history([good, bad, good], topic="t"))
+    entries = list(history([good[0], bad, good[2]], topic="t"))
 
     assert [type(entry) for entry in entries] == [HistoryEntry, UnreadableEntry, HistoryEntry]
     unreadable = entries[1]
     assert isinstance(unreadable, UnreadableEntry)
-    assert (unreadable.offset, unreadable.key) == (7, "\\xffx")
-    assert "t-0 at offset 7" in unreadable.reason
+    assert (unreadable.offset, unreadable.key) == (1, "\\xffx")
+    assert "t-0 at offset 1" in unreadable.reason
     assert as_json(unreadable)["error"] == unreadable.reason
+
+
+def test_a_foreign_record_is_an_entry_and_changes_no_value() -> None:
+    grant = example(GrantPut)
+    key, _ = encode(grant)
+    tombstone = LogRecord(offset=1, timestamp_ms=5, key=key, value=None)
+    granted, ended = written(grant, Removed(key=key_of(grant)))
+
+    entries = list(history([granted, tombstone, ended._replace(offset=2)], topic="t"))
+
+    foreign, end = entries[1:]
+    assert isinstance(foreign, ForeignEntry)
+    assert isinstance(end, HistoryEntry)
+    assert (foreign.offset, foreign.key) == (1, key.decode())
+    assert "t-0 at offset 1" in str(as_json(foreign)["foreign"])
+    assert "error" not in as_json(foreign)
+    assert end.before == fields_of(grant)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +231,7 @@ def test_times_are_shown_in_utc() -> None:
 
 def test_the_starts_of_a_grant_read_as_positions() -> None:
     grant = next(record for record in EXAMPLES if isinstance(record, GrantPut))
-    key, value = encode(grant)
-    (entry,) = history([LogRecord(offset=0, timestamp_ms=0, key=key, value=value)], topic="t")
+    (entry,) = history(written(grant), topic="t")
 
     assert isinstance(entry, HistoryEntry)
     assert "starts=[kafka.page.views.3:1/4@1000 floors [kafka.page.views.3:5/8@1500]]" in change_text(entry)

@@ -33,6 +33,14 @@ def test_no_history_breaks_a_law_and_each_comes_to_rest(part: int) -> None:
         simulate(seed)
 
 
+def test_no_history_breaks_a_law_while_another_program_writes_to_the_stream() -> None:
+    """And the stream, whatever stands on it and is compacted, folds to what the leaders alone wrote."""
+    histories = [simulate(seed, kind=Kind.FOREIGN) for seed in range(COUNT // 5)]
+
+    assert sum(history.faults["another program writes"] for history in histories) >= 10 * len(histories)
+    assert sum(history.restored for history in histories) >= 5 * len(histories)
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A history that showed a fault, before that was mended, and what the fault was."""
@@ -87,7 +95,7 @@ def test_histories_are_long_and_full_of_faults_of_every_kind() -> None:
     assert sum(history.terms for history in histories) / len(histories) >= 3
     assert sum(history.elastic_grants for history in histories) / len(histories) >= 5
     assert sum(history.floored_grants for history in histories) >= 10
-    assert {history.kind for history in histories} == {*Kind} - {Kind.WALK, Kind.LAUNCHED}
+    assert {history.kind for history in histories} == {*Kind} - {Kind.WALK, Kind.LAUNCHED, Kind.FOREIGN}
     assert sum(history.rewound_grants for history in histories) >= 50
     assert sum(history.inherited_copies for history in histories) >= 10
     assert sum(history.runs for history in histories if history.kind is Kind.BOUNDED) >= 15

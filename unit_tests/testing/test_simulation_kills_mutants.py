@@ -38,6 +38,7 @@ from samzapy.errors import DeadlineError, ProducerError, SamzapyError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import LaunchedState
 from samzapy.model.placement import Action, StatusCode
+from samzapy.stream import numbering
 from samzapy.stream.records import EpochPut, FactorPut, GenerationPut, Removed
 from samzapy.testing.memory_log import MemoryLog
 from samzapy.testing.simulation import containers, world
@@ -269,11 +270,7 @@ def failed_append_believed(patch: Patch) -> None:
             append(self, records, writes)
         except ProducerError:
             self._log.take_over()
-            offset = self._log.end_offset()
-            self._known = service.Replayed(
-                state=state.evolve(self._known.state, state.committed(records, offset)),
-                seq_next=self._known.seq_next + len(writes),
-            )
+            self._fold_own(records, writes, self._log.end_offset() + len(writes))
 
     patch.setattr(CoordinatorService, "_append", mutated)
 
@@ -323,9 +320,28 @@ def numbers_from_zero(patch: Patch) -> None:
     real = service.replay
 
     def mutated(records, *, topic, before=service.NOTHING):  # type: ignore[no-untyped-def]
-        return replace(real(records, topic=topic, before=before), seq_next=before.seq_next)
+        found = real(records, topic=topic, before=before)
+        return replace(found, numbering=found.numbering._replace(seq=before.numbering.seq))
 
     patch.setattr(service, "replay", mutated)
+
+
+def foreign_records_folded(patch: Patch) -> None:
+    """Whatever stands on the stream and can be read is taken for the leader's."""
+    real = numbering.place
+
+    def mutated(record, before):  # type: ignore[no-untyped-def]
+        after, found = real(record, before)
+        if isinstance(found, numbering.Foreign) and found.is_readable:
+            return after, numbering.RecordHeaders(before.term, before.seq, "Foreign", "", "")
+        return after, found
+
+    patch.setattr(numbering, "place", mutated)
+
+
+def foreign_records_stay(patch: Patch) -> None:
+    """The leader writes nothing again, and compaction keeps what a foreign record says."""
+    patch.setattr(CoordinatorService, "_restore", lambda self: None)
 
 
 def a_heartbeat_registers_each_time(patch: Patch) -> None:
@@ -649,6 +665,8 @@ KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
     heir_made_of_a_part: Kind.KEYED,
     broadcast_positions_of_several_parents: Kind.RULES,
     broadcast_positions_without_the_copy: Kind.RULES,
+    foreign_records_folded: Kind.FOREIGN,
+    foreign_records_stay: Kind.FOREIGN,
     startpoints_ignored: Kind.KEYED,
     startpoint_removed_at_once: Kind.STATELESS,
     rewind_taken_for_granted: Kind.RULES,

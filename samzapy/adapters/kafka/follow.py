@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.errors import DeadlineError, MissingTopicError, TemporaryError
-from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import BEGINNING, Foreign, fact_of, place
 from samzapy.stream.records import TermPut
 
 _LOG = logging.getLogger(__name__)
@@ -79,11 +79,16 @@ class KafkaLeaderSearch:
         self._reader = PartitionReader(connection, topic)
 
     def newest_term(self, offset_from: int) -> TermPut | None:
-        """The newest term recorded at `offset_from` or later; None if there is none, or the broker does not answer."""
+        """The newest term that a leader recorded at `offset_from` or later; None if there is none, or the broker does
+        not answer."""
         found: TermPut | None = None
+        numbering = BEGINNING
         try:
             for record in self._reader.read_to_end(offset_from, _POLL_DEADLINE_S):
-                if record.key == b"term" and isinstance(term := decode(record, topic=self._topic), TermPut):
+                numbering, said = place(record, numbering)
+                if record.key != b"term" or isinstance(said, Foreign):
+                    continue
+                if isinstance(term := fact_of(record, said, topic=self._topic), TermPut):
                     found = term
         except (TemporaryError, DeadlineError, MissingTopicError) as error:
             _LOG.debug("looking for the leader: %s", error)

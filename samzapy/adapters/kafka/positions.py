@@ -11,13 +11,12 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offsets_at
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
-from samzapy.container.start import positions_of
+from samzapy.container.start import read_positions
 from samzapy.coordinator.commands import Landmarks
 from samzapy.coordinator.starts import Bounds, ChangelogPlace, PositionsRead
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
-from samzapy.stream.codec import decode
 
 _ASK_S = 4.0
 """What does not answer is asked for again each second, and whoever asks must answer containers meanwhile."""
@@ -34,8 +33,8 @@ class KafkaPositions:
         self._topic = checkpoint_topic(job)
 
     def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
-        records = (decode(record, topic=self._topic) for record in self._topics.checkpoint_records())
-        found = positions_of(records)
+        found = read_positions(self._topics.checkpoint_records(), topic=self._topic)
+        found.check_readable(ssp_kb for ssp_kb in found.unreadable if ssp_kb.ssp in ssps)
         ssps = self._present(ssps)
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         try:

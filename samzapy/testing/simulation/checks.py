@@ -23,7 +23,6 @@ from samzapy.container import restore as restore_module
 from samzapy.container import start as start_module
 from samzapy.coordinator import laws as laws_module
 from samzapy.coordinator import planning as planning_module
-from samzapy.coordinator import replay as replay_module
 from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator.actions import actions
@@ -54,10 +53,12 @@ from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream import codec as codec_module
+from samzapy.stream import numbering as numbering_module
 from samzapy.stream.changelog import changelog_key, task_entry_key
 from samzapy.stream.codec import RecordHeaders, decode, encode, parse_headers
 from samzapy.stream.keys import Namespace, key_of, parse_key
 from samzapy.stream.log import LogRecord
+from samzapy.stream.numbering import VALUE_RESTORED, is_key
 from samzapy.stream.placement import read_message
 from samzapy.stream.records import (
     CheckpointPut,
@@ -317,6 +318,10 @@ class LogChecks:
         self.rewound_grants = self.inherited_copies = 0
         self.runs = 0
         self.factor_changes = self.expansions = 0
+        # Where records stand that no leader wrote, by the word of whoever put them there; those that nobody has undone.
+        self.foreign: set[int] = set()
+        self.foreign_left: dict[bytes | None, int] = {}
+        self.restored = 0
         self._topic = topic
         self._ledger = ledger
         self._works_on = works_on
@@ -351,16 +356,20 @@ class LogChecks:
         if self._offset_next >= self._topic.end_offset:
             return
         records, self._offset_next = self._topic.read_stable(self._offset_next)
+        records = [found for found in records if found.offset not in self.foreign]
         if not records:
             return
         self._written.clear()
-        changed = parts_changed(self.state, [self._read(found) for found in records])
+        read = [self._read(found) for found in records if not self._is_tombstone_of_none(found)]
+        changed = parts_changed(self.state, read)
         self.state = with_parts(self.state, changed)
         self._l1(changed.keys())
 
     def _read(self, found: LogRecord) -> Committed:
         record = decoded(found, topic=self._topic.name)
         assert not isinstance(record, CheckpointPut | ProgressPut), "a position on the coordinator stream"
+        if self.foreign_left.get(found.key, found.offset) < found.offset:
+            del self.foreign_left[found.key]
         if found.offset != self._offset_last + 1:
             # A marker stands between two transactions.
             self.transactions += 1
@@ -372,6 +381,11 @@ class LogChecks:
         live = self._live.setdefault(namespace, {})
         item = live.pop(key, None)
         before = None if item is None else item.record
+        if self._is_restored(found, record, before):
+            item = Committed(found.offset, record)
+            if not isinstance(record, Removed):
+                live[key] = item
+            return item
         if broken := self._laws.judge(found.offset, record, is_whole=True):
             raise BrokenLawError(f"{_at(found)}: {broken}")
         match record:
@@ -408,6 +422,25 @@ class LogChecks:
             live[key] = item
         return item
 
+    def _is_tombstone_of_none(self, found: LogRecord) -> bool:
+        """Whether it only lets compaction take a foreign record, under a key that is none."""
+        headers = _parsed_headers(found.headers)
+        if found.value is not None or is_key(found.key) or headers is None:
+            return False
+        self.foreign_left.pop(found.key, None)
+        self._seq_last, self._offset_last = headers.seq, found.offset
+        return True
+
+    def _is_restored(self, found: LogRecord, record: CoordinatorRecord, before: CoordinatorRecord | None) -> bool:
+        """Whether a leader wrote again what stood under the key; it says what stood there, and nothing else."""
+        headers = _parsed_headers(found.headers)
+        if headers is None or headers.event != VALUE_RESTORED:
+            return False
+        if (None if isinstance(record, Removed) else record) != before:
+            raise BrokenLawError(f"{_at(found)}: said to be written again, and it was {before}")
+        self.restored += 1
+        return True
+
     def _order(self, found: LogRecord, record: RestartPut | PlacedPut) -> None:
         """What a request asks for is done once; a standby that takes over after a loss was not asked to."""
         if record.uuid and record.uuid in self._ordered:
@@ -442,7 +475,7 @@ class LogChecks:
         self._seq_last = headers.seq
         latest = self._latest("term")
         term = latest.term if isinstance(latest, TermPut) else 0
-        if isinstance(record, TermPut):
+        if isinstance(record, TermPut) and headers.event != VALUE_RESTORED:
             if record.term != term + 1 or headers.term != record.term:
                 raise BrokenLawError(f"{_at(found)}: L4, term {record.term} follows term {term}")
             self.term_began_ms = self._now_ms()
@@ -697,9 +730,9 @@ class Probe:
             patch.object(service_module, "evolve", self._foreseen),
             patch.object(service_module, "encode", _encoded),
             patch.object(service_module, "replay", self._remembering(vars(service_module)["replay"])),
-            patch.object(replay_module, "decode", decoded),
+            patch.object(numbering_module, "decode", decoded),
             patch.object(memory_placement_module, "read_message", _read_message),
-            patch.object(replay_module, "parse_headers", _parsed_headers),
+            patch.object(numbering_module, "parse_headers", _parsed_headers),
             patch.object(planning_module, "parse_recorded", _parsed),
             patch.object(recording, "parse_recorded", _parsed),
             patch.object(TaskNameParts, "parse", _task_name_parts),

@@ -13,7 +13,7 @@ from random import Random
 
 from samzapy.config import JobConfig
 from samzapy.container.inheritance import Host, clear_out, inherit
-from samzapy.container.orders import Orders, follow
+from samzapy.container.orders import Orders, read_on
 from samzapy.container.restore import bring_level, close_cleanly
 from samzapy.container.start import (
     Positions,
@@ -176,9 +176,8 @@ class SimulatedContainer:
         records, offset_next = self._stream.read_stable(self.orders.offset_next, count_max)
         if offset_next == self.orders.offset_next:
             return 0
-        found = [decoded(record, topic=self._stream.name) for record in records]
-        self.orders = follow(self.orders, found, offset_next)
-        return len(found)
+        self.orders = read_on(self.orders, records, offset_next, topic=self._stream.name)
+        return len(records)
 
     @property
     def is_given_up(self) -> bool:

@@ -31,6 +31,7 @@ from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.model.warmth import Warmth
+from samzapy.stream.log import Write
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
@@ -100,6 +101,8 @@ class Kind(StrEnum):
     """Keeps keyed state, reads its inputs to where they end, and ends by itself; its next run begins anew."""
     WALK = "walk"
     """As RULES, scaled up and down all the time while its inputs grow and its processes die."""
+    FOREIGN = "foreign"
+    """As KEYED, while another program writes to the coordinator stream."""
     LAUNCHED = "launched"
     """Keeps keyed state, in containers that its coordinator starts, moves and has standbys for (`launched_world`)."""
 
@@ -145,6 +148,7 @@ CONFIGS: Mapping[Kind, tuple[Changing, ...]] = {
     Kind.RULES: _WITH_RULES,
     Kind.BOUNDED: _keeping(systems_kafka_samza_offset_end="head"),
     Kind.WALK: _WITH_RULES,
+    Kind.FOREIGN: _keeping(),
     Kind.LAUNCHED: (
         *_keeping(**_LAUNCHED, job_standbytasks_replication_factor="2"),
         *_keeping(**_LAUNCHED | _GOES_ON),
@@ -183,6 +187,7 @@ class History:
         launches: executions that the coordinator was to start. `placements`: of tasks on a reserve, or a standby.
         runs: of the job; more than one if all left, or a bounded one had read everything, and somebody came.
         factor_changes: as recorded. `expansions`: how often more partitions of an input were taken in.
+        restored: values that a leader wrote again, behind records of another program.
         virtual_ms: how long it lasted for those inside.
         topics: as they were left.
     """
@@ -203,6 +208,7 @@ class History:
     runs: int = 0
     factor_changes: int = 0
     expansions: int = 0
+    restored: int = 0
     kind: Kind = Kind.STATELESS
     virtual_ms: int = 0
     trace: tuple[str, ...] = ()
@@ -331,6 +337,7 @@ class World:
             runs=self.checks.runs,
             factor_changes=self.checks.factor_changes,
             expansions=self.checks.expansions,
+            restored=self.checks.restored,
             kind=self.kind,
             virtual_ms=self.clock.monotonic_ms() - self._began_ms,
             trace=tuple(self.trace),
@@ -670,10 +677,40 @@ class World:
         self._broker_away = 1 + self.random.randrange(4)
         self._fault("broker away", f"for {self._broker_away} requests")
 
+    def _another_program_writes(self) -> None:
+        """One record, on a key that is there or on none, with what headers it likes but the leader's next ones."""
+        stranger = MemoryLog(self.stream, "another program")
+        stranger.take_over()
+        records, _ = self.stream.read_stable(0)
+        own = [found for found in records if found.offset not in self.checks.foreign and found.key is not None]
+        if not own:
+            return
+        copied = own[self.random.randrange(len(own))]
+        key = copied.key if self.random.random() < 0.8 else self.random.choice((b"\xff", b"config/no.such", b"epoch"))
+        value = self.random.choice((None, None, copied.value, b"junk", own[self.random.randrange(len(own))].value))
+        headers: dict[str, bytes] = {}
+        if self.random.random() < 0.3:
+            headers = {name: found for name, found in copied.headers if found is not None}
+            if self.random.random() < 0.3:
+                headers |= {name: str(10**6 + self.random.randrange(9)).encode() for name in ("term", "seq")}
+        offset = self.stream.end_offset
+        stranger.append_atomically([Write(key=key or b"", value=value, headers=headers)])
+        self.checks.foreign.add(offset)
+        self.checks.foreign_left.setdefault(key, offset)
+        self._fault("another program writes", f"{key!r}: {value!r:.40} at {offset}")
+
+    def _keep_until(self, keep_until: int | None) -> int | None:
+        """The cleaner leaves young records alone for longer than a leader needs to undo what is foreign."""
+        young = min(self.checks.foreign_left.values(), default=None)
+        if young is None:
+            return keep_until
+        return young if keep_until is None else min(keep_until, young)
+
     def _stream_is_compacted(self) -> None:
         """As far as the cleaner may go, or less; tombstones live until every reader there is has seen them."""
         end = self.stream.end_offset
         keep_until = None if self.random.random() < 0.5 else self.random.randrange(end + 1)
+        keep_until = self._keep_until(keep_until)
         readers = [found.orders.offset_next for found in self.containers if found.alive]
         self.stream.compact(keep_until=keep_until, tombstones_until=min([*readers, end]))
         self.checks.is_compacted = True
@@ -909,7 +946,8 @@ class World:
         for _ in range(3):
             end = self.stream.end_offset
             self.stream.compact(
-                keep_until=self.random.randrange(end + 1), tombstones_until=self.random.randrange(end + 1)
+                keep_until=self._keep_until(self.random.randrange(end + 1)),
+                tombstones_until=self.random.randrange(end + 1),
             )
             self._check_replay()
 
@@ -1088,6 +1126,8 @@ class World:
 
     def _weighted(self) -> Sequence[tuple[Event, float]]:
         """What happens, and how often."""
+        if self.kind is Kind.FOREIGN:
+            return *_WEIGHTED, (World._another_program_writes, 6)
         return _WEIGHTED
 
     def _a_candidate(self, name: str) -> CoordinatorProcess:

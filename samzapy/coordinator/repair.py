@@ -1,0 +1,288 @@
+"""What a leader does about foreign records on its stream: it writes what they replaced again. Pure.
+
+A foreign record changes nobody's state (`stream.numbering`), but compaction knows nothing of that: it keeps the latest
+record of a key, and would take the leader's. So the leader writes the value of that key again, or its tombstone where
+there is none.
+
+A record with forged headers that go on exactly where the leader's end is folded by containers, and the leader's next
+record is then foreign to them. Only the leader knows: what it did not write itself is foreign. It begins another term,
+above what was forged, and writes again all that readers were misled about. That it still can write proves that it
+leads: a successor would have fenced it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from samzapy.coordinator.state import NOTHING_READ, CoordinatorState
+from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.stream.audit import event_name
+from samzapy.stream.codec import encode, headers
+from samzapy.stream.keys import Namespace, ParsedKey, parse_key
+from samzapy.stream.log import LogRecord, Write
+from samzapy.stream.numbering import VALUE_RESTORED, Foreign, Numbering, foreign_record, is_key, place
+from samzapy.stream.records import (
+    ChangelogPartitionPut,
+    ConfigPut,
+    ContainerPut,
+    CoordinatorRecord,
+    EpochPut,
+    FormatLevelPut,
+    GrantPut,
+    LaunchPut,
+    LocalityPut,
+    Removed,
+    StartpointPut,
+    TaskLocalityPut,
+    TermPut,
+)
+
+RESTORED_MAX: Final = 500
+"""So many values are written again in one round."""
+
+_ACTOR: Final = "coordinator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What a look at the tail showed.
+
+    Attributes:
+        foreign: the last foreign record of each key that the leader has not written since.
+        count: how many foreign records there were.
+        misled: the keys about which readers know something else than the leader, in the order in which they were
+            written; empty: they know the same.
+    """
+
+    foreign: Mapping[bytes | None, Foreign]
+    count: int
+    misled: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What is to be written, and what each write says; None: nothing, as its key is no key."""
+
+    records: tuple[CoordinatorRecord | None, ...]
+    writes: tuple[Write, ...]
+
+
+class TailWatch:
+    """What a leader has written since its last look, and how far the numbering has come for other readers.
+
+    Args:
+        numbering: after all that stands before `offset`.
+    """
+
+    def __init__(self, numbering: Numbering, offset: int) -> None:
+        self.numbering = numbering
+        self.offset = offset
+        self._own: dict[tuple[int, int], tuple[bytes, bytes | None]] = {}
+
+    def wrote(self, term: int, seq_first: int, writes: Iterable[Write]) -> None:
+        """The leader appended `writes`, numbered from `seq_first` on."""
+        for seq, write in enumerate(writes, start=seq_first):
+            self._own[term, seq] = write.key, write.value
+
+    def look(self, records: Iterable[LogRecord], offset_end: int) -> Looked:
+        """Tell the leader's own among `records`, which begin at `offset`, from the others."""
+        foreign: dict[bytes | None, Foreign] = {}
+        misled: dict[bytes, None] = {}
+        count = 0
+        for record in records:
+            self.numbering, found = place(record, self.numbering)
+            is_own = self._take(record)
+            if not is_own:
+                count += 1
+                foreign.pop(record.key, None)
+                foreign[record.key] = found if isinstance(found, Foreign) else _forged(record)
+            elif record.key in foreign:
+                del foreign[record.key]
+            if is_own == isinstance(found, Foreign) and record.key is not None:
+                misled.pop(record.key, None)
+                misled[record.key] = None
+            self.offset = record.offset + 1
+        self.offset = max(self.offset, offset_end)
+        self._own.clear()
+        return Looked(foreign=foreign, count=count, misled=tuple(misled))
+
+    def _take(self, record: LogRecord) -> bool:
+        """Whether the leader wrote the record; a copy that follows is foreign."""
+        said = dict(record.headers)
+        try:
+            number = int(said.get("term") or b""), int(said.get("seq") or b"")
+        except ValueError:
+            return False
+        if self._own.get(number) != (record.key, record.value):
+            return False
+        del self._own[number]
+        return True
+
+
+def restored(
+    state: CoordinatorState, foreign: Iterable[Foreign], *, term: int, seq_first: int, count_max: int = RESTORED_MAX
+) -> Restored:
+    """The values that stood under the keys of `foreign`, to be written again; those that say something come first."""
+    found = [(item, standing(state, item.key)) for item in foreign if item.key is not None]
+    found.sort(key=lambda pair: pair[1] is None)
+    return _written(
+        [(item.key or b"", value, f"foreign record at offset {item.offset}") for item, value in found[:count_max]],
+        term=term,
+        seq_first=seq_first,
+    )
+
+
+def new_term(
+    state: CoordinatorState, misled: Sequence[bytes], numbering: Numbering, *, started_at_ms: int
+) -> tuple[TermPut, Restored]:
+    """The term that a misled stream goes on with, and what is to be written: its record, and the values of `misled`."""
+    assert state.term is not None, "who leads has a term"
+    begun = TermPut(
+        term=numbering.term + 1,
+        coordinator_id=state.term.coordinator_id,
+        host=state.term.host,
+        boot_id=state.term.boot_id,
+        pid=state.term.pid,
+        process_started_ms=state.term.process_started_ms,
+        url=state.term.url,
+        started_at_ms=started_at_ms,
+    )
+    cause = "forged records"
+    seq_first = numbering.seq_next
+    key, value = encode(begun)
+    said = headers(term=begun.term, seq=seq_first, event=event_name(begun, state.term), cause=cause, actor=_ACTOR)
+    facts = [(item, standing(state, item), cause) for item in misled if item != key]
+    rest = _written(facts, term=begun.term, seq_first=seq_first + 1)
+    first = Write(key=key, value=value, headers=said)
+    return begun, Restored(records=(begun, *rest.records), writes=(first, *rest.writes))
+
+
+def lost_numbers(state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+    """Records of numbers that must not be given out again, where the stream has lost how far they have come.
+
+    Compaction keeps a foreign record and takes the leader's, when nobody led for as long as it leaves records alone.
+    """
+    of_grants = (grant.epoch for grant in state.grants.values())
+    of_startpoints = (startpoint.epoch for startpoint in state.startpoints.values())
+    epoch = max((*of_grants, *of_startpoints), default=0)
+    return (EpochPut(epoch=epoch),) if epoch > state.epoch else ()
+
+
+def standing(state: CoordinatorState, key: bytes | None) -> CoordinatorRecord | None:
+    """The record that stands under `key`; None where there is none, or where it is no key."""
+    try:
+        parsed = parse_key((key or b"").decode())
+        return _standing(state, parsed)
+    except ValueError:
+        return None
+
+
+def _written(facts: Sequence[tuple[bytes, CoordinatorRecord | None, str]], *, term: int, seq_first: int) -> Restored:
+    records: list[CoordinatorRecord | None] = []
+    writes = []
+    for seq, (key, value, cause) in enumerate(facts, start=seq_first):
+        said = headers(term=term, seq=seq, event=VALUE_RESTORED, cause=cause, actor=_ACTOR)
+        encoded = None if value is None else encode(value)[1]
+        writes.append(Write(key=key, value=encoded, headers=said))
+        records.append(_removed(key) if value is None else value)
+    return Restored(records=tuple(records), writes=tuple(writes))
+
+
+def _removed(key: bytes) -> Removed | None:
+    """The fact of a tombstone; None where the key is no key."""
+    return Removed(key=key.decode()) if is_key(key) else None
+
+
+def _forged(record: LogRecord) -> Foreign:
+    reason = "its headers are the leader's next ones, and the leader did not write it"
+    return foreign_record(record, "stream-two-writers", reason)
+
+
+def _standing(state: CoordinatorState, key: ParsedKey) -> CoordinatorRecord | None:
+    name = key.parts[0] if key.parts else ""
+    match key.namespace:
+        case Namespace.JOB:
+            return state.job
+        case Namespace.TERM:
+            return state.term
+        case Namespace.GENERATION:
+            return state.generation
+        case Namespace.RUN:
+            return state.run
+        case Namespace.FACTOR:
+            return state.factor
+        case Namespace.CONTAINER_COUNT:
+            return state.container_count
+        case Namespace.FORMAT:
+            return None if state.format_level is None else FormatLevelPut(level=state.format_level)
+        case Namespace.EPOCH:
+            return EpochPut(epoch=state.epoch) if state.epoch else None
+        case Namespace.INBOX:
+            return None if state.inbox == NOTHING_READ else state.inbox
+        case Namespace.CHECKPOINT | Namespace.PROGRESS:
+            return None
+        case _:
+            return _of_table(state, key, name)
+
+
+def _of_table(state: CoordinatorState, key: ParsedKey, name: str) -> CoordinatorRecord | None:
+    match key.namespace:
+        case Namespace.SCHEMA:
+            return state.schemas.get(name)
+        case Namespace.CONFIG:
+            return ConfigPut(config_key=name, value=state.config[name]) if name in state.config else None
+        case Namespace.INPUT:
+            return state.inputs.get(SystemStream.parse(name))
+        case Namespace.TOPIC:
+            return state.own_topics.get(name)
+        case Namespace.PLAN:
+            return state.planned_tasks.get((int(name), TaskName(key.parts[1])))
+        case Namespace.END:
+            return state.input_ends.get(SystemStreamPartition.parse(name))
+        case Namespace.ACCEPTED_LOSS:
+            return state.accepted_losses.get(SspKeyBucket.parse(name))
+        case Namespace.REQUEST:
+            return state.requests.get(name)
+        case Namespace.REQUEST_MEMORY:
+            return state.request_memory.get(name)
+        case Namespace.RESTART:
+            return state.restarts.get(ProcessorId(name))
+        case Namespace.PLACED:
+            return state.placed.get(ProcessorId(name))
+        case Namespace.STANDBY:
+            return state.standbys.get(ProcessorId(name))
+        case Namespace.SUSPENDED:
+            return state.suspended.get(ProcessorId(name))
+        case _:
+            return _wrapped(state, key, name)
+
+
+def _wrapped(state: CoordinatorState, key: ParsedKey, name: str) -> CoordinatorRecord | None:
+    """Of the tables that hold what a record is about, and not the record."""
+    match key.namespace:
+        case Namespace.CHANGELOG:
+            partition = state.changelog_partitions.get(TaskName(name))
+            return None if partition is None else ChangelogPartitionPut(task_name=TaskName(name), partition=partition)
+        case Namespace.CONTAINER:
+            container = state.containers.get(ExecutionId(name))
+            return None if container is None else ContainerPut(container=container)
+        case Namespace.LOCALITY:
+            locality = state.localities.get(ProcessorId(name))
+            return None if locality is None else LocalityPut(locality=locality)
+        case Namespace.TASK_LOCALITY:
+            of_task = state.task_localities.get(TaskName(name))
+            return None if of_task is None else TaskLocalityPut(locality=of_task)
+        case Namespace.GRANT:
+            grant = state.grants.get((TaskName(name), int(key.parts[1])))
+            return None if grant is None else GrantPut(grant=grant)
+        case Namespace.STARTPOINT:
+            startpoint = state.startpoints.get(SspKeyBucket.parse(name))
+            return None if startpoint is None else StartpointPut(startpoint=startpoint)
+        case Namespace.LAUNCH:
+            launch = state.launches.get(ExecutionId(name))
+            return None if launch is None else LaunchPut(launch=launch)
+        case _:
+            return None

@@ -1,0 +1,243 @@
+"""Which records of a coordinator stream its leaders wrote. Pure; every reader of the stream asks here.
+
+A leader names each record by its term and its number (`codec.headers`). Terms only rise, each begins with its own
+record, and within a term each number is the one before plus one. A record that does not go on so is *foreign*: another
+program wrote it, or wrote a copy of it. A foreign record changes no state, whatever its bytes are.
+
+Compaction removes records and leaves their offsets. So numbers and terms may be skipped, but only as many as offsets
+are missing between two records of the leader. An offset that is missing may also be a marker, or a record of an aborted
+transaction. So a record with forged headers that are exactly next passes here. The leader itself knows what it wrote,
+and puts that right (`coordinator.repair`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from samzapy.errors import CorruptRecordError
+from samzapy.stream.codec import RecordHeaders, decode, parse_headers, unreadable_reason
+from samzapy.stream.keys import Namespace, parse_key
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import CheckpointPut, CoordinatorRecord, ProgressPut, TermPut
+
+VALUE_RESTORED: Final = "ValueRestored"
+"""The event of a record by which a leader writes the value of a key again, because a foreign record stood there."""
+
+_TERM_KEY: Final = Namespace.TERM.encode()
+_POSITIONS: Final = (f"{Namespace.CHECKPOINT}/".encode(), f"{Namespace.PROGRESS}/".encode())
+_KEY_SHOWN_MAX: Final = 200
+
+
+class Numbering(NamedTuple):
+    """How far the numbering has come.
+
+    Attributes:
+        term, seq: of the leader's last record; (0, -1) before the first.
+        seq_highest: the highest number so far. It may be above `seq`: a leader that did not find the tombstones at the
+            end any more, since compaction took them, gave their numbers out again.
+        offset: of that record; -1 before the first.
+        foreign_count: the foreign records that were read behind it.
+        is_tombstone: whether that record was one.
+    """
+
+    term: int = 0
+    seq: int = -1
+    seq_highest: int = -1
+    offset: int = -1
+    foreign_count: int = 0
+    is_tombstone: bool = False
+
+    @property
+    def seq_next(self) -> int:
+        """The number of the next record to be written."""
+        return self.seq + 1
+
+
+BEGINNING: Final = Numbering()
+
+
+class Foreign(NamedTuple):
+    """A record that no reader folds.
+
+    Attributes:
+        code: of `model.finding`.
+        reason: what was wanted and what was found.
+        size: bytes of key and value.
+        digest: the first 16 digits of the SHA-256 of key and value.
+        is_readable: whether it could be decoded, had a leader written it.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    code: str
+    reason: str
+    size: int
+    digest: str
+    is_readable: bool
+
+    @property
+    def key_text(self) -> str:
+        """The key for people, escaped and cut."""
+        text = "" if self.key is None else self.key.decode(errors="backslashreplace")
+        return text if len(text) <= _KEY_SHOWN_MAX else f"{text[:_KEY_SHOWN_MAX]}..."
+
+    @property
+    def brief(self) -> str:
+        """Why it is foreign, and what it is."""
+        return f"{self.reason} ({self.size} bytes, sha256 {self.digest})"
+
+    def text(self, topic: str) -> str:
+        """The record in one line."""
+        key = "no key" if self.key is None else f"key {self.key_text!r}"
+        return f"{topic}-0 at offset {self.offset}, {key}: {self.brief}"
+
+
+class Read(NamedTuple):
+    """A record, and what it is.
+
+    Attributes:
+        numbering: after it.
+        headers: the leader's; None of a foreign record.
+        fact: None of a foreign record, and of a leader's tombstone under a key that is none: it only lets compaction
+            take a foreign record.
+    """
+
+    record: LogRecord
+    numbering: Numbering
+    headers: RecordHeaders | None
+    fact: CoordinatorRecord | None
+    foreign: Foreign | None
+
+
+def place(record: LogRecord, before: Numbering) -> tuple[Numbering, RecordHeaders | Foreign]:
+    """The numbering after `record`, and its headers if a leader wrote it."""
+    said = parse_headers(record.headers)
+    code, reason = _flaw(record, said, before)
+    if said is None or code:
+        return before._replace(foreign_count=before.foreign_count + 1), foreign_record(record, code, reason)
+    highest = said.seq if said.seq > before.seq_highest else before.seq_highest
+    return Numbering(said.term, said.seq, highest, record.offset, 0, record.value is None), said
+
+
+def read_records(records: Iterable[LogRecord], before: Numbering, *, topic: str) -> Iterator[Read]:
+    """`records`, told apart, with the facts of the leader's.
+
+    Raises:
+        UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
+    """
+    numbering = before
+    for record in records:
+        numbering, found = place(record, numbering)
+        if isinstance(found, Foreign):
+            yield Read(record, numbering, None, None, found)
+        else:
+            yield Read(record, numbering, found, fact_of(record, found, topic=topic), None)
+
+
+def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> CoordinatorRecord | None:
+    """What a record of a leader says; as `Read.fact`.
+
+    Raises:
+        UnknownSchemaError, CorruptRecordError: it cannot be read.
+    """
+    try:
+        fact = decode(record, topic=topic)
+    except CorruptRecordError as error:
+        if record.value is None and not is_key(record.key):
+            return None
+        raise type(error)(
+            f"{error}. Its headers are the leader's (term {said.term}, number {said.seq}), so nothing is decided "
+            "without it. If a newer release wrote it, upgrade this process. Else the data of the topic were damaged: "
+            "keep the history with `samzapy stream export`, note the positions with `samzapy checkpoint list`, and "
+            "start the job under another job.id"
+        ) from error
+    assert not isinstance(fact, CheckpointPut | ProgressPut), "`place` refuses positions"
+    return fact
+
+
+def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> tuple[str, str]:
+    """Why no leader wrote the record, with the code of the finding; empty where one did."""
+    if said is None:
+        names = ", ".join(name for name, _ in record.headers[:10])
+        found = f"the headers {names[:_KEY_SHOWN_MAX]}, not as a leader writes them" if names else "none of them"
+        return "record-foreign", f"wanted a record with the leader's headers, found {found}"
+    if record.key is not None and record.key.startswith(_POSITIONS):
+        return "record-foreign", "wanted a record of the coordinator, found a position, of the checkpoint topic"
+    if record.key == _TERM_KEY and not _is_of_its_term(record, said):
+        return "stream-wrong-term", f"the record of a term says that it was written in term {_number(said.term)}"
+    if before.offset < 0 or (said.term == before.term and said.seq == before.seq + 1):
+        # The first that is there begins the numbering. Most others are next.
+        return "", ""
+    if said.term <= before.term and (said.term < before.term or said.seq <= before.seq):
+        return "stream-two-writers", f"{_numbers(said, before)}: the number was given out before, or the term is over"
+    missing = max(0, record.offset - before.offset - 1 - before.foreign_count)
+    if said.term > before.term and not _can_have_begun(record, said, before, missing):
+        return "stream-wrong-term", f"{_numbers(said, before)}: no term {_number(said.term)} was begun"
+    if said.seq <= before.seq and not before.is_tombstone:
+        return "stream-two-writers", f"{_numbers(said, before)}: the number was given out before"
+    if said.seq - before.seq_highest - 1 > missing:
+        return "stream-two-writers", f"{_numbers(said, before)}: the numbers in between were never written"
+    return "", ""
+
+
+def _is_of_its_term(record: LogRecord, said: RecordHeaders) -> bool:
+    """Whether a record of a term names the term that it was written in. `fact_of` tells of one that cannot be read."""
+    if record.value is None:
+        return True
+    try:
+        fact = decode(record, topic="")
+    except CorruptRecordError:
+        return True
+    return isinstance(fact, TermPut) and fact.term == said.term
+
+
+def _can_have_begun(record: LogRecord, said: RecordHeaders, before: Numbering, missing: int) -> bool:
+    """Whether a term may have begun between two records, or with the second.
+
+    The records of terms in between, and their markers, were compacted: their offsets are missing. A marker stands
+    behind what was written before.
+    """
+    terms = said.term - before.term
+    if record.key == _TERM_KEY and record.value is not None:
+        return terms - 1 <= missing
+    return terms + 1 <= missing
+
+
+def _numbers(said: RecordHeaders, before: Numbering) -> str:
+    shown = f"({_number(said.term)}, {_number(said.seq)})"
+    return f"wanted the next (term, number), found {shown} behind ({before.term}, {before.seq})"
+
+
+def _number(number: int) -> str:
+    return str(number) if number < 10**20 else "a number of more than 20 digits"
+
+
+def is_key(key: bytes | None) -> bool:
+    """Whether it is a key of ours."""
+    try:
+        parse_key((key or b"").decode())
+    except ValueError:
+        return False
+    return True
+
+
+def foreign_record(record: LogRecord, code: str, reason: str) -> Foreign:
+    """`record`, told as a foreign one; one that cannot be read either says so."""
+    key, value = record.key or b"", record.value or b""
+    unreadable = unreadable_reason(record)
+    if unreadable:
+        code = "record-unreadable" if code == "record-foreign" else code
+        reason = f"{reason}; it cannot be read either ({unreadable})"
+    return Foreign(
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        key=record.key,
+        code=code,
+        reason=reason,
+        size=len(key) + len(value),
+        digest=hashlib.sha256(key + value).hexdigest()[:16],
+        is_readable=not unreadable,
+    )
