@@ -88,6 +88,8 @@ class TaskState:
 class Store:
     """A keyed store, scoped to the key of the message in hand (`task.KeyedStore`)."""
 
+    # Slots: where an object changes its class (`time_next_calls`), attributes in a dictionary would be slower to read.
+    __slots__ = ("_name", "_name_encode", "_own_prefix", "_serde", "_state", "_written", "over")
     # As in `stores.<name>.scope`; names its class in `_STORES` while no call is to be timed.
     scope: ClassVar[str] = "key"
 
@@ -107,7 +109,6 @@ class Store:
     def successor(self) -> Store:
         """The one of the next message."""
         new = type(self).__new__(type(self))
-        # One attribute after the other: updated as a dictionary, all attributes of the object would be slower to read.
         new._name, new._serde, new._name_encode = self._name, self._serde, self._name_encode
         new._state, new._written, new._own_prefix, new.over = self._state, self._written, self._own_prefix, None
         return new
@@ -199,6 +200,7 @@ class Store:
 class TaskStore(Store):
     """A store of scope `task`: the same entries whatever message is in hand."""
 
+    __slots__ = ()
     scope = "task"
 
     def __init__(
@@ -211,6 +213,7 @@ class TaskStore(Store):
 class BroadcastStore(TaskStore):
     """A store of scope `broadcast`: of each task its own copy, made by the same messages."""
 
+    __slots__ = ()
     scope = "broadcast"
 
     def _write(self, key: bytes, raw: bytes | None) -> None:
@@ -229,7 +232,8 @@ def _timed(scope: str, kinds: frozenset[str]) -> type[Store]:
     plain = _STORES[scope]
     if not kinds:
         return plain
-    return type(plain.__name__, (plain,), {kind: _timed_once(scope, kind, kinds - {kind}) for kind in kinds})
+    timed = {kind: _timed_once(scope, kind, kinds - {kind}) for kind in kinds}
+    return type(plain.__name__, (plain,), {"__slots__": (), **timed})
 
 
 def _timed_once(scope: str, kind: str, others: frozenset[str]) -> Callable[..., Any]:

@@ -364,7 +364,8 @@ class TaskRunner:
                         produce(*output)
                     records_out += len(outputs)
                     outputs.clear()
-                    is_full = is_full or collector.bytes_sent > bytes_max
+                    if not stores:
+                        is_full = collector.bytes_sent > bytes_max
                 ended_s = now_s()
                 if is_full or ended_s >= deadline_s:
                     break
