@@ -61,6 +61,7 @@ from samzapy.testing.virtual_clock import VirtualClock
 from unit_tests.container.fakes import (
     Crash,
     CrashAt,
+    MemoryEnvironment,
     MemoryFence,
     MemoryHeartbeats,
     MemoryKafka,
@@ -1328,6 +1329,30 @@ def test_the_state_is_started_running_stopped() -> None:
     assert ["STARTED", "RUNNING", "STOPPED"] == list(
         dict.fromkeys(content.state for content in container.heartbeats.contents)
     )
+
+
+def test_what_each_task_s_state_took_to_be_brought_level_is_told() -> None:
+    container = AContainer()
+
+    class SlowDisk(MemoryStateDirectory):
+        """A directory that takes so long to be opened."""
+
+        took_ms = 0
+
+        def open(self) -> MemoryEnvironment:
+            container.clock.advance(self.took_ms)
+            return super().open()
+
+    for name, took_ms in (("a", 3000), ("b", 500)):
+        disk = container.disks[name] = SlowDisk(name)
+        disk.took_ms = took_ms
+
+    container.run()
+
+    told = container.heartbeats.contents[-1].figures["tasks"]
+    assert {"a": 3_000_000_000, "b": 500_000_000} == {
+        name: figures["storeIdentifyNs"] for name, figures in told.items()
+    }
 
 
 def test_figures_count_what_was_committed_and_show_where_the_input_ends() -> None:

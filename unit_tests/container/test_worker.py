@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig
+from samzapy.container.keyed_state import Store
 from samzapy.container.measures import KEYS_EVERY
 from samzapy.container.record_size import record_bytes
 from samzapy.container.topic_limits import TopicLimits
@@ -30,7 +31,7 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 from samzapy.stream.changelog import changelog_key, task_entry_key
 from samzapy.task import LoadedTask
-from unit_tests.container.fakes import Crash, CrashAt
+from unit_tests.container.fakes import Crash, CrashAt, MemoryLocalTransaction
 from unit_tests.container.worlds import SSP_KB, TASK, AWorker, a_job, a_plan, a_position, rows, sum_up
 
 DEAD_LETTERS = {"task_error_policy": "dead-letter", "task_dead_letter_output": "dead"}
@@ -354,6 +355,38 @@ def test_a_report_tells_what_handling_and_committing_took() -> None:
     assert 1_000_000_000 == measured.process_ns
     assert 5_000_000_000 == measured.busy_ns
     assert worker.environment.bytes_on_disk() == measured.disk_bytes > 0
+
+
+def test_a_report_tells_what_the_first_call_of_each_kind_of_a_store_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = AWorker()
+    get, write = MemoryLocalTransaction.get, Store._write
+
+    def slow_get(transaction: Any, store: str, key: bytes) -> bytes | None:
+        worker.now_s += 0.5
+        return get(transaction, store, key)
+
+    def slow_write(store: Any, key: bytes, raw: bytes | None) -> None:
+        worker.now_s += 0.125 if raw is None else 0.25
+        write(store, key, raw)
+
+    monkeypatch.setattr(MemoryLocalTransaction, "get", slow_get)
+    monkeypatch.setattr(Store, "_write", slow_write)
+
+    def process(envelope: Any, collector: Any, context: Any) -> None:
+        store = context.store("sums")
+        for name in ("x", "y"):
+            store.get(name)
+            store.put(1, name)
+            store.delete(name)
+
+    worker.process = process
+
+    measured = worker.run(rows(("a", 1), ("b", 2))).measured
+
+    assert measured is not None
+    assert (1, 500_000_000) == (measured.gets_timed, measured.get_ns)
+    assert (1, 250_000_000) == (measured.puts_timed, measured.put_ns)
+    assert (1, 125_000_000) == (measured.deletes_timed, measured.delete_ns)
 
 
 def test_waiting_for_rows_makes_a_task_no_busier() -> None:

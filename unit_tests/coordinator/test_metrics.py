@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +16,22 @@ from samzapy.adapters.web.metrics import exposition
 from samzapy.coordinator import metrics
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.coordinator.metrics import METRICS, Kind, samples_of
-from samzapy.coordinator.service import Snapshot
+from samzapy.coordinator.service import Snapshot, Timings
 from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import KeySketch, TaskFigures
+from samzapy.model.finding import Finding
 from samzapy.model.launch import LaunchRole
 from samzapy.model.warmth import Warmth
+from samzapy.plan.groupers import Groupers
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.coordinator.world import World
 
+METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+SAME_AS_ANOTHER = {
+    # The count of a summary of handled records, which are counted by themselves too; and small numbers of small things.
+    *("samzapy_task_process_seconds_count", "samzapy_job_tasks_without_owner", "samzapy_container_tasks"),
+    "samzapy_standby_tasks_behind",
+}
 TASK_0, TASK_1 = (f"SystemStreamPartition_kafka.orders.{number}" for number in range(2))
 FIGURES = Figures(
     records_in=7,
@@ -50,7 +60,10 @@ def told(*heartbeats: Any, **properties: str) -> Snapshot:
 
 def numbers(snapshot: Snapshot, *, leads: bool = True) -> dict[tuple[str, ...], float]:
     """By name and labels (in the order of their names) but the job's, as Prometheus' own parser reads them."""
-    text = exposition(samples_of(snapshot, 1_000_000, leads=leads)).decode()
+    return parsed(exposition(samples_of(snapshot, 1_000_000, leads=leads)).decode())
+
+
+def parsed(text: str) -> dict[tuple[str, ...], float]:
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -137,6 +150,142 @@ def test_every_metric_is_told_of_a_job_that_runs() -> None:
     }
 
 
+OF_A_TASK = TaskFigures(
+    records_in=101,
+    records_out=102,
+    dead_letters=103,
+    skipped=104,
+    transactions=105,
+    busy_ns=1_060_000_000,
+    process_ns=1_070_000_000,
+    commit_ns=1_080_000_000,
+    input_ns=1_090_000_000,
+    gets_timed=110,
+    get_ns=1_110_000_000,
+    puts_timed=112,
+    put_ns=1_130_000_000,
+    deletes_timed=114,
+    delete_ns=1_150_000_000,
+    disk_bytes=116,
+    store_identify_ns=1_170_000_000,
+    keys=KeySketch(8, {"hot": 3}),
+)
+OF_A_CONTAINER = Figures(
+    records_in=201,
+    records_out=202,
+    dead_letters=203,
+    commits=204,
+    batches=205,
+    recoveries=206,
+    batch_ns=2_070_000_000,
+    input_ns=2_080_000_000,
+    keyhash_ns=2_090_000_000,
+    offsets_read=210,
+    skipped=211,
+    positions={an_ssp_kb("kafka.orders.0:0/1"): Position(90, 302, bootstrap_end=303)},
+    tasks={TASK_0: OF_A_TASK},
+)
+OF_THE_JOB = {
+    ("samzapy_coordinator_leads",): 1,
+    ("samzapy_coordinator_term",): 7,
+    ("samzapy_coordinator_invalid_heartbeats_total",): 8,
+    ("samzapy_job_generation",): 9,
+    ("samzapy_job_elasticity_factor",): 16,
+    ("samzapy_job_tasks",): 2,
+    ("samzapy_job_tasks_without_owner",): 1,
+    ("samzapy_job_findings",): 3,
+    ("samzapy_job_model_generation_seconds",): 0.25,
+    ("samzapy_checkpoint_compute_seconds",): 0.5,
+}
+OF_PROCESSOR_0 = {
+    "container_heartbeat_age_seconds": 1.5,
+    "container_cores": 6,
+    "container_tasks": 2,
+    "container_records_in_total": 201,
+    "container_records_out_total": 202,
+    "container_dead_letters_total": 203,
+    "container_commits_total": 204,
+    "container_batches_total": 205,
+    "container_recoveries_total": 206,
+    "container_batch_seconds_total": 2.07,
+    "container_input_consumption_seconds_total": 2.08,
+    "container_keyhash_compute_seconds_total": 2.09,
+    "container_offsets_read_total": 210,
+    "container_skipped_envelopes_total": 211,
+    "container_bootstrap_lag_records": 213,
+}
+OF_TASK_0 = {
+    "task_records_in_total": 101,
+    "task_records_out_total": 102,
+    "task_dead_letters_total": 103,
+    "task_skipped_envelopes_total": 104,
+    "task_busy_seconds_total": 1.06,
+    "task_process_seconds_sum": 1.07,
+    "task_process_seconds_count": 101,
+    "task_commit_seconds_sum": 1.08,
+    "task_commit_seconds_count": 105,
+    "task_get_seconds_sum": 1.11,
+    "task_get_seconds_count": 110,
+    "task_put_seconds_sum": 1.13,
+    "task_put_seconds_count": 112,
+    "task_delete_seconds_sum": 1.15,
+    "task_delete_seconds_count": 114,
+    "task_disk_usage_bytes": 116,
+    "task_store_identify_seconds": 1.17,
+    "task_busiest_key_ratio": 0.375,
+}
+EXPECTED: Mapping[tuple[str, ...], float] = {
+    **OF_THE_JOB,
+    **{(f"samzapy_{name}", "0"): value for name, value in OF_PROCESSOR_0.items()},
+    **{(f"samzapy_{name}", "0", TASK_0): value for name, value in OF_TASK_0.items()},
+    ("samzapy_standby_lag_records", "0", "0-1"): 401,
+    ("samzapy_standby_tasks_behind", "0", "0-1"): 3,
+    ("samzapy_ssp_lag_records", "kafka.orders.0:0/1", TASK_0): 212,
+}
+"""Each value of a metric, and none like another: by name and labels, but the job's."""
+
+
+def with_a_value_of_each() -> Snapshot:
+    snapshot = told(
+        a_heartbeat("e1", slot_count=6, figures=OF_A_CONTAINER, received_ms=998_500),
+        a_heartbeat("e1", slot_count=6, held=[(TASK_0, 1), (TASK_1, 2)], figures=OF_A_CONTAINER, received_ms=998_500),
+        a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=5, level=2, lag=401, total=900)),
+    )
+    state, launch = snapshot.state, a_launch("s1", role=LaunchRole.STANDBY, standby=1)
+    assert state.term is not None and state.generation is not None
+    finding = Finding(code="cluster-unreachable", subject="cluster", found="no answer", remedy="start it")
+    planned = {(9, task): found for (_, task), found in state.planned_tasks.items()}
+    state = replace(
+        state,
+        term=replace(state.term, term=7),
+        generation=replace(state.generation, generation=9, factor=16),
+        planned_tasks=planned,
+        grants={key: replace(grant, released=key[0] == TASK_1) for key, grant in state.grants.items()},
+        launches={launch.execution_id: launch},
+    )
+    timings = Timings(job_model_generation_ns=250_000_000, checkpoint_compute_ns=500_000_000)
+    return replace(snapshot, state=state, timings=timings, findings=(finding,) * 3)
+
+
+def test_each_metric_has_the_value_of_what_it_is_about() -> None:
+    text = exposition(samples_of(with_a_value_of_each(), 1_000_000, leads=True, invalid_heartbeats=8)).decode()
+
+    assert EXPECTED == parsed(text)
+
+
+def test_each_documented_metric_has_a_value_above() -> None:
+    names = re.findall(r"^\| `(samzapy_\w+)` \| (\w+) \|", METRICS_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = {
+        series
+        for name, kind in names
+        for series in ((f"{name}_sum", f"{name}_count") if kind == Kind.SUMMARY else (name,))
+    }
+
+    assert wanted == {name for name, *_ in EXPECTED} and all(EXPECTED.values())
+    told_once = [value for (name, *_), value in EXPECTED.items() if name not in SAME_AS_ANOTHER]
+    assert len(told_once) == len(set(told_once))
+
+
 def test_no_key_of_a_message_is_told() -> None:
     assert b"hot" not in exposition(samples_of(told(a_heartbeat(figures=FIGURES)), 1_000_000, leads=True))
 
@@ -210,3 +359,41 @@ def test_how_far_a_standby_is_behind() -> None:
         found["samzapy_standby_lag_records", "0", "0-1"],
         found["samzapy_standby_tasks_behind", "0", "0-1"],
     )
+
+
+class SlowWorld(World):
+    """Positions take 400 ms to be read, and a fence 7 s, which is none of that."""
+
+    def read(self, ssps: Any, changelogs: Any = ()) -> Any:
+        self.clock.advance(400)
+        return super().read(ssps, changelogs)
+
+    def fence(self, transactional_ids: Any) -> None:
+        self.clock.advance(7000)
+        super().fence(transactional_ids)
+
+
+class SlowGrouper:
+    """A grouper of a job's own that takes a while."""
+
+    def __init__(self, world: World, took_ms: int) -> None:
+        self._world, self._took_ms = world, took_ms
+
+    def group(self, previous: Any, ssps: Any) -> Mapping[str, Any]:
+        self._world.clock.advance(self._took_ms)
+        return {"all": ssps}
+
+
+def test_what_a_plan_and_starts_took_is_measured() -> None:
+    world = SlowWorld()
+    service = world.coordinator()
+    service.take_office()
+    grouper = SlowGrouper(world, 30)
+    config = a_config(job_systemstreampartition_grouper_factory="own:Slow")
+    service.submit(replace(a_submission(config=config), groupers=Groupers(ssps=grouper)))
+
+    world.queue.append(a_heartbeat())
+    service.run_once(0)
+
+    # The planner asks a grouper twice.
+    assert Timings(job_model_generation_ns=60_000_000, checkpoint_compute_ns=400_000_000) == service.status().timings

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
@@ -45,9 +46,14 @@ def keyhash_ns(session: SparkSession) -> float:
     """Nanoseconds that the hash of one short key takes in the session's JVM."""
     key = F.col("id").cast("string").cast("binary")
     # The first round of each compiles; the shortest of the others was disturbed least.
-    without = min(_took_ns(session, F.length(key)) for _ in range(_ROUNDS))
-    hashed = min(_took_ns(session, F.length(key) + F.pmod(F.xxhash64(key), F.lit(2))) for _ in range(_ROUNDS))
-    return max(0.0, (hashed - without) / _KEYS)
+    without = [_took_ns(session, F.length(key)) for _ in range(_ROUNDS)]
+    hashed = [_took_ns(session, F.length(key) + F.pmod(F.xxhash64(key), F.lit(2))) for _ in range(_ROUNDS)]
+    return per_key_ns(without, hashed)
+
+
+def per_key_ns(without: Sequence[int], hashed: Sequence[int]) -> float:
+    """What the hash adds per key, from what the passes over all keys took without it and with it."""
+    return max(0.0, (min(hashed) - min(without)) / _KEYS)
 
 
 def _took_ns(session: SparkSession, column: Column) -> int:

@@ -1,0 +1,30 @@
+"""What the hash of a key costs, from times that are known; that Spark hashes so is seen where a session is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samzapy.adapters.spark import keyhash
+from samzapy.adapters.spark.keyhash import KeyhashCost, per_key_ns
+
+KEYS = 1 << 20
+
+
+def test_the_quickest_passes_are_compared() -> None:
+    assert 12.0 == per_key_ns([9 * KEYS, 5 * KEYS, 6 * KEYS], [40 * KEYS, 18 * KEYS, 17 * KEYS])
+
+
+def test_noise_never_makes_it_less_than_nothing() -> None:
+    assert 0.0 == per_key_ns([5 * KEYS], [4 * KEYS])
+
+
+def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyhash, "keyhash_ns", lambda session: 2.5)
+    cost, session = KeyhashCost(), Any
+
+    assert 0.0 == cost.ns
+    cost._measure(session)  # type: ignore[arg-type]  # looked at by nothing here
+
+    assert 2.5 == cost.ns
