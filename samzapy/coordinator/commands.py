@@ -332,6 +332,7 @@ class ReviewLaunches:
         has_affinity: whether a processor comes back to the host where it was.
         hosts: all that there are, where the cluster manager knows them; else those are found out as containers come.
             With each how many containers it still has room for; None where nobody has said so lately.
+        names_hosts: False where the cluster manager has said that it has no hosts by name: none can be asked for.
         listening_since_ms: wall clock, since when this coordinator hears who calls.
     """
 
@@ -344,6 +345,7 @@ class ReviewLaunches:
     fails_job: bool = True
     has_affinity: bool = True
     hosts: Mapping[str, int | None] = field(default_factory=dict)
+    names_hosts: bool = True
     listening_since_ms: int = 0
 
 

@@ -39,11 +39,13 @@ from samzapy.coordinator.launching import launches_looked, launches_superseded, 
 from samzapy.coordinator.liveness import (
     Sightings,
     expire,
+    failed_starts_noted,
     give_up,
     hear,
     held_up,
     mark_fenced,
     sighted,
+    still_named,
     without_the_dead,
 )
 from samzapy.coordinator.membership import noticed, review_members
@@ -177,6 +179,10 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
             return noticed_missing(command, state, seen)
         case ReviewInputs():
             return noticed_unsettled(command, state, seen)
+        case LaunchesLooked():
+            return still_named(failed_starts_noted(seen, state), command.hosts)
+        case ReviewLaunches():
+            return failed_starts_noted(seen, state)
         case LaunchTroubles():
             return held_up(command, seen)
         case _:

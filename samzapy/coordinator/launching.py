@@ -33,30 +33,32 @@ early or late, and starts nothing twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
 from samzapy.coordinator.grants import executions_to_grant
+from samzapy.coordinator.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
 from samzapy.coordinator.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
 from samzapy.coordinator.serving import UNFINISHED
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
 from samzapy.coordinator.suspending import is_suspended_by, resumed, suspensions_over
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
+from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
+from samzapy.model.placement import ANY_HOST
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
 _PAUSE_MAX_MS = 30_000
 HOST_AWAY_MS = 10_000
 """So long a container is wanted on a host that the cluster does not have: its state is there."""
+HOST_FULL_MS = 5_000
+"""So long one is wanted on a host that is full: what ends there gives its place back a moment later. Samza waits as
+long for a preferred host (`cluster-manager.container.request.timeout.ms`)."""
 P = LaunchPhase
 _Kind = tuple[ProcessorId, LaunchRole, int]
 """Whose an execution is, what it was started for, and as which of several."""
-UP = frozenset({P.WANTED, P.LAUNCHED})
-"""Phases of an execution that is to be there."""
 
 
 def wanted_processors(state: CoordinatorState) -> tuple[ProcessorId, ...] | None:
@@ -80,7 +82,7 @@ def review_launches(
         ("containers failed or are not wanted", partial(_stopped, seen=seen)),
         ("a container failed too often", _run_failed),
         ("the run is finished", _dismissed),
-        ("containers are wanted", _wanted),
+        ("containers are wanted", partial(_wanted, seen=seen)),
     ):
         causes += [what] if steps.add(step(command, steps.state)) else []
     return tuple(steps.records), "; ".join(causes)
@@ -252,8 +254,8 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) 
                 f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
                 f"{seen.why_not(launch.execution_id)}",
             )
-        elif container is None and _has_lost_its_host(launch, command):
-            yield _given_up(launch, command, f"the cluster has no host {launch.host} any more")
+        elif container is None and (reason := _why_not_there(launch, command, state, seen)):
+            yield _withdrawn(launch, command, reason)
         elif is_suspended_by(launch, state):
             yield ordered_to_stop(launch, command, "" if container is None else container.reason)
         elif container is not None and container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED):
@@ -274,16 +276,34 @@ def _expires_at_ms(launch: Launch, command: ReviewLaunches) -> int:
     return launch.expires_at_ms if launch.phase is P.WANTED else max(launch.expires_at_ms, heard_by_ms)
 
 
-def _has_lost_its_host(launch: Launch, command: ReviewLaunches) -> bool:
-    """Whether the host where it is to be started has been away for longer than one takes that is started again.
-    Others wait for whoever asked for them."""
-    return (
-        launch.phase is P.WANTED
-        and launch.role is LaunchRole.ACTIVE
-        and bool(launch.host and command.hosts)
-        and launch.host not in command.hosts
-        and command.now_ms - launch.wanted_at_ms >= HOST_AWAY_MS
-    )
+def _why_not_there(launch: Launch, command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> str:
+    """Why an execution is not to be started any more on the host that was chosen for it; empty where it is. One that
+    an operator asked for there waits for as long as that request does."""
+    if launch.phase is not P.WANTED or not launch.host or _is_asked_for_there(launch, state):
+        return ""
+    if not command.names_hosts:
+        return "the cluster manager names no hosts, so it is wanted on any"
+    waited_ms, there = command.now_ms - launch.wanted_at_ms, command.hosts
+    if there and launch.host not in there:
+        return f"the cluster has no host {launch.host} any more" if waited_ms >= HOST_AWAY_MS else ""
+    if there.get(launch.host) != 0 or waited_ms < HOST_FULL_MS:
+        return ""
+    # Its own kind has a place elsewhere: an active one anywhere, others apart from their processor's executions.
+    others = hosts_there(command, state, seen)
+    if launch.role is not LaunchRole.ACTIVE:
+        others = hosts_allowed(launch.processor_id, command, state, seen)
+    has_room = any(not found.is_full for host, found in others.items() if host != launch.host)
+    return f"{launch.host} is full, and another host is not" if has_room else ""
+
+
+def _is_asked_for_there(launch: Launch, state: CoordinatorState) -> bool:
+    request = state.requests.get(launch.uuid)
+    return request is not None and request.destination_host != ANY_HOST and is_asked_for(launch, state)
+
+
+def _withdrawn(launch: Launch, command: ReviewLaunches, reason: str) -> LaunchPut:
+    """One that was not started and is to be elsewhere. It is no failure; should it come all the same it is killed."""
+    return LaunchPut(launch=replace(launch, phase=P.STOPPING, reason=reason, expires_at_ms=command.now_ms))
 
 
 def _surplus(state: CoordinatorState) -> Mapping[ExecutionId, str]:
@@ -378,11 +398,12 @@ def may_live(launch: Launch, state: CoordinatorState) -> bool:
 # --- what is wanted ---
 
 
-def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+def _wanted(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Iterable[CoordinatorRecord]:
     """An active execution for each processor that has none and whose tasks are not placed on another one."""
     if not is_on(state):
         return ()
-    hosts, newest = locality_of(state).processors if command.has_affinity else {}, _newest(state)
+    has_affinity = command.has_affinity and command.names_hosts
+    hosts, newest = locality_of(state).processors if has_affinity else {}, _newest(state)
     occupied = {_kind(found) for found in state.launches.values() if _occupies(found, command.now_ms)}
     wanted = Round(state)
     for processor_id in wanted_processors(state) or ():
@@ -400,29 +421,11 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState) -> Iterable[Coordi
         if last is not None and last.failures and last.execution_id not in state.containers:
             if command.now_ms - last.wanted_at_ms < _pause_ms(last.failures):
                 continue
-            host = _elsewhere(last, host, command, wanted.state)
+            host = elsewhere(last, host, command, wanted.state, seen)
+        elif host and last is not None and last.host == host and last.execution_id not in state.containers:
+            host = there_or_elsewhere(host, command, wanted.state, seen)
         wanted.add([launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)])
     return wanted.records
-
-
-def _elsewhere(last: Launch, before: str, command: ReviewLaunches, state: CoordinatorState) -> str:
-    """Where to start the next one after one that never came up: rather not there. Empty for any host.
-
-    Args:
-        before: where the processor was last.
-    """
-    if not command.hosts:
-        return "" if last.host else before
-    avoided = last.host_found or last.host
-    # What was not started yet is to have a place, too.
-    coming = Counter(found.host for found in _up(state) if found.phase is P.WANTED)
-    load = Counter(found.host_found or found.host for found in _up(state))
-    room = {host: room if room is None else room - coming[host] for host, room in command.hosts.items()}
-    others = [host for host, free in room.items() if host != avoided and (free is None or free > 0)]
-    if not avoided and before in others:
-        return before
-    # The emptiest; where nobody tells that, the one with the fewest containers; the first by name among equals.
-    return min(others, key=lambda host: (-(room[host] or 0), load[host], host), default="")
 
 
 def _pause_ms(failures: int) -> int:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Final
 
 from samzapy.coordinator.grants import counts_after, is_free
+from samzapy.coordinator.hosts import hosts_taken
 from samzapy.coordinator.liveness import LIVING, TRANSITIONS
 from samzapy.coordinator.repair import standing
 from samzapy.coordinator.rewinding import is_taken_up
-from samzapy.coordinator.standby import hosts_taken
 from samzapy.coordinator.starts import GrantIndex
 from samzapy.coordinator.state import CoordinatorState, Folding, works_for
 from samzapy.model.container import Container

@@ -16,7 +16,7 @@ its processor comes back as a new execution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -36,6 +36,7 @@ from samzapy.model.container import Container, ContainerPhase, ProcessorLocality
 from samzapy.model.failing import Failing
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
+from samzapy.model.launch import UP
 from samzapy.model.ssp import SystemStream
 from samzapy.model.warmth import Warmth
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
@@ -78,7 +79,19 @@ class Sighting:
     warm: Warmth | None = None
     failing: Failing | None = None
     step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHost:
+    """What is known of a host, for as long as the cluster manager names it.
+
+    Attributes:
+        fault_domain: as the last container there said.
+        failed_at_ms: wall clock, when the last start was wanted there that came to nothing; 0 once one came.
+    """
+
     fault_domain: str = ""
+    failed_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +131,7 @@ class Sightings:
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
         missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
         starts: of each processor the container that starts, until its query runs.
+        hosts: what is known of each host; it outlives the containers that told it.
         troubles: why executions are not started, or not killed, by their launcher's last word.
     """
 
@@ -128,6 +142,7 @@ class Sightings:
     unsettled: Mapping[tuple[SystemStream, int], int] = field(default_factory=dict)
     missing: Mapping[SystemStream, Missed] = field(default_factory=dict)
     starts: Mapping[ProcessorId, StartUnderWay] = field(default_factory=dict)
+    hosts: Mapping[str, KnownHost] = field(default_factory=dict)
     troubles: Mapping[ExecutionId, str] = field(default_factory=dict)
 
     def why_not(self, execution_id: ExecutionId) -> str:
@@ -154,9 +169,38 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         warm=heartbeat.warm,
         failing=heartbeat.failing,
         step=heartbeat.step,
-        fault_domain=heartbeat.fault_domain,
     )
-    return replace(seen, last={**seen.last, heartbeat.execution_id: sighting})
+    last = {**seen.last, heartbeat.execution_id: sighting}
+    return replace(seen, last=last, hosts=_with_host_of(heartbeat, state, seen.hosts))
+
+
+def _with_host_of(
+    heartbeat: Heartbeat, state: CoordinatorState, hosts: Mapping[str, KnownHost]
+) -> Mapping[str, KnownHost]:
+    host, launch = state.containers[heartbeat.execution_id].host, state.launches.get(heartbeat.execution_id)
+    before = hosts.get(host, KnownHost())
+    came = launch is not None and launch.wanted_at_ms > before.failed_at_ms
+    after = KnownHost(fault_domain=heartbeat.fault_domain, failed_at_ms=0 if came else before.failed_at_ms)
+    return hosts if after == before else {**hosts, host: after}
+
+
+def still_named(seen: Sightings, hosts: Collection[str]) -> Sightings:
+    """`seen` without hosts that the cluster manager, which names `hosts`, names no more; all where it names none."""
+    kept = {host: known for host, known in seen.hosts.items() if host in hosts} if hosts else seen.hosts
+    return seen if len(kept) == len(seen.hosts) else replace(seen, hosts=kept)
+
+
+def failed_starts_noted(seen: Sightings, state: CoordinatorState) -> Sightings:
+    """`seen` with the hosts on which starts came to nothing."""
+    found = dict(seen.hosts)
+    for launch in state.launches.values():
+        host = launch.host_found or launch.host
+        if launch.phase in UP or not launch.failures or launch.execution_id in state.containers or not host:
+            continue
+        known = found.get(host, KnownHost())
+        if launch.wanted_at_ms > known.failed_at_ms:
+            found[host] = replace(known, failed_at_ms=launch.wanted_at_ms)
+    return seen if found == seen.hosts else replace(seen, hosts=found)
 
 
 def held_up(command: LaunchTroubles, seen: Sightings) -> Sightings:

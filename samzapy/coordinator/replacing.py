@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.launching import UP, last_of_kind, may_live, ordered_to_stop, runner_of
+from samzapy.coordinator.launching import last_of_kind, may_live, ordered_to_stop, runner_of
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.moving import awaited
 from samzapy.coordinator.serving import Kind, begun, ended
@@ -19,7 +19,7 @@ from samzapy.coordinator.standby import refused_standby
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.coordinator.suspending import resumed
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
+from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import ContainerPlacementRequestMessage, StatusCode
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, RequestPut

@@ -51,6 +51,7 @@ from samzapy.coordinator.commands import (
     ResponsesWritten,
     ReviewRequests,
 )
+from samzapy.coordinator.hosts import place_of
 from samzapy.coordinator.launching import by_age, wanted_processors
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.moving import MOVING, refused_move, refused_move_now
@@ -60,7 +61,7 @@ from samzapy.coordinator.restarting import RESTARTING, processors_with_query
 from samzapy.coordinator.rewinding import REWINDING, taken_up
 from samzapy.coordinator.scaling import SCALING, scale_wanted
 from samzapy.coordinator.serving import UNFINISHED, Kind, ended
-from samzapy.coordinator.standby import named, place_of, refused_standby, role_of, standby_called
+from samzapy.coordinator.standby import named, refused_standby, role_of, standby_called
 from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control, refused_control_now
 from samzapy.coordinator.state import CoordinatorState, Round, remembered, tombstone
 from samzapy.model.container import ContainerPhase

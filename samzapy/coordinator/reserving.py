@@ -32,23 +32,21 @@ from typing import Final
 
 from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
 from samzapy.coordinator.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
-from samzapy.coordinator.launching import HOST_AWAY_MS, UP, by_age, launch_wanted, ordered_to_stop, runner_of
+from samzapy.coordinator.hosts import clash, hosts_allowed, place_of
+from samzapy.coordinator.launching import HOST_AWAY_MS, by_age, launch_wanted, ordered_to_stop, runner_of
 from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.serving import UNFINISHED, begun, ended, said
 from samzapy.coordinator.standby import (
     best_standby,
-    clash,
     has_state,
-    hosts_allowed,
     is_warm,
     named,
-    place_of,
     standbys_of,
 )
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import (
     ANY_HOST,
     FORCE_RESTART_LAST_SEEN,
@@ -205,8 +203,9 @@ def _await_reserve(
     if request.destination_host == FORCE_RESTART_LAST_SEEN and old:
         yield from _stop(request, old[0], "it is to be started anew without a second place", command, state)
         return
-    tries = _tries(request, state)
-    last = tries[-1] if tries else None
+    started = _tries(request, state)
+    last = started[-1] if started else None
+    tries = [found for found in started if not _was_withdrawn(found, started)]
     if last is None or last.phase not in UP:
         if last is not None and last.phase is not LaunchPhase.ENDED:
             return  # It may still have the place that the next one is to get.
@@ -218,7 +217,11 @@ def _await_reserve(
             yield ended(request, StatusCode.FAILED, text, command.now_ms)
             return
         role = LaunchRole.RESERVE if number is None else LaunchRole.STANDBY
-        chosen = host or _host_for(processor_id, tries, command.launching, state, seen)
+        chosen = host or _host_for(processor_id, started, command.launching, state, seen)
+        if chosen is None:
+            text = "no host that may have it has a place now; it is started as soon as one has"
+            yield from said(request, Phase.RESERVING, text, command.now_ms)
+            return
         yield launch_wanted(
             command.launching, state, processor_id, role, host=chosen, standby=number or 0, uuid=request.uuid
         )
@@ -458,12 +461,17 @@ def _host_for(
     command: ReviewLaunches,
     state: CoordinatorState,
     seen: Sightings,
-) -> str:
-    """Where to go when any host will do: to another one than now, and rather to one that is neither full nor was tried;
-    empty where none is known."""
+) -> str | None:
+    """Where to go when any host will do: to another one than now, and rather to one that was not tried. Empty where
+    none is known, or can be asked for; None where all are full."""
+    if not command.names_hosts:
+        return ""
     tried = {launch.host for launch in tries}
-    load = hosts_allowed(processor_id, command, state, seen)
-    return min(load, key=lambda host: (load[host][0], host in tried, load[host], host), default="")
+    there = hosts_allowed(processor_id, command, state, seen)
+    free = {host: found for host, found in there.items() if not found.is_full}
+    if there and not free:
+        return None
+    return min(free, key=lambda host: (host in tried, free[host].rank, host), default="")
 
 
 def _goes(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:
@@ -482,6 +490,12 @@ def _standbys(processor_id: ProcessorId, number: int, state: CoordinatorState) -
 def _tries(request: RequestPut, state: CoordinatorState) -> list[Launch]:
     found = [launch for launch in state.launches.values() if launch.uuid == request.uuid]
     return sorted(found, key=by_age)
+
+
+def _was_withdrawn(launch: Launch, tries: Sequence[Launch]) -> bool:
+    """Whether it was never started, as its host had no place: no try that failed."""
+    before = tries[tries.index(launch) - 1].failures if launch != tries[0] else 0
+    return launch.phase not in UP and launch.failures <= before and not launch.handle and not launch.host_found
 
 
 def _misplaced(

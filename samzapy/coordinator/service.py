@@ -242,6 +242,8 @@ class CoordinatorService:
         # Those that the launcher named last, and when that was.
         self._hosts: Mapping[str, int | None] = {}
         self._hosts_at_ms = 0
+        # What it said in this term of hosts by name; None: nothing yet.
+        self._names_hosts: bool | None = None
         self._waiting: tuple[SubmitJob, ...] = ()
         self._timings = Timings()
         self._snapshot = self._publish()
@@ -281,7 +283,7 @@ class CoordinatorService:
         self._seen = Sightings(listening_since_ms=self._clock.monotonic_ms())
         self._look_next_ms = self._act_next_ms = self._collect_next_ms = self._answer_next_ms = 0
         self._review_inputs_next_ms = 0
-        self._hosts = {}
+        self._hosts, self._names_hosts = {}, None
         self._postponed = {}
         self._fence_failures = {}
         self._snapshot = self._publish()
@@ -328,6 +330,8 @@ class CoordinatorService:
         for command in taken:
             if isinstance(command, LaunchesLooked):
                 self._hosts, self._hosts_at_ms = command.hosts, self._clock.monotonic_ms()
+                # Workers that are all away for a moment had names, and have them when they come back.
+                self._names_hosts = bool(command.hosts) or bool(self._names_hosts)
         tick, review = self._time_went_by()
         # Who is not answered is not heard either.
         ticks = () if self._is_deaf() else (tick,)
@@ -387,6 +391,7 @@ class CoordinatorService:
         self._launch_rounds += 1
         now_ms = self._clock.wall_ms()
         listened_ms = 0 if self._is_deaf() else self._clock.monotonic_ms() - self._seen.listening_since_ms
+        hosts = self._hosts_now()
         return ReviewLaunches(
             now_ms=now_ms,
             seed=_seed(self._identity.coordinator_id, self._launch_rounds),
@@ -396,7 +401,8 @@ class CoordinatorService:
             retry_window_ms=config.container_retry_window_ms,
             fails_job=config.fails_job_after_retries,
             has_affinity=config.has_host_affinity,
-            hosts=self._hosts_now(),
+            hosts=hosts,
+            names_hosts=bool(hosts) or self._names_hosts is not False,
             listening_since_ms=now_ms - listened_ms,
         )
 

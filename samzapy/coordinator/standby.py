@@ -20,14 +20,13 @@ execution: when `4-0` takes over it is the container of processor 4, and the nex
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.grants import executions_to_grant, newest_grants
+from samzapy.coordinator.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching import (
-    UP,
     has_grants,
     is_asked_for,
     is_on,
@@ -41,7 +40,7 @@ from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, is_leaving, sorted_processors, uncommitted
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole, standby_name
+from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
 
@@ -201,99 +200,6 @@ def _processors_lost(state: CoordinatorState) -> frozenset[ProcessorId]:
     )
 
 
-# --- places ---
-
-
-def place_of(launch: Launch, state: CoordinatorState) -> str:
-    """The host of an execution: where it is, else where it was put, else where it is wanted."""
-    container = state.containers.get(launch.execution_id)
-    return launch.host_found or launch.host if container is None else container.host
-
-
-def hosts_taken(
-    processor_id: ProcessorId, state: CoordinatorState, but: Collection[ExecutionId] = ()
-) -> Mapping[str, ExecutionId]:
-    """The hosts of a processor's executions, without those of `but`."""
-    there = [
-        launch
-        for launch in state.launches.values()
-        if launch.processor_id == processor_id
-        and launch.execution_id not in but
-        and (launch.phase in UP or is_alive(state, launch.execution_id))
-    ]
-    found = {place_of(launch, state): launch.execution_id for launch in sorted(there, key=_name)}
-    return {host: found[host] for host in sorted(found) if host}
-
-
-def _name(launch: Launch) -> str:
-    return launch.execution_id
-
-
-def clash(
-    host: str,
-    processor_id: ProcessorId,
-    state: CoordinatorState,
-    seen: Sightings,
-    but: Collection[ExecutionId] = (),
-) -> str:
-    """Why another execution of the processor may not be on `host`, for people; empty where it may.
-
-    Args:
-        but: executions that are no reason against it: those that go, and the one that is asked about.
-    """
-    domains = _domains(state, seen)
-    own = domains.get(host, host)
-    for other, execution_id in hosts_taken(processor_id, state, but).items():
-        if other == host:
-            return f"{execution_id} of processor {processor_id} is on {host} already, and would be lost with it"
-        if domains.get(other, other) == own:
-            return f"{execution_id} of processor {processor_id} is in the fault domain of {host} already ({own})"
-    return ""
-
-
-def hosts_allowed(
-    processor_id: ProcessorId, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
-) -> Mapping[str, tuple[bool, int]]:
-    """The known hosts on which another execution of the processor may be; of each whether it is full, as far as the
-    cluster manager says so, and how many containers of the job it has or is to have."""
-    up = [launch for launch in state.launches.values() if launch.phase in UP]
-    load = Counter(place_of(launch, state) for launch in up)
-    # What was not started yet is to have a place, too.
-    coming = Counter(found.host for found in up if found.phase is LaunchPhase.WANTED)
-
-    def is_full(host: str) -> bool:
-        room = command.hosts.get(host)
-        return room is not None and room <= coming[host]
-
-    return {
-        host: (is_full(host), load[host])
-        for host in _hosts_known(command, state)
-        if not clash(host, processor_id, state, seen)
-    }
-
-
-def _hosts_known(command: ReviewLaunches, state: CoordinatorState) -> tuple[str, ...]:
-    """The hosts that containers of the job can be started on, as far as anybody knows: all that there are, else those
-    where some were."""
-    if command.hosts:
-        return tuple(sorted(command.hosts))
-    seen = (place_of(launch, state) for launch in state.launches.values())
-    return tuple(sorted({host for host in (*seen, *(found.host for found in state.localities.values())) if host}))
-
-
-def _domains(state: CoordinatorState, seen: Sightings) -> Mapping[str, str]:
-    """The fault domains of hosts, where they count."""
-    if state.config.get("cluster-manager.fault-domain-aware.standby.enabled") != "true":
-        return {}
-    told = {
-        state.containers[execution_id].host: sighting.fault_domain
-        for execution_id, sighting in seen.last.items()
-        if execution_id in state.containers
-    }
-    recorded = {found.host: found.fault_domain for found in state.localities.values()}
-    return {host: domain for host, domain in (recorded | told).items() if domain}
-
-
 # --- what is to be ---
 
 
@@ -412,21 +318,23 @@ def _host_for(
 ) -> str | None:
     """Where a standby is to be started; empty for anywhere, None for nowhere now.
 
-    Among the hosts that may have it where the last one was, because its state is there; else that with the fewest
-    containers, and rather not the one that had no place for the last one. One that is full comes last; that which the
-    processor left for its standby is none, as long as another one is named.
+    Among the hosts that may have it and are not full where the last one was, because its state is there; else the best
+    one (`coordinator.hosts`), and rather not the one that had no place for the last one. That which the processor left
+    for its standby is none, as long as another one is named.
     """
+    if not command.names_hosts:
+        return ""
     has_come = last is not None and last.execution_id in state.containers
     before, refused = (place_of(last, state), "") if last and has_come else ("", last.host if last else "")
-    load = dict(hosts_allowed(processor_id, command, state, seen))
+    there = dict(hosts_allowed(processor_id, command, state, seen))
     placed = state.placed.get(processor_id)
-    if placed is not None and command.hosts and len(load) > 1:
+    if placed is not None and command.hosts and len(there) > 1:
         # An operator wanted it off that host. Where hosts are not named another one may be known, and gone for good.
-        load.pop(placed.left_host, None)
-    if load:
-        return min(load, key=lambda host: (load[host][0], host == refused, host != before, load[host], host))
+        there.pop(placed.left_host, None)
+    if free := {host: found for host, found in there.items() if not found.is_full}:
+        return min(free, key=lambda host: (host == refused, host != before, free[host].rank, host))
     if command.hosts:
-        return None  # Those are all, and on each of them there is one.
+        return None  # Those are all, and on each of them there is one, or no room.
     # The cluster manager may have others; it is not asked all the time.
     is_due = last is None or command.now_ms - last.wanted_at_ms >= command.request_timeout_ms
     return "" if is_due else None

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.hosts import place_of
 from samzapy.coordinator.launching import to_look_at
 from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.serving import Kind, begun, ended, said
-from samzapy.coordinator.standby import has_state, is_warm, named, place_of, standby_count, standbys_of
+from samzapy.coordinator.standby import has_state, is_warm, named, standby_count, standbys_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name

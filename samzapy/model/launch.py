@@ -35,6 +35,10 @@ class LaunchPhase(StrEnum):
     ENDED = "ENDED"
 
 
+UP: Final = frozenset({LaunchPhase.WANTED, LaunchPhase.LAUNCHED})
+"""Phases of an execution that is to be there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One execution that the coordinator starts. Recorded before the act, so that no start is ever forgotten (H23).

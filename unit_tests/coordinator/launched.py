@@ -57,7 +57,7 @@ class LaunchedJob(Job):
     what is free on each. `sees`: what it says instead of what is, by execution. `says_why`: and what is in its way.
     """
 
-    def __init__(self, count=2, partitions=4, slots=None, named=(), **settings):
+    def __init__(self, count=2, partitions=4, slots=None, named=None, **settings):
         self.count, self.partitions = count, partitions
         self.slots = slots or dict.fromkeys(HOSTS, 2)
         self.processes = {}

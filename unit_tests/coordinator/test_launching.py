@@ -164,13 +164,13 @@ def test_a_standby_goes_where_there_is_room_also_for_what_is_to_be_started_there
     def host_of_standby(*records, **room):
         hosts = {f"host-{name}": count for name, count in room.items()}
         found = decide(replace(REVIEW, hosts=hosts), a_state(*config, *running, *records, count=4), Sightings())
-        (standby,) = [launch for launch in launches_of(found.records) if launch.role is LaunchRole.STANDBY]
-        return standby.host
+        standbys = [launch for launch in launches_of(found.records) if launch.role is LaunchRole.STANDBY]
+        return standbys[0].host if standbys else None
 
     assert "host-b" == host_of_standby(b=None, c=None)
     assert "host-c" == host_of_standby(b=0, c=1)
     assert "host-c" == host_of_standby(b=0, c=None)
-    assert "host-b" == host_of_standby(b=0, c=0), "and waits for the first one that becomes free"
+    assert host_of_standby(b=0, c=0) is None, "it is wanted on the first one that becomes free"
     assert "host-d" == host_of_standby(coming, *busy, b=0, c=1, d=1)
 
 
@@ -262,7 +262,7 @@ def fields(command):
 def test_a_start_on_the_preferred_host_that_came_to_nothing_is_tried_anywhere():
     job = LaunchedJob(count=1)
     here = job.runners()["0"]
-    job.slots[here] = 0
+    job.slots[here] = 0  # Nobody says so.
     job.ends(job.execution("0"), 137)
 
     job.settles(4)
@@ -411,18 +411,48 @@ def test_containers_that_come_up_while_nobody_leads_are_kept_by_whoever_leads_th
     [
         ({"host-b": 1}, 9_999, []),
         ({"host-b": 1}, 10_000, ["", "host-b"]),
-        ({"host-a": 0, "host-b": 1}, 60_000, []),
-        # Nobody says which hosts there are.
+        # The cluster manager has not said yet which hosts there are.
         ({}, 60_000, []),
+        # It is full, and gets a moment for the place of the one that ended there.
+        ({"host-a": 0, "host-b": 1}, 4_999, []),
+        ({"host-a": 0, "host-b": 1}, 5_000, ["", "host-b"]),
+        ({"host-a": 0, "host-b": 0}, 60_000, []),
+        ({"host-a": 0, "host-b": 0, "host-c": None}, 60_000, ["", "host-c"]),
+        ({"host-a": None, "host-b": 1}, 60_000, []),
     ],
 )
-def test_a_host_that_stays_away_is_not_waited_for(hosts, now_ms, wanted):
+def test_a_host_that_stays_away_or_full_is_not_waited_for(hosts, now_ms, wanted):
     place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
     waits = a_launch("e1", phase=LaunchPhase.WANTED, host="host-a", wanted_at_ms=0)
 
     records, _ = review_launches(replace(REVIEW, now_ms=now_ms, hosts=hosts), a_state(place, LaunchPut(launch=waits)))
 
-    assert wanted == ["" if found.phase is not P.WANTED else found.host for found in launches_of(records)]
+    launches = launches_of(records)
+    assert wanted == ["" if found.phase is not P.WANTED else found.host for found in launches]
+    assert {0} >= {found.failures for found in launches}, "it is no failure"
+
+
+def test_a_host_is_wanted_only_of_a_cluster_manager_that_names_hosts():
+    place = LocalityPut(locality=ProcessorLocality(processor_id="0", host="host-a"))
+    waits = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED, host="host-a", wanted_at_ms=0))
+    nameless = replace(REVIEW, now_ms=1, names_hosts=False)
+
+    fresh, _ = review_launches(nameless, a_state(place))
+    after, _ = review_launches(nameless, a_state(place, waits))
+
+    assert [(P.WANTED, "")] == [(found.phase, found.host) for found in launches_of(fresh)]
+    assert [(P.STOPPING, 0), (P.WANTED, 0)] == [(found.phase, found.failures) for found in launches_of(after)]
+    assert "" == launches_of(after)[-1].host
+
+
+def test_what_an_operator_asked_for_on_a_host_is_waited_for_there():
+    waits = a_launch("e2", role=LaunchRole.RESERVE, phase=P.WANTED, host="host-b", wanted_at_ms=0, uuid="u")
+    runs = (LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
+    state = a_state(*runs, LaunchPut(launch=waits), a_move(S.IN_PROGRESS))
+
+    records, _ = review_launches(replace(REVIEW, now_ms=60_000, hosts={"host-b": 0, "host-c": 1}), state)
+
+    assert () == tuple(launches_of(records))
 
 
 def test_one_that_was_told_to_stop_before_it_was_up_comes_back_where_its_state_is():

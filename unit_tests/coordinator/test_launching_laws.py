@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches, ReviewMembers, Tick
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.launching import UP, is_over, to_kill, to_start, wanted_processors
+from samzapy.coordinator.launching import is_over, to_kill, to_start, wanted_processors
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.liveness import is_alive
 from samzapy.coordinator.state import INITIAL, evolve
 from samzapy.model.container import ContainerPhase
-from samzapy.model.launch import Launched, LaunchedState, LaunchRole
+from samzapy.model.launch import UP, Launched, LaunchedState, LaunchRole
 from samzapy.stream.records import ContainerCountPut, RunPut
 from samzapy.testing.builders import a_heartbeat, a_submission
 from unit_tests.coordinator.histories import CONFIGS, Machine, a_term

@@ -8,7 +8,7 @@ import pytest
 from samzapy.coordinator.commands import Figures, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import Sighting, Sightings
+from samzapy.coordinator.liveness import KnownHost, Sighting, Sightings
 from samzapy.coordinator.requests import review_requests
 from samzapy.coordinator.standby import (
     LAG_MAX,
@@ -75,10 +75,10 @@ def seen(stream_offset=1000, domain="", **warm):
                 held=frozenset(),
                 figures=Figures(),
                 warm=found,
-                fault_domain=domain,
             )
             for name, found in warm.items()
-        }
+        },
+        hosts={"host-b": KnownHost(fault_domain=domain)} if domain else {},
     )
 
 

@@ -157,7 +157,7 @@ class Teller:
 
     def __init__(self):
         self.job, self.count, self.slots, self.settings = None, 1, {"host-a": 2, "host-b": 2}, dict(STATE)
-        self.named, self.counted = (), []
+        self.named, self.counted = None, []
 
     def answer(self, said):
         before = {} if self.job is None else self.job.shown

@@ -82,3 +82,16 @@ def test_containers_that_could_not_be_started_where_they_were_are_spread_over_th
     job.settles(20)
 
     assert ["b", "c", "d"] == sorted(found.host for found in job.processes.values() if not found.is_over)
+
+
+def test_hosts_that_were_not_tried_come_before_those_on_which_a_start_came_to_nothing():
+    """Two broken hosts were tried in turn, and the third one never."""
+    job = Story(count=1, slots={"a": 1}, named=None, settings=STATE)
+    job.slots |= {"b": 1, "c": 1, "d": 1}
+    job.refused |= {"a", "b", "c"}
+
+    for name in list(job.processes):
+        job.ends(name, 137)
+    job.settles(60)
+
+    assert ["d"] == [found.host for found in job.processes.values() if not found.is_over]

@@ -86,7 +86,8 @@ class LaunchWatch:
             said.append(str(error))
             troubles = {launch.execution_id: str(error) for launch in to_start(state)} | troubles
         else:
-            if found or hosts:
+            # Also when it sees nothing and names no hosts: that it does not name any is news.
+            if launches:
                 now_ms, window_ms = self._wall_ms(), self._retry_window_ms
                 self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
         # Those who wait for a container are told why there is none; a coordinator that has just come, too.
