@@ -47,7 +47,8 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
         trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
     trouble = [str(told["trouble"])] if told.get("trouble") else []
-    return dict(told) | {"degraded": [*trouble, *_told_findings(told), *_failing(told), *_told_ownerless(told)]}
+    degraded = [*trouble, *_told_findings(told), *_failing(told), *_standbys_missing(told), *_told_ownerless(told)]
+    return dict(told) | {"degraded": degraded}
 
 
 def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
@@ -94,6 +95,12 @@ def _failing(status: Mapping[str, object]) -> list[str]:
                 f"{failing.left_ms // 1000} s more (task.query.retry.ms): {failing.reason}"
             )
     return lines
+
+
+def _standbys_missing(status: Mapping[str, object]) -> list[str]:
+    missing = status.get("standbysMissing")
+    rows = [row for row in missing if isinstance(row, dict)] if isinstance(missing, list) else []
+    return [f"standby {row.get('standby')} is not there: {row.get('reason')}" for row in rows]
 
 
 def _told_findings(status: Mapping[str, object]) -> list[str]:

@@ -5,7 +5,7 @@ Pure. A repeated command decides nothing (law L2); equal state and equal sightin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from samzapy.coordinator.commands import (
@@ -51,7 +51,7 @@ from samzapy.coordinator.liveness import (
 from samzapy.coordinator.membership import noticed, review_members
 from samzapy.coordinator.requests import answered, collect, collected, read_requests, review_requests
 from samzapy.coordinator.rewinding import landmarks_read
-from samzapy.coordinator.standby import promotions, review_standbys
+from samzapy.coordinator.standby import missing_standbys, promotions, review_standbys
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
 from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.coordinator.suspending import suspended_by_heartbeat, suspended_by_launcher
@@ -182,7 +182,8 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
         case LaunchesLooked():
             return still_named(failed_starts_noted(seen, state), command.hosts)
         case ReviewLaunches():
-            return failed_starts_noted(seen, state)
+            known = failed_starts_noted(seen, state)
+            return replace(known, standbys_missing=missing_standbys(command, state, known))
         case LaunchTroubles():
             return held_up(command, seen)
         case _:

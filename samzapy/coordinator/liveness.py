@@ -132,6 +132,7 @@ class Sightings:
         missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
         starts: of each processor the container that starts, until its query runs.
         hosts: what is known of each host; it outlives the containers that told it.
+        standbys_missing: why standbys are not there, and not started either, by what they are called.
         troubles: why executions are not started, or not killed, by their launcher's last word.
     """
 
@@ -143,6 +144,7 @@ class Sightings:
     missing: Mapping[SystemStream, Missed] = field(default_factory=dict)
     starts: Mapping[ProcessorId, StartUnderWay] = field(default_factory=dict)
     hosts: Mapping[str, KnownHost] = field(default_factory=dict)
+    standbys_missing: Mapping[str, str] = field(default_factory=dict)
     troubles: Mapping[ExecutionId, str] = field(default_factory=dict)
 
     def why_not(self, execution_id: ExecutionId) -> str:

@@ -20,8 +20,9 @@ execution: when `4-0` takes over it is the container of processor 4, and the nex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.grants import executions_to_grant, newest_grants
@@ -29,6 +30,7 @@ from samzapy.coordinator.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching import (
     has_grants,
     is_asked_for,
+    is_exhausted,
     is_on,
     is_put_off,
     last_of_kind,
@@ -37,11 +39,12 @@ from samzapy.coordinator.launching import (
     wanted_processors,
 )
 from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.state import CoordinatorState, Round, evolve, is_leaving, sorted_processors, uncommitted
+from samzapy.coordinator.state import CoordinatorState, Round, is_leaving, sorted_processors
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage
+from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
 
 LAG_MAX = 50_000
@@ -242,38 +245,130 @@ def _of_processor(
         if found.execution_id != runner
     ]
     stays: list[Launch] = []
+    misplaced: set[int] = set()
+    steps = Round(state)
     for launch in standing:
-        if (reason := _why_not(launch, stays, standing, runner, state, seen)) or len(_numbers(stays, launch)) > count:
-            text = reason or f"processor {processor_id} is to have {count} standbys"
-            if not has_grants(launch, state):
-                yield ordered_to_stop(launch, command, text)
-        else:
+        over = _why_over(launch, stays, state)
+        wrong = "" if over else _why_misplaced(launch, stays, standing, runner, state, seen)
+        if not (over or wrong) and len(_numbers(stays, launch)) <= count:
             stays.append(launch)
-    if runner is None or not is_alive(state, runner):
-        return  # Nobody knows yet on which host it must not be.
-    taken = {launch.standby for launch in stays}
-    for _ in range(count - len(_numbers(stays))):
-        if any(not place_of(found, state) for found in standbys_of(processor_id, state)):
-            return  # Another one when it is known where this one is.
-        number = next(found for found in range(len(taken) + 1) if found not in taken)
-        taken.add(number)
-        last = last_of_kind(state, processor_id, LaunchRole.STANDBY, number)
-        if last is not None and last.execution_id == runner:
-            last = None  # It is no standby any more, and its place is not free.
-        if last is not None and not _may_follow(last, command):
+        elif not has_grants(launch, state):
+            text = over or wrong or f"processor {processor_id} is to have {count} standbys"
+            misplaced |= {launch.standby} if wrong else set()
+            steps.add([ordered_to_stop(_fruitless(launch, command, state) if wrong else launch, command, text)])
+    if runner is not None and is_alive(state, runner):  # Else it is not known yet on which host it must not be.
+        for number in _numbers_missing(count, stays):
+            steps.add(_started(processor_id, number, number in misplaced, command, steps.state, seen))
+    return steps.records
+
+
+def _started(
+    processor_id: ProcessorId,
+    number: int,
+    is_misplaced: bool,
+    command: ReviewLaunches,
+    state: CoordinatorState,
+    seen: Sightings,
+) -> Iterable[CoordinatorRecord]:
+    """The start of a standby, if there is a host for it now."""
+    if any(not place_of(found, state) for found in standbys_of(processor_id, state)):
+        return  # Another one when it is known where this one is.
+    last = _last_standby(processor_id, number, state)
+    # As long as one that is misplaced has its place, a cluster manager that chooses by itself takes another one.
+    if last is not None and not (
+        _may_follow(last, command, state, seen) and (is_misplaced or _has_left(last, command))
+    ):
+        return
+    host = _host_for(processor_id, last, command, state, seen)
+    if host is not None:
+        yield launch_wanted(command, state, processor_id, LaunchRole.STANDBY, host=host, standby=number)
+
+
+def _last_standby(processor_id: ProcessorId, number: int, state: CoordinatorState) -> Launch | None:
+    """The last one under a number. One that runs the tasks is no standby any more, and its place is not free."""
+    last = last_of_kind(state, processor_id, LaunchRole.STANDBY, number)
+    is_runner = last is not None and last.execution_id == executions_to_grant(state).get(processor_id)
+    return None if is_runner else last
+
+
+def _numbers_missing(count: int, stays: Sequence[Launch]) -> Sequence[int]:
+    """The numbers of the standbys that are still to be started."""
+    taken = _numbers(stays)
+    free = (number for number in range(len(taken) + count) if number not in taken)
+    return tuple(islice(free, max(0, count - len(_numbers(stays)))))
+
+
+def missing_standbys(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Mapping[str, str]:
+    """Why standbys that are to be there are not started, for people; by what they are called."""
+    wanted = (
+        [found for found in wanted_processors(state) or () if standby_count(found, state)] if is_on(state) else []
+    )
+    found: dict[str, str] = {}
+    runners = executions_to_grant(state) if wanted else {}
+    standing: dict[ProcessorId, list[Launch]] = {}
+    for launch in state.launches.values() if wanted else ():
+        if launch.role is LaunchRole.STANDBY and launch.phase in UP:
+            standing.setdefault(launch.processor_id, []).append(launch)
+    for processor_id in wanted:
+        runner = runners.get(processor_id)
+        if runner is None or not is_alive(state, runner):
             continue
-        host = _host_for(processor_id, last, command, state, seen)
-        if host is not None:
-            put = launch_wanted(command, state, processor_id, LaunchRole.STANDBY, host=host, standby=number)
-            yield put
-            state = evolve(state, uncommitted([put]))
+        stays = [launch for launch in standing.get(processor_id, []) if launch.execution_id != runner]
+        for number in _numbers_missing(standby_count(processor_id, state), stays):
+            if reason := _why_missing(processor_id, number, command, state, seen):
+                found[f"{processor_id}-{number}"] = reason
+    return found
+
+
+def _why_missing(
+    processor_id: ProcessorId, number: int, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+) -> str:
+    last = _last_standby(processor_id, number, state)
+    if last is not None and not _may_follow(last, command, state, seen):
+        again = "" if is_put_off(last, command) else ", and none is started as long as that is so"
+        return (
+            f"{last.failures} starts in a row came to nothing (cluster-manager.container.retry.count is "
+            f"{command.retry_count}); the last one, {last.execution_id}: {last.reason}{again}"
+        )
+    if last is not None and not _has_left(last, command):
+        return ""
+    if _host_for(processor_id, last, command, state, seen) is not None or not command.hosts:
+        return ""
+    why = [clash(host, processor_id, state, seen) or f"{host} is full" for host in sorted(command.hosts)]
+    return f"no host may have it and has a place: {some(why)}"
+
+
+def _fruitless(launch: Launch, command: ReviewLaunches, state: CoordinatorState) -> Launch:
+    """One that came where it must not be. It is a failure where the cluster manager chose the host: it may do so again.
+    Of a host that was asked for it is known from then on what it is."""
+    if launch.host and place_of(launch, state) == launch.host:
+        return launch
+    was_in_place = command.now_ms - launch.wanted_at_ms > command.retry_window_ms
+    if was_in_place or not launch.failures:
+        return replace(launch, failures=1, window_began_ms=command.now_ms)
+    return replace(launch, failures=launch.failures + 1)
 
 
 def _numbers(standing: Sequence[Launch], *more: Launch) -> frozenset[int]:
     return frozenset(launch.standby for launch in (*standing, *more))
 
 
-def _why_not(
+def _why_over(launch: Launch, stays: Sequence[Launch], state: CoordinatorState) -> str:
+    """Why a standby is not needed any more; empty where it is."""
+    container = state.containers.get(launch.execution_id)
+    if container is not None and container.phase is ContainerPhase.RUNNING:
+        return "it ran the tasks, and they were moved to another one"
+    twin = _twin(launch, stays)
+    if twin is not None and not is_asked_for(launch, state):
+        return f"{twin.execution_id} is standby {standby_name(launch)}, and the move of that is over"
+    return ""
+
+
+def _twin(launch: Launch, stays: Sequence[Launch]) -> Launch | None:
+    return next((found for found in stays if found.standby == launch.standby), None)
+
+
+def _why_misplaced(
     launch: Launch,
     stays: Sequence[Launch],
     standing: Sequence[Launch],
@@ -281,14 +376,8 @@ def _why_not(
     state: CoordinatorState,
     seen: Sightings,
 ) -> str:
-    """Why a standby cannot stay; empty where it can."""
-    container = state.containers.get(launch.execution_id)
-    if container is not None and container.phase is ContainerPhase.RUNNING:
-        return "it ran the tasks, and they were moved to another one"
-    twin = next((found for found in stays if found.standby == launch.standby), None)
-    if twin is not None and not is_asked_for(launch, state):
-        return f"{twin.execution_id} is standby {standby_name(launch)}, and the move of that is over"
-    if container is None:
+    """Why a standby cannot stay where it has come; empty where it can."""
+    if launch.execution_id not in state.containers:
         return ""
     # Each is held against those that stay before it, and against the runner. Reserves are looked at by their moves.
     others = {found.execution_id for found in standing if found not in stays}
@@ -297,16 +386,26 @@ def _why_not(
         for found in state.launches.values()
         if found.processor_id == launch.processor_id
         and found.execution_id != runner
-        and (found.role is LaunchRole.RESERVE or found.phase not in UP or found == twin)
+        and (found.role is LaunchRole.RESERVE or found.phase not in UP or found == _twin(launch, stays))
     }
     return clash(place_of(launch, state), launch.processor_id, state, seen, others)
 
 
-def _may_follow(last: Launch, command: ReviewLaunches) -> bool:
-    """Whether another standby may be started under the number of `last`, which is not to be there any more."""
-    if last.phase is LaunchPhase.STOPPING and command.now_ms < last.expires_at_ms:
-        return False
-    return not is_put_off(last, command)
+def _may_follow(last: Launch, command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> bool:
+    """Whether another standby may be started under the number of `last`, which is not to be there any more.
+
+    So many starts in a row that came to nothing put it off; those that came to the wrong place do until that is a right
+    one, as the cluster manager would put the next one there again.
+    """
+    if not is_exhausted(last, command.retry_count):
+        return True
+    is_wrong = last.host_found and clash(last.host_found, last.processor_id, state, seen, [last.execution_id])
+    return not is_wrong and not is_put_off(last, command)
+
+
+def _has_left(last: Launch, command: ReviewLaunches) -> bool:
+    """Whether it has given back its place."""
+    return last.phase is not LaunchPhase.STOPPING or command.now_ms >= last.expires_at_ms
 
 
 def _host_for(

@@ -87,6 +87,10 @@ def follow_up(
     standing = standbys_of(recorded.processor_id, state)
     phase, text = Phase.RESERVING, f"{len(standing)} of {recorded.count} standbys are to start"
     text += next((why for found in standing if (why := seen.why_not(found.execution_id))), "")
+    missing = {
+        name: why for name, why in seen.standbys_missing.items() if named(name, state)[0] == recorded.processor_id
+    }
+    text += "".join(f"; {name}: {why}" for name, why in sorted(missing.items()))
     cold = [found for found in standing if not is_warm(found.execution_id, state, seen)]
     told = [(found, seen.last[found.execution_id].warm) for found in cold if found.execution_id in seen.last]
     if len(standing) >= recorded.count and len(told) == len(cold):

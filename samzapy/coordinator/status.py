@@ -12,6 +12,7 @@
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
             "positions": [{"ssp": "kafka.orders.3:0/1", "offsetNext": 100, "offsetEnd": 120, "lag": 20,
                            "recordsIn": 10, "bootstrapEnd": null}]}],
+ "standbysMissing": [{"standby": "4-0", "reason": "no host may have it and has a place: host-b is full"}],
  "expansions": [{"stream": "kafka.orders", "partitionCount": 3, "partitionCountNew": 6, "seenAtMs": 1767225600000,
                  "phase": "passing", "reason": "",
                  "waitsFor": [{"ssp": "kafka.orders.0:0/1", "offsetNext": 100, "offsetEnd": 120}]}],
@@ -34,6 +35,8 @@ what such a one says of the state that it has at hand (`model.warmth`), null whe
 `failing` is what a container reports of a query that fails without a commit (`model.failing`): how often it was
 started, since when, for how long it is started again, and the last reason; null while all is well. `step` is the step
 of the start that a container has come to; empty while none is under way.
+
+`standbysMissing` are standbys that are to be there and are not started, each with the reason.
 
 `restored`, `restoreTotal` and `restoreLeftMs` of a container say how many records of the changelogs its start has read
 of how many, and the time left by its estimate; all are 0 but while a start takes long.
@@ -100,6 +103,9 @@ def status_json(
     return _status(job, state, said, heard, counters, trouble, measured) | {
         "findings": [finding_json(finding) for finding in findings],
         "expansions": expansions_json(state, seen),
+        "standbysMissing": [
+            {"standby": name, "reason": reason} for name, reason in sorted(seen.standbys_missing.items())
+        ],
     }
 
 
@@ -167,6 +173,7 @@ def _status(
         "runId": None if state.run is None else state.run.run_id,
         "trouble": trouble,
         "findings": [],
+        "standbysMissing": [],
         "containers": [
             _container(container, state) | dict(heard(container))
             for container in state.containers_sorted
