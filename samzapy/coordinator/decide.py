@@ -173,8 +173,6 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
             return noticed_taken_away(command, state, without_the_dead(seen, state))
         case ReviewMembers():
             return noticed(command, state, seen)
-        case ReviewLaunches():
-            return without_suspended(state, seen)
         case TopicsLooked():
             return noticed_missing(command, state, seen)
         case ReviewInputs():
@@ -182,7 +180,7 @@ def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sight
         case LaunchesLooked():
             return still_named(failed_starts_noted(seen, state), command.hosts)
         case ReviewLaunches():
-            known = failed_starts_noted(seen, state)
+            known = failed_starts_noted(without_suspended(state, seen), state)
             return replace(known, standbys_missing=missing_standbys(command, state, known))
         case LaunchTroubles():
             return held_up(command, seen)

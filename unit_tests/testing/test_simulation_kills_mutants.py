@@ -651,6 +651,15 @@ def standby_beside_its_runner(patch: Patch) -> None:
         patch.setattr(module, "clash", lambda *_: "")
 
 
+def standbys_blind_to_each_other(patch: Patch) -> None:
+    """The standbys of several processors are decided on the state before the round."""
+
+    class Blind(state.Round):
+        state = property(lambda self: self._state)  # type: ignore[assignment]
+
+    patch.setattr(standby, "Round", Blind)
+
+
 def job_ends_that_is_to_go_on(patch: Patch) -> None:
     """A processor whose containers fail too often ends the run, whatever the configuration says."""
     run_failed = launching._run_failed
@@ -680,6 +689,7 @@ KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
     copies_are_heard: Kind.LAUNCHED,
     moved_before_it_is_level: Kind.LAUNCHED,
     standby_beside_its_runner: Kind.LAUNCHED,
+    standbys_blind_to_each_other: Kind.LAUNCHED,
     job_ends_that_is_to_go_on: Kind.LAUNCHED,
 }
 """The kind of job in which a mutant is soonest seen; of the others the seeds choose."""

@@ -258,6 +258,14 @@ class LaunchTruth(Protocol):
         """Whether the cluster manager ever said that it is gone."""
         ...
 
+    def check_place(self, launch: Launch, state: CoordinatorState) -> None:
+        """Judge where an execution is wanted; `state` has it already.
+
+        Raises:
+            BrokenLawError: another host should have been chosen.
+        """
+        ...
+
     def check_end_of_run(self, state: CoordinatorState) -> None:
         """Judge that the run is finished, as `state` says.
 
@@ -275,6 +283,9 @@ class NobodyLaunched:
 
     def was_said_to_end(self, execution_id: ExecutionId) -> bool:
         return False
+
+    def check_place(self, launch: Launch, state: CoordinatorState) -> None:
+        pass
 
     def check_end_of_run(self, state: CoordinatorState) -> None:
         pass
@@ -451,8 +462,9 @@ class LogChecks:
             raise BrokenLawError(f"{_at(found)}: {record.execution_id} is to run tasks whose state it does not have")
 
     def _launch(self, found: LogRecord, launch: Launch) -> None:
-        """What is recorded as gone was seen to be."""
+        """What is recorded as gone was seen to be, and what is wanted is where it should be."""
         self.launches_recorded.add(launch.execution_id)
+        self.launch_truth.check_place(launch, self._laws.state)
         if launch.phase is LaunchPhase.ENDED and not self.launch_truth.was_said_to_end(launch.execution_id):
             raise BrokenLawError(f"{_at(found)}: nobody said that {launch.execution_id} has ended")
 

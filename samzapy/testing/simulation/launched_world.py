@@ -8,24 +8,27 @@ It is the cluster manager that makes processes, for who asks it; the coordinator
 - of the executions that were started for a processor and are not given up, one at a time can commit;
 - what is recorded as gone was said to be, and tasks only go where their state is;
 - a run is finished because somebody asked for that, or because containers failed too often and the records say so;
+- standbys of several processors that are wanted in one round are spread over the hosts;
 - in the end every processor runs, its standbys stand by on hosts of their own, and there is no process that no record
   asks for.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.grants import executions_to_grant
+from samzapy.coordinator.hosts import hosts_taken, place_of
 from samzapy.coordinator.launching import failed_job, wanted_processors
 from samzapy.coordinator.liveness import LIVING
 from samzapy.coordinator.standby import standby_count, standbys_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
+from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import ANY_HOST, FORCE_RESTART_LAST_SEEN, LAST_SEEN, STANDBY, Action
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.testing.simulation.checks import BrokenLawError, LaunchTruth
@@ -39,6 +42,8 @@ from samzapy.testing.simulation.world import PROCESSORS, Event, World, is_drivab
 HOSTS = ("host-a", "host-b", "host-c", "host-d")
 _SLOTS = 4
 """On each host one for each processor of the largest job, and one for a reserve."""
+_LOAD_WITH_ROOM = 1
+"""So many containers of the job leave room on a host beyond doubt, whatever the coordinator heard of it last."""
 _COUNTS = (1, 2, 3)
 _ACTIONS = (
     *(action for action in Action if action not in (Action.STOP, Action.REWIND)),
@@ -57,6 +62,7 @@ class LaunchedWorld(World):
     """Requests for one processor are served one after the other, and a lost start is waited for."""
     rounds_to_life = 8
     _run_over = ""
+    _failed_hosts: frozenset[str] = frozenset()
     _wall_ms_max = 0
 
     def _set_up(self) -> None:
@@ -113,6 +119,38 @@ class LaunchedWorld(World):
     def was_said_to_end(self, execution_id: ExecutionId) -> bool:
         """See `LaunchTruth`."""
         return execution_id in self.cluster.said_to_end
+
+    def check_place(self, launch: Launch, state: CoordinatorState) -> None:
+        """See `LaunchTruth`: decisions of one round see each other. Two first standbys that are wanted in one round
+        are on one host only if no other is known that may have them, has fewer containers, and never failed a start."""
+        if launch.phase not in UP and launch.failures and launch.execution_id not in state.containers:
+            self._failed_hosts |= {launch.host, launch.host_found}
+        if launch.phase is not LaunchPhase.WANTED or launch.role is not LaunchRole.STANDBY or launch.uuid:
+            return
+        up = [found for found in state.launches.values() if found.phase in UP]
+        beside = [
+            found
+            for found in up
+            if found.wanted_at_ms == launch.wanted_at_ms
+            and (found.role, found.host) == (LaunchRole.STANDBY, launch.host)
+            and found.processor_id != launch.processor_id
+        ]
+        of_kind = [
+            found
+            for found in state.launches.values()
+            if (found.processor_id, found.role) == (launch.processor_id, LaunchRole.STANDBY)
+        ]
+        if launch.host and beside and of_kind == [launch]:
+            load = Counter(place_of(found, state) for found in up)
+            taken = hosts_taken(launch.processor_id, state)
+            better = [
+                host
+                for host in load.keys() - taken.keys() - self._failed_hosts
+                if host in HOSTS and load[host] <= min(_LOAD_WITH_ROOM, load[launch.host] - 2)
+            ]
+            if better:
+                text = f"{launch.execution_id} and {beside[0].execution_id} are wanted on {launch.host} in one round"
+                raise BrokenLawError(f"{text}, and {min(better)} has room")
 
     def check_end_of_run(self, state: CoordinatorState) -> None:
         """See `LaunchTruth`."""
