@@ -1,4 +1,4 @@
-"""Which Spark a job runs with: the PySpark of the one release that the connector's jars belong to.
+"""Finds the Spark of a job: PySpark of the one release that the connector's jars belong to.
 
 Several may be importable: `PYTHONPATH` and `SPARK_HOME` often name another installation, and both come before what pip
 installed beside samzapy. PySpark is found by its files here and never imported, which takes a second.

@@ -34,9 +34,9 @@ from samzapy.cli.run_job import (
     check_host,
     environment_of_spark,
     expected_generation_option,
+    log_files_read,
     read_config,
     submit_command,
-    tell_files_read,
     with_modules_beside,
 )
 from samzapy.cli.standalone_cluster import standalone_launcher
@@ -103,7 +103,7 @@ def submit(
     job_file = job_file.absolute()
     load_checked_task(job_file, config)
     find_java()
-    tell_files_read(job_file, config_file)
+    log_files_read(job_file, config_file)
     launcher = launcher_of(config, job_file, _absolute(config_file), overrides, spark_options)
     run_coordinator(config, job_file, launcher, expected_generation)
 

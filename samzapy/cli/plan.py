@@ -21,7 +21,7 @@ from samzapy.cli.input_keys import divided_ssps, keeps_keys, look_at_inputs, war
 from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.requests import recorded_state
-from samzapy.cli.run_job import job_file_option, read_config, tell_files_read
+from samzapy.cli.run_job import job_file_option, log_files_read, read_config
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
@@ -104,7 +104,7 @@ def plan(
       samzapy job plan --config flights.properties --partitions kafka.flights=8 --processors 0@host-a,1@host-b
     """
     config = read_config(config_file, config_file, overrides, os.environ)
-    tell_files_read(job_file, config_file)
+    log_files_read(job_file, config_file)
     task_file = job_file or config_file.with_suffix(".py")
     if task_file.is_file():
         load_checked_task(task_file.absolute(), config)

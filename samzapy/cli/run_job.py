@@ -97,7 +97,7 @@ def run(
     if expected_generation is not None:
         for arguments in (command, shown):
             arguments += ["--expected-generation", str(expected_generation)]
-    tell_files_read(job_file, config_file)
+    log_files_read(job_file, config_file)
     click.echo(shlex.join(shown), err=True)
     environment = with_modules_beside(job_file, environment_of_spark())
     os.execve(command[0], command, environment)  # noqa: S606  # becomes spark-submit, on purpose without a shell
@@ -179,7 +179,7 @@ def run_job_file() -> None:
         options = _parse_arguments(sys.argv[1:])
         config = read_config(job_file, options.config_file, options.overrides, os.environ)
         load_checked_task(job_file, config)
-        tell_files_read(job_file, options.config_file)
+        log_files_read(job_file, options.config_file)
         from samzapy.cli.wiring import run_container
 
         run_container(config, job_file, options.expected_generation)
@@ -241,7 +241,7 @@ def config_path(job_file: Path, config_file: Path | None) -> Path:
     return config_file or job_file.with_suffix(".properties")
 
 
-def tell_files_read(job_file: Path | None, config_file: Path | None) -> None:
+def log_files_read(job_file: Path | None, config_file: Path | None) -> None:
     """Log which files a job is read from: with links and working directories, a name alone does not tell."""
     names = [] if job_file is None else [f"job file {job_file.absolute()}"]
     if job_file is not None or config_file is not None:

@@ -42,7 +42,7 @@ def test_numbers_stand_at_the_right(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["name    lag", "a         5", "b     12345"] == capsys.readouterr().out.splitlines()
 
 
-def test_what_doctor_finds_is_whole_and_not_spread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_of_doctor_are_whole_and_not_spread(capsys: pytest.CaptureFixture[str]) -> None:
     short = Finding(code="cluster-unreachable", subject="cluster", found="no answer", remedy="start it")
     long = Finding(code="cluster-unreachable", subject="cluster", found=LONG, remedy=LONG)
 

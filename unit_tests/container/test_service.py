@@ -1331,7 +1331,7 @@ def test_the_state_is_started_running_stopped() -> None:
     )
 
 
-def test_what_each_task_s_state_took_to_be_brought_level_is_told() -> None:
+def test_time_to_bring_the_state_of_each_task_level_is_in_its_figures() -> None:
     container = AContainer()
 
     class SlowDisk(MemoryStateDirectory):

@@ -357,7 +357,7 @@ def test_a_report_tells_what_handling_and_committing_took() -> None:
     assert worker.environment.bytes_on_disk() == measured.disk_bytes > 0
 
 
-def test_a_report_tells_what_the_first_call_of_each_kind_of_a_store_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_has_the_time_of_the_first_call_of_each_kind_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = AWorker()
     get, write = MemoryLocalTransaction.get, Store._write
 

@@ -267,7 +267,7 @@ def with_a_value_of_each() -> Snapshot:
     return replace(snapshot, state=state, timings=timings, findings=(finding,) * 3)
 
 
-def test_each_metric_has_the_value_of_what_it_is_about() -> None:
+def test_each_metric_has_the_value_of_its_source() -> None:
     text = exposition(samples_of(with_a_value_of_each(), 1_000_000, leads=True, invalid_heartbeats=8)).decode()
 
     assert EXPECTED == parsed(text)
@@ -384,7 +384,7 @@ class SlowGrouper:
         return {"all": ssps}
 
 
-def test_what_a_plan_and_starts_took_is_measured() -> None:
+def test_time_of_planning_and_of_computing_starts_is_measured() -> None:
     world = SlowWorld()
     service = world.coordinator()
     service.take_office()

@@ -1,10 +1,10 @@
-"""What Spark's JVM needs of a host beside Java, examined before that JVM starts.
+"""Examines the host for the needs of Spark's JVM, before that JVM starts.
 
 spark-submit's JVM starts before the first line of a job does, and each of these faults ends it with a Java stack trace:
 the host's own name does not resolve, the user has no entry in the user database (OpenShift, `runAsUser` of Kubernetes,
 `docker run --user`), `/tmp` cannot be written, few files may be open, or the locale's encoding is ASCII, in which Java
-replaces every other letter of a path by `?`. `SparkHost.environment` makes Spark work there; `SparkHost.check` names
-what no environment mends.
+replaces every other letter of a path by `?`. `SparkHost.environment` makes Spark work there; `SparkHost.check` refuses
+the faults that no environment mends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOCAL_ADDRESS: Final = "SPARK_LOCAL_IP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkHost:
-    """What this process finds on its host.
+    """The facts about a host that decide whether Spark's JVM starts there.
 
     Attributes:
         has_user_entry: whether the user database knows this process's user; if not, Java knows no home directory.
@@ -113,10 +113,10 @@ class SparkHost:
                 "set TMPDIR to one that can, or mount one there"
             )
         if self.is_ascii and not self.utf8_locale:
-            strange = next((argument for argument in arguments if not argument.isascii()), None)
-            if strange is not None:
+            not_ascii = next((argument for argument in arguments if not argument.isascii()), None)
+            if not_ascii is not None:
                 raise EnvironmentMissingError(
-                    f"wanted a locale with UTF-8 for {strange!r}, found ASCII ({_locale_variables()}) and none of "
+                    f"wanted a locale with UTF-8 for {not_ascii!r}, found ASCII ({_locale_variables()}) and none of "
                     f"{', '.join(_UTF8_LOCALES)} on this host; install one and set LC_ALL to it, or use ASCII paths"
                 )
 

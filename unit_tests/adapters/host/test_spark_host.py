@@ -1,4 +1,4 @@
-"""What Spark needs of a host; that it then starts there is seen where a real job is submitted."""
+"""Faults of a host, found and mended; jobs on such hosts run in `integration_tests/bad_input`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_path_that_java_cannot_read_is_refused_where_no_locale_has_utf_8() -> 
     ],
     ids=["files", "temporary files", "bash"],
 )
-def test_what_no_environment_mends_is_refused_with_the_way_out(host: SparkHost, words: str) -> None:
+def test_a_fault_that_no_environment_mends_is_refused_with_the_way_out(host: SparkHost, words: str) -> None:
     with pytest.raises(EnvironmentMissingError, match=words):
         host.check([])
 

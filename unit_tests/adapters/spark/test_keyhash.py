@@ -1,4 +1,4 @@
-"""What the hash of a key costs, from times that are known; that Spark hashes so is seen where a session is."""
+"""The cost of the hash of a key, from times that are known; an integration test measures it in Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_noise_never_makes_it_less_than_nothing() -> None:
     assert 0.0 == per_key_ns([5 * KEYS], [4 * KEYS])
 
 
-def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_cost_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyhash, "keyhash_ns", lambda session: 2.5)
     cost, session = KeyhashCost(), Any
 
