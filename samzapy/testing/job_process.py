@@ -23,6 +23,7 @@ from typing import Self, TypeVar
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with
 from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, VARIABLE
+from samzapy.adapters.spark.slots import CONTENT_BYTES
 from samzapy.errors import DeadlineError, RejectedError
 from samzapy.testing.waiting import wait_until
 
@@ -302,7 +303,8 @@ def slots_in(scratch_dir: Path) -> tuple[SlotSeen, ...]:
     found = []
     for path in sorted(scratch_dir.glob("slot-*")):
         try:
-            content = json.loads(path.read_text() or "{}")
+            # Behind it stands the message in hand.
+            content = json.loads(path.read_bytes()[:CONTENT_BYTES] or b"{}")
             holder = _holder(path)
         except (OSError, ValueError):  # Being written, or removed, right now.
             continue

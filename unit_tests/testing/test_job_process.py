@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.adapters.spark.slots import DriverSlots, slot_path
+from samzapy.adapters.spark.slots import CONTENT_BYTES, DriverSlots, slot_path
 from samzapy.testing.job_process import JobProcess, SlotSeen, kill, slots_in
 
 HOLD = """
@@ -38,7 +38,9 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_slots_say_who_is_in_them_and_whether_a_transaction_is_open(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
-    slot_path(tmp_path, 1).write_text(json.dumps({"query": 1, "instance": 1, "state": "open"}))
+    content = json.dumps({"query": 1, "instance": 1, "state": "open"}).ljust(CONTENT_BYTES).encode()
+    # Behind it a worker notes the message in hand.
+    slot_path(tmp_path, 1).write_bytes(content + b"\xff" * 24)
 
     assert (
         SlotSeen(slot=0, is_open=False, holder=None),

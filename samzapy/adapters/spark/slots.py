@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 from samzapy.errors import DeadlineError, LostContainerError, SamzapyError
 
 _LOG = logging.getLogger(__name__)
-_CONTENT_BYTES = 128
+CONTENT_BYTES = 128
 # Behind the content: query number, route, offset of the message in hand.
 _NOTE = struct.Struct("<qqq")
 _NO_NOTE = (-1, -1, -1)
@@ -79,19 +79,19 @@ class _SlotFile:
         return int(pid)
 
     def read(self) -> SlotContent:
-        raw = os.pread(self._descriptor, _CONTENT_BYTES, 0)
+        raw = os.pread(self._descriptor, CONTENT_BYTES, 0)
         return SlotContent(**json.loads(raw)) if raw.strip() else SlotContent(query=0, instance=0, state=CLEAN)
 
     def write(self, content: SlotContent) -> None:
         text = json.dumps({"query": content.query, "instance": content.instance, "state": content.state})
-        os.pwrite(self._descriptor, text.ljust(_CONTENT_BYTES).encode(), 0)
+        os.pwrite(self._descriptor, text.ljust(CONTENT_BYTES).encode(), 0)
 
     def note(self, query_number: int, route: int, offset: int) -> None:
-        os.pwrite(self._descriptor, _NOTE.pack(query_number, route, offset), _CONTENT_BYTES)
+        os.pwrite(self._descriptor, _NOTE.pack(query_number, route, offset), CONTENT_BYTES)
 
     def noted(self, query_number: int) -> tuple[int, int] | None:
         """Route and offset that a worker of this query noted last."""
-        raw = os.pread(self._descriptor, _NOTE.size, _CONTENT_BYTES)
+        raw = os.pread(self._descriptor, _NOTE.size, CONTENT_BYTES)
         if len(raw) < _NOTE.size:
             return None
         query, route, offset = _NOTE.unpack(raw)
