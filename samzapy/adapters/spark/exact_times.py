@@ -27,6 +27,7 @@ FIRST_UNCHANGED_MS: Final = -2_208_988_800_000
 """1900-01-01T00:00Z. Spark changes no time from there on, whatever the JVM's time zone is."""
 
 _TOO_OLD: Final = "SAMZAPY_TIME_BEFORE_1900"
+_UNTOLD: Final = ": UnknownReason"
 _OVERFLOW: Final = "ArithmeticException: long overflow"
 
 
@@ -42,6 +43,12 @@ def time_column(source: str) -> Column:
 def is_of_a_time(failure: str) -> bool:
     """Whether a batch failed of a record whose time Spark's own source cannot give. `failure`: all that Spark said."""
     return _OVERFLOW in failure or _TOO_OLD in failure
+
+
+def may_be_of_a_time(failure: str) -> bool:
+    """As `is_of_a_time`, or Spark could not say of what the batch failed: so it is where the connector was added to the
+    session and does not stand on the class path. To read by the exact source is no harm then."""
+    return is_of_a_time(failure) or _UNTOLD in failure
 
 
 def add_exact_source(session: SparkSession, directory: Path) -> None:

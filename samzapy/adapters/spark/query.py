@@ -33,7 +33,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samzapy import errors
 from samzapy.adapters.spark.arrow_bound import ArrowBound
-from samzapy.adapters.spark.exact_times import EXACT, SPARKS_OWN, add_exact_source, is_of_a_time, time_column
+from samzapy.adapters.spark.exact_times import (
+    EXACT,
+    SPARKS_OWN,
+    add_exact_source,
+    is_of_a_time,
+    may_be_of_a_time,
+    time_column,
+)
 from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
 from samzapy.adapters.spark.rows import REPORT_DDL, as_text, headers_column, report_of
@@ -191,14 +198,15 @@ class SparkQuery:
 
     def _read_exact_times_if_needed(self) -> None:
         """The batch before may have failed of a record whose time Spark's own source cannot give."""
-        if self._source_format == EXACT or self._run is None or not self._run.failed_of_a_time:
+        if self._source_format == EXACT or self._run is None or not self._run.may_have_failed_of_a_time:
             return
         # Not in `scratch_dir / "spark"`, which is Spark's.
         add_exact_source(self._session, self._scratch_dir)
         self._source_format = EXACT
         _LOG.warning(
-            "an input holds a record with a time before 1900 or after the year 294246 (for instance in nanoseconds), "
-            "which Spark's source for Kafka cannot give; from here on this container reads times by a source of its own"
+            "the query failed of a record with a time before 1900 or after the year 294246 (for instance in "
+            "nanoseconds), which Spark's source for Kafka cannot give, or Spark could not say of what; from here on "
+            "this container reads times by a source of its own"
         )
 
     def _end_rehearsal(self) -> None:
@@ -252,7 +260,7 @@ class _Run:
         self._checkpoint_dir = checkpoint_dir
         self._bound = bound
         self._source_format = source_format
-        self.failed_of_a_time = False
+        self.may_have_failed_of_a_time = False
 
     def reports(self, source: DataFrame) -> DataFrame:
         """The query from the source's records to the workers' reports.
@@ -276,8 +284,10 @@ class _Run:
             except Exception as error:
                 # Told from here, because what the query's own exception says is this one in three wrappers.
                 text = str(error)
-                self.failed_of_a_time = self._source_format != EXACT and is_of_a_time(text)
-                reason = FAILED_OF_A_TIME if self.failed_of_a_time else self._bound.failed(text) or reason_of(text)
+                if self._source_format != EXACT:
+                    self.may_have_failed_of_a_time = may_be_of_a_time(text)
+                is_told = self.may_have_failed_of_a_time and is_of_a_time(text)
+                reason = FAILED_OF_A_TIME if is_told else self._bound.failed(text) or reason_of(text)
                 self.events.put(_failed(reason))
                 # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
                 # worker's traceback inside it has overflowed the JVM's stack.

@@ -18,6 +18,7 @@ OVERFLOW = (
     "Caused by: java.lang.ArithmeticException: long overflow\n\tat java.base/java.lang.Math.multiplyExact(Math.java)"
 )
 TOO_OLD = "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] SAMZAPY_TIME_BEFORE_1900 SQLSTATE: P0001"
+UNTOLD = "Job aborted: Lost task 0.0 in stage 4.0 (TID 4) (127.0.0.1 executor driver): UnknownReason"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def a_run(tmp_path: Path, source_format: str, failure: str) -> _Run:
     [
         (SPARKS_OWN, OVERFLOW, FAILED_OF_A_TIME),
         (SPARKS_OWN, TOO_OLD, FAILED_OF_A_TIME),
+        (SPARKS_OWN, UNTOLD, UNTOLD),
         (SPARKS_OWN, "ValueError: something else", "ValueError: something else"),
         (EXACT, OVERFLOW, "ArithmeticException: long overflow"),
     ],
@@ -71,7 +73,10 @@ def test_a_batch_that_failed_of_a_time_says_so_in_a_line(
     assert reason == event.reason
 
 
-@pytest.mark.parametrize(("failure", "formats"), [(OVERFLOW, [EXACT]), ("ValueError: something else", [])])
+@pytest.mark.parametrize(
+    ("failure", "formats"),
+    [(OVERFLOW, [EXACT]), (TOO_OLD, [EXACT]), (UNTOLD, [EXACT]), ("ValueError: something else", [])],
+)
 def test_the_next_query_reads_times_by_the_exact_source_which_is_added_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str, formats: list[str]
 ) -> None:
