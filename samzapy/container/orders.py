@@ -21,7 +21,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.stream.keys import Namespace, container_key, key_of, launch_key, parse_key
 from samzapy.stream.log import LogRecord
-from samzapy.stream.numbering import BEGINNING, Numbering, read_records
+from samzapy.stream.numbering import BEGINNING, Numbering, Reading
 from samzapy.stream.records import (
     ConfigPut,
     ContainerPut,
@@ -228,13 +228,9 @@ def read_on(orders: Orders, records: Iterable[LogRecord], offset_next: int, *, t
     Raises:
         UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
     """
-    numbering = orders.numbering
-    facts: list[Record] = []
-    for read in read_records(records, orders.numbering, topic=topic):
-        numbering = read.numbering
-        if read.fact is not None:
-            facts.append(read.fact)
-    return replace(follow(orders, facts, offset_next), numbering=numbering)
+    reading = Reading(orders.numbering, topic=topic)
+    facts = [fact for _, fact, _ in reading.read(records) if fact is not None]
+    return replace(follow(orders, facts, offset_next), numbering=reading.numbering)
 
 
 def follow(orders: Orders, records: Iterable[Record], offset_next: int) -> Orders:

@@ -15,7 +15,7 @@ from samzapy.coordinator.repair import standing
 from samzapy.coordinator.state import INITIAL, CoordinatorState, Standing, evolve
 from samzapy.errors import CorruptRecordError
 from samzapy.stream.log import LogRecord
-from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, read_records
+from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +63,12 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
         UnknownSchemaError: a newer release wrote one of them.
         CorruptRecordError: one of them was written by a leader, and cannot be read.
     """
-    state, numbering, read_to = before.state, before.numbering, before.read_to
+    state, read_to = before.state, before.read_to
     foreign, foreign_count = dict(before.foreign), before.foreign_count
     batch: list[Standing] = []
-    for record, placed, _, fact, stranger in read_records(records, numbering, topic=topic):
-        numbering, read_to = placed, record.offset + 1
+    reading = Reading(before.numbering, topic=topic)
+    for record, fact, stranger in reading.read(records):
+        read_to = record.offset + 1
         if stranger is not None:
             foreign_count += 1
             _remember(foreign, stranger, state)
@@ -82,7 +83,7 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
             batch.clear()
     return Replayed(
         state=evolve(state, batch),
-        numbering=numbering,
+        numbering=reading.numbering,
         read_to=read_to,
         foreign=foreign,
         foreign_count=foreign_count,

@@ -211,9 +211,9 @@ def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | 
         return RecordHeaders(
             int(term),
             int(seq),
-            texts["event"].decode(),
-            texts["cause"].decode(),
-            texts["actor"].decode(),
+            texts["event"].decode(errors="backslashreplace"),
+            texts["cause"].decode(errors="backslashreplace"),
+            texts["actor"].decode(errors="backslashreplace"),
         )
     except (KeyError, ValueError):
         return None

@@ -20,7 +20,7 @@ from samzapy.errors import CorruptRecordError
 from samzapy.stream.codec import RecordHeaders, decode, parse_headers, unreadable_reason
 from samzapy.stream.keys import Namespace, parse_key
 from samzapy.stream.log import LogRecord
-from samzapy.stream.records import CheckpointPut, CoordinatorRecord, ProgressPut, TermPut
+from samzapy.stream.records import CheckpointPut, CoordinatorRecord, ProgressPut, Record, TermPut
 
 VALUE_RESTORED: Final = "ValueRestored"
 """The event of a record by which a leader writes the value of a key again, because a foreign record stood there."""
@@ -99,17 +99,71 @@ class Read(NamedTuple):
     """A record, and what it is.
 
     Attributes:
-        numbering: after it.
-        headers: the leader's; None of a foreign record.
         fact: None of a foreign record, and of a leader's tombstone under a key that is none: it only lets compaction
             take a foreign record.
     """
 
     record: LogRecord
-    numbering: Numbering
-    headers: RecordHeaders | None
     fact: CoordinatorRecord | None
     foreign: Foreign | None
+
+
+class Reading:
+    """Reads a stream on from `before`: `place`, for who wants the facts of many records."""
+
+    def __init__(self, before: Numbering, *, topic: str) -> None:
+        self._topic = topic
+        self._before = before
+        self._is_begun = False
+        self._term_text = self._seq_text = b""
+        self._turn_to(before)
+
+    @property
+    def numbering(self) -> Numbering:
+        """The numbering after the last record that was handed out."""
+        before = self._before
+        if self._seq == before.seq:
+            return before
+        # What came since was next, each time.
+        highest = max(self._seq, before.seq_highest)
+        return Numbering(before.term, self._seq, highest, self._offset, 0, self._is_tombstone)
+
+    def read(self, records: Iterable[LogRecord]) -> Iterator[Read]:
+        """`records`, told apart, with the facts of the leader's.
+
+        Raises:
+            UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
+        """
+        topic = self._topic
+        for record in records:
+            if self._is_begun and _is_plainly_next(record, self._term_text, self._seq_text):
+                self._seq += 1
+                self._seq_text = b"%d" % (self._seq + 1)
+                self._offset, self._is_tombstone = record.offset, record.value is None
+                try:
+                    fact: Record | None = decode(record, topic=topic)
+                except CorruptRecordError:
+                    fact = self._read_otherwise(record)
+                yield Read(record, fact, None)  # type: ignore[arg-type]  # no position is plainly next
+                continue
+            after, found = place(record, self.numbering)
+            self._turn_to(after)
+            if isinstance(found, Foreign):
+                yield Read(record, None, found)
+            else:
+                yield Read(record, fact_of(record, found, topic=topic), None)
+
+    def _turn_to(self, numbering: Numbering) -> None:
+        self._before = numbering
+        self._seq, self._offset, self._is_tombstone = numbering.seq, numbering.offset, numbering.is_tombstone
+        # Before the first record nothing is next.
+        self._is_begun = numbering.offset >= 0
+        self._term_text, self._seq_text = b"%d" % numbering.term, b"%d" % numbering.seq_next
+
+    def _read_otherwise(self, record: LogRecord) -> CoordinatorRecord | None:
+        said = parse_headers(record.headers)
+        assert said is not None, "it was plainly next"
+        return fact_of(record, said, topic=self._topic)
 
 
 def place(record: LogRecord, before: Numbering) -> tuple[Numbering, RecordHeaders | Foreign]:
@@ -120,21 +174,6 @@ def place(record: LogRecord, before: Numbering) -> tuple[Numbering, RecordHeader
         return before._replace(foreign_count=before.foreign_count + 1), foreign_record(record, code, reason)
     highest = said.seq if said.seq > before.seq_highest else before.seq_highest
     return Numbering(said.term, said.seq, highest, record.offset, 0, record.value is None), said
-
-
-def read_records(records: Iterable[LogRecord], before: Numbering, *, topic: str) -> Iterator[Read]:
-    """`records`, told apart, with the facts of the leader's.
-
-    Raises:
-        UnknownSchemaError, CorruptRecordError: a record that a leader wrote cannot be read.
-    """
-    numbering = before
-    for record in records:
-        numbering, found = place(record, numbering)
-        if isinstance(found, Foreign):
-            yield Read(record, numbering, None, None, found)
-        else:
-            yield Read(record, numbering, found, fact_of(record, found, topic=topic), None)
 
 
 def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> CoordinatorRecord | None:
@@ -156,6 +195,21 @@ def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> Coordinato
         ) from error
     assert not isinstance(fact, CheckpointPut | ProgressPut), "`place` refuses positions"
     return fact
+
+
+def _is_plainly_next(record: LogRecord, term: bytes, seq: bytes) -> bool:
+    """Whether `place` takes the record for the next one of the same term, as most are; told by comparing bytes."""
+    found, key = record.headers, record.key
+    if len(found) != 5 or found[1] != ("seq", seq) or found[0] != ("term", term):
+        return False
+    (event, an_event), (cause, a_cause), (actor, an_actor) = found[2:]
+    return (
+        (event == "event" and cause == "cause" and actor == "actor")
+        and (an_event is not None and a_cause is not None and an_actor is not None)
+        and key is not None
+        and key != _TERM_KEY
+        and not key.startswith(_POSITIONS)
+    )
 
 
 def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> tuple[str, str]:
