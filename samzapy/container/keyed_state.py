@@ -163,14 +163,13 @@ class Store:
             state.journal.append((written, key, key in written, written.get(key)))
         written[key] = raw
         state.bytes_held += size
-        if self.over is not None:  # The message may have ended while a thread was in here.
+        # At the end: the message may have ended while a thread was in here. What it wrote is never committed then.
+        if self.over is not None:
             self._check_scope(self.over)
 
     def _key(self, name: Any) -> bytes:
         """The changelog key of an entry; `get` has the same in itself, which saves a call."""
         key = self._own_prefix or self._state.key_prefix or self._prefix()
-        if self.over is not None:
-            self._check_scope(self.over)
         return key if name == "" else key + self._encoded(name)
 
     def _encoded(self, name: Any) -> bytes:

@@ -105,6 +105,9 @@ def test_a_message_is_blamed_after_it_ended_its_worker_alone_several_times() -> 
     assert NOTES_MS == deaths.notes_until_ms
     deaths = deaths.died([(ORDERS_0, 7)], "second", 1).at({ORDERS_0: 7})
 
+    (route,) = deaths.limited(a_plan(a_job(), ssp_kbs=SSP_KBS).routes)
+    assert (ORDERS_0, 8) == (route.ssp_kb, route.offset_end), "nothing stands before it"
+
     for _ in range(ALONE_DEATHS - 1):
         deaths = deaths.died([(ORDERS_0, 7)], "alone", 2).at({ORDERS_0: 7})
         assert () == deaths.refusals
@@ -129,6 +132,16 @@ def test_a_message_that_is_handled_alone_is_not_to_blame() -> None:
     deaths = deaths.passed()
 
     assert (None, ()) == (deaths.trial, deaths.refusals)
+
+
+def test_a_death_in_front_of_a_suspect_is_another_message_s() -> None:
+    deaths = WorkerDeaths().died([], "", 0).died([(ORDERS_0, 7)], "", 1).at({ORDERS_0: 0})
+
+    for _ in range(ALONE_DEATHS):
+        deaths = deaths.died([(ORDERS_0, 3)], "in front of it", 2).at({ORDERS_0: 0})
+
+    assert () == deaths.refusals
+    assert deaths.trial is not None and 3 == deaths.trial.offset
 
 
 def test_a_death_before_a_message_is_in_hand_blames_none() -> None:
@@ -175,8 +188,28 @@ def test_the_container_tries_the_message_alone_and_has_it_refused() -> None:
     assert DIED.reason in plans[-1].refusals[0].reason
 
 
+def test_the_search_goes_on_although_the_query_fails_for_longer_than_it_may() -> None:
+    """Each step of it is a failed query without a commit, and leads somewhere."""
+    container = AContainer(grants=(a_task("a"),), task_query_retry_ms="1")
+
+    def die() -> QueryFailed:
+        plan, _ = container.query.started[-1]
+        container.slots.open_slots = {0}
+        container.slots.noted[plan.query_number, 0] = (0, 0)
+        container.clock.advance(60_000)
+        return DIED
+
+    container.run(DIED, *[die] * (1 + ALONE_DEATHS), None)
+
+    assert [(ORDERS_0, 0)] == [(found.ssp_kb, found.offset) for found in container.query.started[-1][0].refusals]
+
+
 def test_a_container_in_a_trial_has_not_finished_its_bounded_input() -> None:
     container = AContainer(grants=(a_task("a"),))
+
+    def pass_it() -> Any:
+        container.clock.advance(2_000)
+        return a_batch(orders_0=40)
 
     def die() -> QueryFailed:
         plan, _ = container.query.started[-1]
@@ -184,9 +217,12 @@ def test_a_container_in_a_trial_has_not_finished_its_bounded_input() -> None:
         container.slots.noted[plan.query_number, 0] = (0, 5)
         return DIED
 
-    container.run(DIED, die, None)
+    container.run(DIED, die, pass_it)
 
-    assert 5 == container.query.started[-1][0].routes[0].offset_end
+    assert 5 == container.query.started[2][0].routes[0].offset_end
+    positions = [content.figures["positions"].get(str(ORDERS_0)) for content in container.heartbeats.contents]
+    assert 5 in [position["offsetNext"] for position in positions if position], "the trial was at its end"
+    assert 6 == container.query.started[-1][0].routes[0].offset_end
     assert not any(content.finished for content in container.heartbeats.contents)
 
 
