@@ -43,6 +43,7 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerPut
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.cutting_proxy import Address, CuttingProxy
 from samzapy.testing.fake_container import FakeContainer
 from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
@@ -153,12 +154,15 @@ class Crew:
 
     def phases(self) -> Mapping[str, ContainerPhase]:
         """The last phase of each execution on the stream."""
+        return {put.container.execution_id: put.container.phase for put in self._puts()}
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why executions stopped or were given up, as the stream has it last."""
+        return {put.container.execution_id: put.container.reason for put in self._puts() if put.container.reason}
+
+    def _puts(self) -> Iterator[ContainerPut]:
         records = (decode(record, topic=self.contest.topic) for record in self.contest.records())
-        return {
-            record.container.execution_id: record.container.phase
-            for record in records
-            if isinstance(record, ContainerPut)
-        }
+        return (record for record in records if isinstance(record, ContainerPut))
 
 
 class Working:
@@ -257,6 +261,16 @@ class KeyedFeed:
 
 def place(key: str, partition_count: int) -> int:
     return zlib.crc32(key.encode()) % partition_count
+
+
+class Through(HttpCoordinatorClient):
+    """Asks the coordinator by way of a proxy."""
+
+    def __init__(self, proxy: CuttingProxy) -> None:
+        self._url = f"http://{proxy.address.host}:{proxy.address.port_number}"
+
+    def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
+        return super().heartbeat(self._url, body, timeout_ms)
 
 
 class Cut(HttpCoordinatorClient):
@@ -441,6 +455,25 @@ def test_a_container_that_no_coordinator_hears_works_no_longer_than_its_lease(cr
 
     assert isinstance(error, LostContainerError)
     assert {heir.execution_id} == {one.execution for one in crew.check_each_once()}
+
+
+def test_a_container_whose_answers_are_lost_is_given_up_and_another_one_goes_on(crew: Crew) -> None:
+    """Its heartbeats arrive all the while: silence never tells it."""
+    leader = crew.leader()
+    with CuttingProxy(Address("127.0.0.1", port_of(leader.url))) as proxy:
+        unanswered = crew.container("0", Through(proxy))
+        unanswered.wait_for_tasks(2)
+        proxy.hold_answers()
+        heir = crew.container("1")
+
+        heir.wait_for_tasks(2)
+        crew.feed()
+        error = unanswered.wait_ended()
+
+        assert proxy.held_count > 0, "answers were on their way"
+    assert isinstance(error, LostContainerError)
+    assert {heir.execution_id} == {one.execution for one in crew.check_each_once()}
+    assert "its heartbeats arrive, and it has had no answer" in crew.reasons()[unanswered.execution_id]
 
 
 def test_a_stranger_on_the_port_of_a_dead_coordinator_stops_nobody(patient: Crew) -> None:

@@ -35,6 +35,7 @@ from samzapy.coordinator.diagnosis import (
     OpenTransaction,
     clock_findings,
     container_findings,
+    cut_off_findings,
     is_of_unknown_age,
     key_findings,
     leader_findings,
@@ -290,6 +291,7 @@ class _Examination:
             lost_ms=_lost_ms(state),
         )
         yield from suspension_findings(state)
+        yield from cut_off_findings({} if said is None else said.kafka_silent_ms, state)
         yield from owner_findings(state)
         yield from clock_findings(state, _term_appended_ms(records))
 
@@ -366,14 +368,18 @@ def _said(status: Mapping[str, object] | None) -> LeaderSaid | None:
         return None
     term, trouble, containers = status.get("term"), status.get("trouble"), status.get("containers")
     ages: dict[ExecutionId, int | None] = {}
+    silent: dict[ExecutionId, int] = {}
     for row in containers if isinstance(containers, list) else []:
         if isinstance(row, dict) and isinstance(row.get("executionId"), str):
             age = row.get("heartbeatAgeMs")
             ages[ExecutionId(row["executionId"])] = age if isinstance(age, int) else None
+            silent_ms = row.get("kafkaSilentMs")
+            silent[ExecutionId(row["executionId"])] = silent_ms if isinstance(silent_ms, int) else 0
     return LeaderSaid(
         term=term if isinstance(term, int) else 0,
         trouble=trouble if isinstance(trouble, str) else "",
         heartbeat_ages_ms=ages,
+        kafka_silent_ms=silent,
     )
 
 

@@ -243,6 +243,10 @@ class CoordinatorStream(Protocol):
         """The offset up to which records were handed out."""
         ...
 
+    def silent_ms(self) -> int:
+        """For how long no broker has answered `poll`; 0 while one does."""
+        ...
+
 
 class Slots(Protocol):
     """All worker slots of this execution, from the driver's side."""
@@ -449,7 +453,8 @@ class HeartbeatContent:
     `reason`: why it stopped, or is about to end with `exit_code` because of an error (0: there is none). `restart`: the
     newest order to restart that the query which runs knows. `warm`: how ready an execution is that is to have its
     processor's state at hand; None where it is not. `failing`: that its query fails without a commit, or None. `step`:
-    of the start procedure, while it is under way; else empty.
+    of the start procedure, while it is under way; else empty. `kafka_silent_ms`: for how long no broker has let it read
+    the coordinator stream on; 0 while one does.
     """
 
     coordinator_url: str | None
@@ -465,6 +470,7 @@ class HeartbeatContent:
     failing: Failing | None = None
     exit_code: int = 0
     step: str = ""
+    kafka_silent_ms: int = 0
 
 
 class Heartbeats(Protocol):

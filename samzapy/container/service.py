@@ -97,6 +97,7 @@ _START_WAIT_MS = 30_000
 _PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
 _REASON_LENGTH_MAX = 2000
+_SILENCE_STEP_MS = 1000
 _REHEARSAL_MAX_MS = 60_000
 # Who joins is planned for so long after it came, at least: with less time a rehearsal would only be in the way.
 _REHEARSAL_DEBOUNCE_MS = 10_000
@@ -171,6 +172,7 @@ class ContainerService:
         self._held: tuple[Grant, ...] = ()
         self._running: tuple[Grant, ...] = ()
         self._state = "STARTED"
+        self._kafka_silent_ms = 0
         # Why this process ends, once that is so.
         self._end: SamzapyError | None = None
         # Of the start procedure, while it is under way.
@@ -315,6 +317,7 @@ class ContainerService:
         """Read the coordinator stream on, tell the heartbeats, and stop here if this execution was given up."""
         self._ports.progress.serve()
         self._follow(self._ports.stream.poll())
+        self._notice_silence()
         reason = self._ports.heartbeats.given_up()
         if self._orders.is_given_up or reason is not None:
             raise LostContainerError(
@@ -322,6 +325,13 @@ class ContainerService:
                 f"({self._orders.reason or reason}); its tasks belong to another one, so this one stops"
             )
         self._check_lease_grace()
+
+    def _notice_silence(self) -> None:
+        """Report how long the brokers have not answered: nothing else changes meanwhile that a heartbeat would tell."""
+        silent_ms = self._ports.stream.silent_ms()
+        if silent_ms // _SILENCE_STEP_MS != self._kafka_silent_ms // _SILENCE_STEP_MS:
+            self._kafka_silent_ms = silent_ms
+            self._publish()
 
     def _check_lease_grace(self) -> None:
         """Without a coordinator nothing is begun, and after the grace this container ends."""
@@ -405,6 +415,7 @@ class ContainerService:
                 failing=self._retries.told(self._ports.clock.monotonic_ms(), self._config.query_retry_ms),
                 exit_code=0 if self._end is None else self._end.exit_code,
                 step=self._step,
+                kafka_silent_ms=self._kafka_silent_ms,
             )
         )
 

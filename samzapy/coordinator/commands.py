@@ -171,6 +171,8 @@ class Heartbeat:
         failing: that its query fails without a commit; None where it does not.
         exit_code: what its process is about to end with because of an error, of which `reason` tells; 0 while it works.
         step: of the start procedure that is under way; empty while none is.
+        unanswered_ms: for how long its heartbeats have had no answer, by its clock; 0 where the last one had.
+        kafka_silent_ms: for how long no broker has answered it; 0 while one does.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -197,6 +199,8 @@ class Heartbeat:
     failing: Failing | None = None
     exit_code: int = 0
     step: str = ""
+    unanswered_ms: int = 0
+    kafka_silent_ms: int = 0
     received_ms: int
 
 
@@ -207,10 +211,12 @@ class Tick:
     Attributes:
         lost_ms: a container is given up so long after its last heartbeat of this term.
         release_ms: and so long after a plan took a grant away that it still holds, at least 1.
+        lease_ms: and when its heartbeats come and have had no answer for longer than that; None: that is not looked at.
     """
 
     now_ms: int
     lost_ms: int
+    lease_ms: int | None = None
     release_ms: int = 60_000
 
 

@@ -7,7 +7,7 @@ just started. So each has a time after which it is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from samzapy.coordinator.grants import owners
 from samzapy.coordinator.liveness import LIVING
@@ -21,6 +21,9 @@ from samzapy.plan.input_keys import InputKeys, refusal_of, warnings_of
 
 CLOCK_SKEW_MS = 60_000
 """Clocks decide nothing here, but they are read by people, and starts by time go by them."""
+
+KAFKA_SILENT_MS = 10_000
+"""So long brokers may take to answer a container: an election of a partition's leader is no finding."""
 
 _NAMES_MAX = 10
 _KEYS_REMEDY = "See docs/planning.md, Keys that meet; task.partitioner.check=off ends this look"
@@ -52,11 +55,13 @@ class LeaderSaid:
 
     Attributes:
         heartbeat_ages_ms: of each container that it lists; None for one that it has not heard of in this term.
+        kafka_silent_ms: for how long no broker has answered a container; without those that one answers.
     """
 
     term: int
     trouble: str
     heartbeat_ages_ms: Mapping[ExecutionId, int | None]
+    kafka_silent_ms: Mapping[ExecutionId, int] = field(default_factory=dict)
 
 
 def is_of_unknown_age(transaction: OpenTransaction, *, now_ms: int, patience_ms: int) -> bool:
@@ -226,6 +231,23 @@ def container_findings(
                 )
             )
     return tuple(found)
+
+
+def cut_off_findings(silent_ms: Mapping[ExecutionId, int], state: CoordinatorState) -> tuple[Finding, ...]:
+    """Containers that send heartbeats and that no broker answers: they read and commit nothing."""
+    return tuple(
+        Finding(
+            code="container-cut-off",
+            subject=f"container {container.execution_id}",
+            found=f"container {container.execution_id} (processor {container.processor_id} on {container.host}) sends "
+            f"heartbeats, and no broker has answered it for {silent_ms[container.execution_id] // 1000} s: it reads "
+            "and commits nothing",
+            remedy=f"See that {container.host} reaches the brokers under the addresses that they advertise; the "
+            "container goes on by itself. To run its tasks elsewhere, end it",
+        )
+        for container in state.containers_sorted
+        if container.phase in LIVING and silent_ms.get(container.execution_id, 0) >= KAFKA_SILENT_MS
+    )
 
 
 def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:

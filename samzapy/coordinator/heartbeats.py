@@ -25,8 +25,10 @@ which runs knows), `warm` (of standbys and reserves:
 `model.warmth`), `failing` (a query that fails without a commit: `model.failing`) and `figures` (those of a task are in
 `model.figures`; `bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
 wait). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was
-started; `finished` (default false); `comesBack` (default true: the processor's id is configured, or kept); and
-`exitCode`, of the last heartbeat of a process that ends because of an error, which `reason` tells.
+started; `finished` (default false); `comesBack` (default true: the processor's id is configured, or kept);
+`exitCode`, of the last heartbeat of a process that ends because of an error, which `reason` tells; `unansweredMs`, the
+time since it sent the first heartbeat of those that had no answer; and `kafkaSilentMs`, the time since no broker
+answers it.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         failing=None if found.get("failing") is None else Failing.from_json(_object(found["failing"], "failing")),
         exit_code=_number(found, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in found else 0,
         step=_step(found),
+        unanswered_ms=_count(found, "unansweredMs"),
+        kafka_silent_ms=_count(found, "kafkaSilentMs"),
         received_ms=received_ms,
     )
 

@@ -5,10 +5,10 @@ late. What the log must remember (that an execution exists, on which process; th
 up, was fenced) is recorded when it differs from what the log says. What only this term needs (when it was
 last heard of, what it holds, its counters) stays in `Sightings` and is learned anew by the next coordinator.
 
-An execution is given up when its process is known to be gone, when it stops while it still holds something,
-or when it was silent for too long. Silence is measured from the later of its last heartbeat and the time since when
-this coordinator listens: one that was itself away, or could not say that it leads and so heard nobody, must not blame
-the containers for it. Giving up is safe at any
+An execution is given up when its process is known to be gone, when it ends because of an error or stops while it still
+holds something, when it was silent for too long, or when it says for longer than a lease that its heartbeats have no
+answer. Both are measured from when this coordinator listens at the earliest: one that was itself away, or could not say
+that it leads and so heard nobody, must not blame the containers for it. Giving up is safe at any
 moment, because nothing is granted to others before all its transactional ids are initialised (FENCED);
 the waiting only avoids needless moves. There is no way back: an execution that returns is told to stop, and
 its processor comes back as a new execution.
@@ -67,7 +67,10 @@ _TROUBLE_LENGTH_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """The last heartbeat of a living execution."""
+    """The last heartbeat of a living execution.
+
+    `unanswered_from_ms`: when the first heartbeat came of those since then that say that the last one had no answer.
+    """
 
     at_ms: int
     stream_offset: int
@@ -79,6 +82,15 @@ class Sighting:
     warm: Warmth | None = None
     failing: Failing | None = None
     step: str = ""
+    unanswered_ms: int = 0
+    unanswered_from_ms: int | None = None
+    kafka_silent_ms: int = 0
+
+    def unanswered_for_ms(self, listening_since_ms: int) -> int:
+        """For how long its heartbeats have come here and had no answer, as far as both sides know."""
+        if self.unanswered_from_ms is None:
+            return 0
+        return min(self.unanswered_ms, self.at_ms - max(self.unanswered_from_ms, listening_since_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +172,11 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
     """`seen` with `heartbeat` in it; unchanged when `state` does not expect it."""
     if not is_expected(state, heartbeat):
         return seen
+    before = seen.last.get(heartbeat.execution_id)
+    from_ms = None
+    if heartbeat.unanswered_ms:
+        known = None if before is None else before.unanswered_from_ms
+        from_ms = heartbeat.received_ms if known is None else known
     sighting = Sighting(
         at_ms=heartbeat.received_ms,
         stream_offset=heartbeat.stream_offset,
@@ -171,6 +188,9 @@ def sighted(seen: Sightings, heartbeat: Heartbeat, state: CoordinatorState) -> S
         warm=heartbeat.warm,
         failing=heartbeat.failing,
         step=heartbeat.step,
+        unanswered_ms=heartbeat.unanswered_ms,
+        unanswered_from_ms=from_ms,
+        kafka_silent_ms=heartbeat.kafka_silent_ms,
     )
     last = {**seen.last, heartbeat.execution_id: sighting}
     return replace(seen, last=last, hosts=_with_host_of(heartbeat, state, seen.hosts))
@@ -292,7 +312,10 @@ def hear(heartbeat: Heartbeat, state: CoordinatorState) -> tuple[CoordinatorReco
 
 
 def expire(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
-    """Give up whoever was silent for too long."""
+    """Give up the containers that were silent for too long, and those that have had no answer for longer than a lease.
+
+    The latter send heartbeats and work on nothing: the way to them is broken, and not the way from them.
+    """
     found: list[CoordinatorRecord] = []
     for container in state.containers_sorted:
         sighting = seen.last.get(container.execution_id)
@@ -300,6 +323,14 @@ def expire(tick: Tick, state: CoordinatorState, seen: Sightings) -> tuple[Coordi
         silent_ms = tick.now_ms - since_ms
         if silent_ms >= tick.lost_ms:
             reason = f"no heartbeat for {silent_ms} ms (job.container.lost.ms is {tick.lost_ms})"
+            found.extend(_after(News.GIVEN_UP, container, reason))
+            continue
+        unanswered_ms = 0 if sighting is None else sighting.unanswered_for_ms(seen.listening_since_ms)
+        if tick.lease_ms is not None and unanswered_ms > tick.lease_ms:
+            reason = (
+                f"its heartbeats arrive, and it has had no answer for {unanswered_ms} ms (job.container.lease.ms is "
+                f"{tick.lease_ms}): the network between this coordinator and it loses what goes there"
+            )
             found.extend(_after(News.GIVEN_UP, container, reason))
     return tuple(found)
 

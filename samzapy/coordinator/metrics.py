@@ -103,6 +103,12 @@ CHECKPOINT_COMPUTE = _metric(
 HEARTBEAT_AGE = _metric("container_heartbeat_age_seconds", G, PROCESSOR, "Time since its last heartbeat")
 CORES = _metric("container_cores", G, PROCESSOR, "Worker slots: how many tasks it can run at once")
 HELD = _metric("container_tasks", G, PROCESSOR, "Tasks it holds")
+UNANSWERED = _metric(
+    "container_unanswered_seconds", G, PROCESSOR, "For how long its heartbeats have had no answer; 0 while they have"
+)
+KAFKA_SILENT = _metric(
+    "container_kafka_silent_seconds", G, PROCESSOR, "For how long no broker has answered it; 0 while one does"
+)
 STANDBY_LAG = _metric(
     "standby_lag_records", G, STANDBY, "What the changelogs hold beyond the state that a standby has at hand"
 )
@@ -239,7 +245,7 @@ LAG = _metric(
 
 METRICS: Final[tuple[Metric, ...]] = (
     *(LEADS, TERM, INVALID, GENERATION, FACTOR, TASKS, WITHOUT_OWNER, FINDINGS, MODEL_GENERATION, CHECKPOINT_COMPUTE),
-    *(HEARTBEAT_AGE, CORES, HELD),
+    *(HEARTBEAT_AGE, CORES, HELD, UNANSWERED, KAFKA_SILENT),
     *(STANDBY_LAG, STANDBY_BEHIND),
     *(metric for metric, _ in OF_CONTAINER),
     *(BATCH_SECONDS, INPUT_SECONDS, KEYHASH_SECONDS, BOOTSTRAP_LAG),
@@ -305,6 +311,8 @@ def _of_container(job: str, container: Container, found: Sighting, now_ms: int) 
         (HEARTBEAT_AGE, max(0, now_ms - found.at_ms) / 1000),
         (CORES, container.slot_count),
         (HELD, len(found.held)),
+        (UNANSWERED, found.unanswered_ms / 1000),
+        (KAFKA_SILENT, found.kafka_silent_ms / 1000),
         *((metric, figure(figures)) for metric, figure in OF_CONTAINER),
         (BATCH_SECONDS, figures.batch_ns / 1e9),
         (INPUT_SECONDS, figures.input_ns / 1e9),

@@ -58,6 +58,7 @@ from samzapy.coordinator.commands import (
     TopicsLooked,
 )
 from samzapy.coordinator.decide import Decision, decide, observe
+from samzapy.coordinator.diagnosis import cut_off_findings
 from samzapy.coordinator.grants import changelogs_begun, counts_after, input_end
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes
@@ -346,7 +347,12 @@ class CoordinatorService:
     def _time_went_by(self) -> tuple[Tick, ReviewMembers]:
         now_ms, config = self._clock.monotonic_ms(), self._config
         return (
-            Tick(now_ms=now_ms, lost_ms=config.lost_ms, release_ms=config.release_timeout_ms),
+            Tick(
+                now_ms=now_ms,
+                lost_ms=config.lost_ms,
+                lease_ms=config.lease_ms,
+                release_ms=config.release_timeout_ms,
+            ),
             ReviewMembers(
                 groupers=self._groupers,
                 now_ms=now_ms,
@@ -927,6 +933,11 @@ class CoordinatorService:
         _LOG.warning("%s%s", found[-1], f" (the last of {count})" if count > 1 else "")
         self._unreadable = (*self._unreadable, *((now_ms, item) for item in found))[-UNREADABLE_SHOWN_MAX:]
 
+    def _of_containers(self) -> tuple[Finding, ...]:
+        state = self._known.state
+        silent_ms = {found: sighting.kafka_silent_ms for found, sighting in self._seen.last.items()}
+        return (*suspension_findings(state), *cut_off_findings(silent_ms, state))
+
     def _publish(self) -> Snapshot:
         now_ms = self._clock.monotonic_ms()
         unreadable = [found for at_ms, found in self._unreadable if now_ms - at_ms < UNREADABLE_SHOWN_MS]
@@ -936,6 +947,6 @@ class CoordinatorService:
             seen=self._seen,
             verified_ms=self._verified_ms if self.leads else None,
             trouble="; ".join(found for found in (self._trouble, self._answer_trouble, self._waits()) if found),
-            findings=(*self._findings, *suspension_findings(self._known.state), *unreadable),
+            findings=(*self._findings, *self._of_containers(), *unreadable),
             timings=self._timings,
         )

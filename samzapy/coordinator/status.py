@@ -6,7 +6,7 @@
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "slotCount": 2, "role": "ACTIVE", "standby": null, "heartbeatAgeMs": 312, "reason": "", "warm": null,
-                 "failing": null, "step": "",
+                 "failing": null, "step": "", "unansweredMs": 0, "kafkaSilentMs": 0,
                  "figures": {"atMs": 5000, "batchNs": 4000000000, "inputNs": 200000000, "recordsIn": 10, …}}],
  "tasks": [{"task": "…", "processorId": "0", "owner": "…", "epoch": 7, "lag": 20,
             "figures": {"recordsIn": 10, "busyNs": 3000000000, "keysSampled": 10, "keys": {"N14228": 9}, …},
@@ -37,6 +37,9 @@ started, since when, for how long it is started again, and the last reason; null
 of the start that a container has come to; empty while none is under way.
 
 `standbysMissing` are standbys that are to be there and are not started, each with the reason.
+
+`unansweredMs` is for how long the heartbeats of a container have had no answer, and `kafkaSilentMs` for how long no
+broker has answered it; 0 where all is well.
 
 `restored`, `restoreTotal` and `restoreLeftMs` of a container say how many records of the changelogs its start has read
 of how many, and the time left by its estimate; all are 0 but while a start takes long.
@@ -74,7 +77,10 @@ from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
 
 Json = Mapping[str, object]
-_UNHEARD: Json = {"heartbeatAgeMs": None, "figures": None, "warm": None, "failing": None, "step": None}
+_UNHEARD: Json = {
+    **{"heartbeatAgeMs": None, "figures": None, "warm": None, "failing": None, "step": None},
+    **{"unansweredMs": None, "kafkaSilentMs": None},
+}
 Lags = Sequence[tuple[SspKeyBucket, int]]
 Told = Callable[[Grant, BucketStart], Position | None]
 """How far a bucket is and where its topic ends, as far as anybody knows."""
@@ -243,6 +249,8 @@ def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
         "warm": warm,
         "failing": failing,
         "step": sighting.step,
+        "unansweredMs": sighting.unanswered_ms,
+        "kafkaSilentMs": sighting.kafka_silent_ms,
     }
 
 

@@ -46,6 +46,7 @@ CODES: Final[Mapping[str, Severity]] = {
     "transaction-hanging": Severity.DEGRADED,
     "container-ghost": Severity.DEGRADED,
     "container-unfenced": Severity.DEGRADED,
+    "container-cut-off": Severity.DEGRADED,
     "processor-suspended": Severity.DEGRADED,
     "task-without-owner": Severity.DEGRADED,
     "leader-missing": Severity.DEGRADED,

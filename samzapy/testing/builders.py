@@ -130,6 +130,8 @@ def a_heartbeat(
     failing: Failing | None = None,
     exit_code: int = 0,
     step: str = "",
+    unanswered_ms: int = 0,
+    kafka_silent_ms: int = 0,
     received_ms: int = 0,
 ) -> Heartbeat:
     """A heartbeat of `a_container`; `held` are pairs of task and epoch."""
@@ -157,6 +159,8 @@ def a_heartbeat(
         failing=failing,
         exit_code=exit_code,
         step=step,
+        unanswered_ms=unanswered_ms,
+        kafka_silent_ms=kafka_silent_ms,
         received_ms=received_ms,
     )
 

@@ -4,6 +4,8 @@ For faults of the network of one among many processes that share a machine and i
 of a connection is asked of the kernel: a process is meant when it bears a word in its environment (children inherit
 it), and its sockets stand in `/proc`. So the proxy knows no protocol, and serves for HTTP and for Kafka.
 
+A link may also break in one direction: requests arrive, and answers do not (`hold_answers`).
+
 What is sent meanwhile stays on its way, and arrives late when the cut is over, as TCP would send it again: also a
 request whose sender has long given it up, or is dead. Linux only.
 """
@@ -50,6 +52,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._connections: set[_Connection] = set()
         self._cut: tuple[str, str] | None = None
+        self._holds_answers = False
         self._held: set[_Connection] = set()
         self._is_closed = False
         self._listener: socket.socket | None = None
@@ -104,19 +107,27 @@ class CuttingProxy:
             if connection.client_end in ends:
                 self._hold(connection)
 
+    def hold_answers(self) -> None:
+        """Pass on what clients send, and hold all that comes back to any of them, until `heal`."""
+        with self._lock:
+            self._holds_answers, self._held = True, set(self._connections)
+            for connection in self._connections:
+                connection.may_answer.clear()
+
     @property
     def held_count(self) -> int:
-        """How many connections were held since `cut`: proof that there was something to cut."""
+        """How many connections were held since `cut` or `hold_answers`: proof that there was something to cut."""
         with self._lock:
             return len(self._held)
 
     def heal(self) -> int:
         """Let everything through, what was held first; returns `held_count`. Nobody cut off is fine."""
         with self._lock:
-            self._cut = None
+            self._cut, self._holds_answers = None, False
             held, self._held = self._held, set()
         for connection in held:
             connection.is_open.set()
+            connection.may_answer.set()
         return len(held)
 
     def _hold(self, connection: _Connection) -> None:
@@ -138,6 +149,9 @@ class CuttingProxy:
             with self._lock:
                 self._connections.add(connection)
                 cut = self._cut
+                if self._holds_answers:
+                    connection.may_answer.clear()
+                    self._held.add(connection)
             if cut is not None and connection.client_end in _ends_of(*cut):
                 self._hold(connection)
             connection.start(self._forget)
@@ -154,12 +168,15 @@ class _Connection:
 
     Attributes:
         is_open: set while bytes may pass.
+        may_answer: set while bytes may pass to the client.
     """
 
     def __init__(self, client: socket.socket, client_end: Address, upstream: Address) -> None:
         self.client_end = client_end
         self.is_open = threading.Event()
         self.is_open.set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self._upstream_address = upstream
         self._client = client
         self._upstream: socket.socket | None = None
@@ -182,6 +199,7 @@ class _Connection:
         """Both sides, at once; what is held is dropped."""
         self._is_ended.set()
         self.is_open.set()
+        self.may_answer.set()
         for side in (self._client, self._upstream):
             if side is not None:
                 # It wakes a thread that waits in `recv`, which closing does not.
@@ -199,9 +217,10 @@ class _Connection:
                 return
             self._upstream = socket.create_connection(self._upstream_address, _CONNECTS_WITHIN_S)
             self._upstream.settimeout(None)
-            answers = threading.Thread(target=self._pump, args=(self._upstream, self._client), daemon=True)
+            back = (self._upstream, self._client, self.may_answer)
+            answers = threading.Thread(target=self._pump, args=back, daemon=True)
             answers.start()
-            self._pump(self._client, self._upstream)
+            self._pump(self._client, self._upstream, self.is_open)
             answers.join()
         except OSError:
             pass  # Nobody listens there, which the client sees as an end.
@@ -210,15 +229,17 @@ class _Connection:
                 if side is not None:
                     side.close()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, gate: threading.Event) -> None:
         with suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
                 self.is_open.wait()
+                gate.wait()
                 if self._is_ended.is_set():
                     break
                 sink.sendall(data)
         # An end is something that is sent, too.
         self.is_open.wait()
+        gate.wait()
         self.end()
 
 

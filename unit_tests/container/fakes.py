@@ -595,9 +595,13 @@ class MemoryStream:
 
     def __init__(self, trace: Trace) -> None:
         self.records: list[Record] = []
+        self.silence_ms = 0
         self._handed_out = 0
         self._term = 1
         self._trace = trace
+
+    def silent_ms(self) -> int:
+        return self.silence_ms
 
     def poll(self) -> Sequence[LogRecord]:
         found = []

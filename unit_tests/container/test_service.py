@@ -442,6 +442,21 @@ def test_a_temporary_error_puts_the_start_off_and_does_not_count_as_a_failed_sta
     assert "fence samzapy/flights-1/e1/1" in container.trace
 
 
+def test_a_container_that_no_broker_answers_says_so_in_its_heartbeats_and_stops_saying_so() -> None:
+    container = AContainer()
+
+    def silent(ms: int) -> Callable[[], None]:
+        def step() -> None:
+            container.stream.silence_ms = ms
+
+        return step
+
+    container.run(silent(900), silent(12_000), silent(0))
+
+    told = [content.kafka_silent_ms for content in container.heartbeats.contents]
+    assert [0, 12_000, 0] == [ms for ms, before in zip(told, [None, *told], strict=False) if ms != before]
+
+
 def test_a_start_outside_what_the_topic_holds_ends_the_container_before_anything_is_restored() -> None:
     container = AContainer()
     container.topics.inputs[an_ssp("kafka.orders.0")] = TopicBounds(offset_first=5, offset_end=9)

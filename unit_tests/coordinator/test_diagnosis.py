@@ -9,6 +9,7 @@ from samzapy.coordinator.diagnosis import (
     OpenTransaction,
     clock_findings,
     container_findings,
+    cut_off_findings,
     is_of_unknown_age,
     leader_findings,
     offline_findings,
@@ -53,6 +54,16 @@ def codes(findings):
 
 def ghosts(state, told, *, alive=None, now_ms=NEVER):
     return container_findings(state, told, is_alive=lambda _: alive, now_ms=now_ms, lost_ms=LOST_MS)
+
+
+@pytest.mark.parametrize(("silent_ms", "expected"), [(0, []), (9_999, []), (40_000, ["container-cut-off"])])
+def test_a_container_that_no_broker_answers_is_found(world, service, silent_ms, expected):
+    state = hears(world, service, a_heartbeat())
+
+    found = cut_off_findings({"e1": silent_ms, "another": 99_999}, state)
+
+    assert expected == codes(found)
+    assert all("no broker has answered it for 40 s" in finding.found for finding in found)
 
 
 def an_open_transaction(since_ms, *, is_append_time=True):

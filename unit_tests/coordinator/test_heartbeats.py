@@ -139,6 +139,12 @@ def test_what_its_process_is_about_to_end_with_may_be_said():
         parsed(exitCode="eight")
 
 
+def test_what_a_container_alone_can_see_may_be_said():
+    assert (0, 0) == (parsed().unanswered_ms, parsed().kafka_silent_ms)
+    found = parsed(unansweredMs=1500, kafkaSilentMs=40_000)
+    assert (1500, 40_000) == (found.unanswered_ms, found.kafka_silent_ms)
+
+
 def test_a_fault_domain_may_be_said():
     assert ("", "", "rack-1") == tuple(
         parsed(**said).fault_domain for said in ({}, {"faultDomain": ""}, {"faultDomain": "rack-1"})

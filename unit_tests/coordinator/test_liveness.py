@@ -1,5 +1,7 @@
 """The life table, and who is heard."""
 
+from dataclasses import replace
+
 import pytest
 
 from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Tick
@@ -146,6 +148,63 @@ def test_silence_counts_from_the_last_heartbeat_of_this_term():
         return [record.container.execution_id for record in expire(Tick(now_ms=now_ms, lost_ms=100), state, seen)]
 
     assert [[], ["unheard"], ["unheard"], ["heard", "unheard"]] == [given_up(now) for now in (109, 110, 149, 150)]
+
+
+class Unanswered:
+    """A container whose heartbeats arrive; `says` one, with how long it has had no answer by its own clock."""
+
+    def __init__(self, listening_since_ms=0):
+        self.state = a_state(a_container())
+        self.seen = Sightings(listening_since_ms=listening_since_ms)
+
+    def says(self, at_ms, unanswered_ms):
+        heartbeat = a_heartbeat(received_ms=at_ms, unanswered_ms=unanswered_ms)
+        self.seen = sighted(self.seen, heartbeat, self.state)
+        return [
+            put.container.reason
+            for put in expire(Tick(now_ms=at_ms, lost_ms=999, lease_ms=15), self.state, self.seen)
+        ]
+
+
+def test_a_container_whose_heartbeats_arrive_and_have_no_answer_for_longer_than_a_lease_is_given_up():
+    container = Unanswered()
+
+    assert [[], [], [], []] == [container.says(at_ms, at_ms) for at_ms in (0, 5, 10, 20)]
+    (reason,) = container.says(21, 21)
+
+    assert "it has had no answer for 16 ms (job.container.lease.ms is 15)" in reason
+
+
+def test_an_answer_in_between_begins_the_count_anew():
+    container = Unanswered()
+
+    said = [container.says(at_ms, unanswered_ms) for at_ms, unanswered_ms in ((5, 5), (15, 0), (16, 1), (31, 16))]
+
+    assert [[], [], [], []] == said
+    assert container.says(32, 17)
+
+
+def test_a_container_that_stood_still_or_had_no_leader_is_not_blamed_for_what_it_did_not_ask():
+    assert [] == Unanswered().says(1000, 900), "the first heartbeat that this coordinator hears"
+
+    container = Unanswered()
+    container.says(10, 0)
+    assert [] == container.says(1000, 990), "it slept in the middle of a heartbeat"
+
+
+def test_a_coordinator_that_was_away_does_not_count_the_time_before_it_listens():
+    container = Unanswered()
+    container.says(10, 1)
+    container.seen = replace(container.seen, listening_since_ms=990)
+
+    assert [] == container.says(1000, 990)
+    assert container.says(1006, 996)
+
+
+def test_a_container_that_does_not_tell_is_given_up_for_silence_alone():
+    container = Unanswered()
+
+    assert [[], []] == [container.says(at_ms, 0) for at_ms in (10, 500)]
 
 
 def test_the_reason_of_giving_up_stays_when_it_is_fenced():

@@ -111,6 +111,13 @@ def test_the_offsets_that_are_read_before_other_inputs_are_counted_up_to_where_t
     assert 0 == numbers(told(a_heartbeat(figures=FIGURES)))["samzapy_container_bootstrap_lag_records", "0"]
 
 
+def test_what_a_container_alone_can_see_is_told_in_seconds() -> None:
+    found = numbers(told(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=40_000)))
+
+    assert 1.5 == found["samzapy_container_unanswered_seconds", "0"]
+    assert 40 == found["samzapy_container_kafka_silent_seconds", "0"]
+
+
 def test_a_job_is_told_with_its_processors_its_tasks_and_its_ssps() -> None:
     found = numbers(told(a_heartbeat(figures=FIGURES, received_ms=999_000)))
 
@@ -201,6 +208,8 @@ OF_PROCESSOR_0 = {
     "container_heartbeat_age_seconds": 1.5,
     "container_cores": 6,
     "container_tasks": 2,
+    "container_unanswered_seconds": 2.5,
+    "container_kafka_silent_seconds": 41,
     "container_records_in_total": 201,
     "container_records_out_total": 202,
     "container_dead_letters_total": 203,
@@ -248,7 +257,15 @@ EXPECTED: Mapping[tuple[str, ...], float] = {
 def with_a_value_of_each() -> Snapshot:
     snapshot = told(
         a_heartbeat("e1", slot_count=6, figures=OF_A_CONTAINER, received_ms=998_500),
-        a_heartbeat("e1", slot_count=6, held=[(TASK_0, 1), (TASK_1, 2)], figures=OF_A_CONTAINER, received_ms=998_500),
+        a_heartbeat(
+            "e1",
+            slot_count=6,
+            held=[(TASK_0, 1), (TASK_1, 2)],
+            figures=OF_A_CONTAINER,
+            unanswered_ms=2_500,
+            kafka_silent_ms=41_000,
+            received_ms=998_500,
+        ),
         a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=5, level=2, lag=401, total=900)),
     )
     state, launch = snapshot.state, a_launch("s1", role=LaunchRole.STANDBY, standby=1)

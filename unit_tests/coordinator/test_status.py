@@ -201,6 +201,15 @@ def test_how_far_a_start_is_that_takes_long_is_shown():
     assert told.items() <= status["containers"][0]["figures"].items()
 
 
+def test_a_container_that_no_broker_answers_is_shown_and_found_after_ten_seconds():
+    for silent_ms, codes in ((9_999, []), (40_000, ["container-cut-off"])):
+        world, service = a_running_job(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=silent_ms))
+
+        (container,) = shown(world, service)["containers"]
+        assert (1500, silent_ms) == (container["unansweredMs"], container["kafkaSilentMs"])
+        assert codes == [finding.code for finding in service.status().findings]
+
+
 def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():
     world, service = a_running_job(a_heartbeat())
     world.queue.append(a_heartbeat(state=ContainerPhase.STOPPED, reason="drained"))

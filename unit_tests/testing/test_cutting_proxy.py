@@ -163,6 +163,24 @@ def test_who_connects_while_it_is_cut_off_is_held_too_and_is_heard_when_it_is_de
         wait_until(lambda: ["1", "anew", "anew"] == echo.heard, WITHIN_S, "the late word of the dead")
 
 
+def test_requests_arrive_while_answers_are_held_also_those_of_whoever_connects_meanwhile(
+    proxy: CuttingProxy, echo: Echo
+) -> None:
+    with Talker("a", proxy.address) as early, Talker("b", proxy.address) as late:
+        for talker in (early, late):
+            talker.say("1")
+        wait_until(lambda: early.has_heard("1") and late.has_heard("1"), WITHIN_S, "both to be answered")
+
+        proxy.hold_answers()
+        early.say("2")
+        late.say("anew")
+        wait_until(lambda: {"2", "anew"} <= {*echo.heard}, WITHIN_S, "both to be heard")
+        assert ["1"] == early.heard == late.heard
+
+        assert 3 == proxy.heal()
+        wait_until(lambda: early.has_heard("1", "2"), WITHIN_S, "the answer to arrive late")
+
+
 def test_only_one_is_cut_off_at_a_time(proxy: CuttingProxy) -> None:
     proxy.cut(WORD, "a")
 

@@ -668,6 +668,11 @@ def job_ends_that_is_to_go_on(patch: Patch) -> None:
     )
 
 
+def the_unanswered_live_on(patch: Patch) -> None:
+    """A container whose heartbeats arrive, and which hears no answer, is kept for as long as it is heard."""
+    patch.setattr(liveness.Sighting, "unanswered_for_ms", lambda self, listening_since_ms: 0)
+
+
 KIND_OF: Mapping[Callable[[Patch], None], Kind] = {
     local_state_taken_to_be_level: Kind.KEYED,
     entries_of_siblings_taken: Kind.KEYED,
@@ -742,6 +747,7 @@ MUTANTS = (
     factor_written_each_time,
     plan_of_a_scale_taken_twice,
     scale_taken_for_granted,
+    the_unanswered_live_on,
     *KIND_OF,
 )
 

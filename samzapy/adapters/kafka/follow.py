@@ -28,6 +28,13 @@ class KafkaFollower:
         self._asked_at_s = 0.0
         # Or nobody answered.
         self._found_at_s = time.monotonic()
+        # When the first look began that no broker answered; None while one answers.
+        self._silent_since_s: float | None = None
+
+    def silent_ms(self) -> int:
+        """For how long no broker has answered this follower; 0 while one does."""
+        since_s = self._silent_since_s
+        return 0 if since_s is None else int((time.monotonic() - since_s) * 1000)
 
     def offset_next(self) -> int:
         return self._offset_next
@@ -40,14 +47,17 @@ class KafkaFollower:
         if time.monotonic() - self._asked_at_s < _ASK_EVERY_S:
             return ()
         found: list[LogRecord] = []
+        began_s = time.monotonic()
         try:
             for record in self._reader.read_to_end(self._offset_next, _POLL_DEADLINE_S):
                 found.append(record)
                 self._offset_next = record.offset + 1
-            self._found_at_s = time.monotonic()
+            self._found_at_s, self._silent_since_s = time.monotonic(), None
         except (TemporaryError, DeadlineError) as error:
             _LOG.debug("following the coordinator stream: %s", error)
             self._found_at_s = time.monotonic()
+            if self._silent_since_s is None or found:
+                self._silent_since_s = began_s
         except MissingTopicError:
             # Brokers that have just come up say so for a moment.
             if time.monotonic() - self._found_at_s > _APPEARS_WITHIN_S:

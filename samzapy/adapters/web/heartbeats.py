@@ -69,6 +69,8 @@ class HeartbeatThread:
         self._given_up: str | None = None
         self._trouble = ""
         self._lease_until_s = time.monotonic()
+        # When the first heartbeat was sent that no answer has followed; None while the last one was answered.
+        self._unanswered_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
 
     def start(self) -> None:
@@ -156,10 +158,14 @@ class HeartbeatThread:
             if content is None or leader is None:
                 return False
             sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
-            answer = self._client.heartbeat(leader.url, self._body(content), timeout_ms)
+            since_s = sent_at_s if self._unanswered_since_s is None else self._unanswered_since_s
+            body = {**self._body(content), "unansweredMs": int((sent_at_s - since_s) * 1000)}
+            answer = self._client.heartbeat(leader.url, body, timeout_ms)
             # A leader that was deposed while it slept does not know it yet.
             if answer is None or self._leader is None or answer.term < self._leader.term:
+                self._unanswered_since_s = since_s
                 return False
+            self._unanswered_since_s = None
             if answer.alive:
                 self._lease_until_s = sent_at_s + self._lease_s
                 self._on_alive(sent_at_ns)
@@ -181,6 +187,7 @@ class HeartbeatThread:
             **({} if content.failing is None else {"failing": content.failing.as_json()}),
             **({"exitCode": content.exit_code} if content.exit_code else {}),
             **({"step": content.step} if content.step else {}),
+            **({"kafkaSilentMs": content.kafka_silent_ms} if content.kafka_silent_ms else {}),
         }
 
 

@@ -104,6 +104,8 @@ class SimulatedContainer:
         is_commit_in_flight: it was killed after it had sent a commit, which may still arrive.
         is_hung: it stands still for ever; only a kill ends it.
         is_deaf: it does not stop, whatever it is told.
+        answers_until_ms: from then on, in true time, its heartbeats arrive and every answer to it is lost; None: never.
+        unanswered_since_ms: when it sent the first heartbeat of those that had no answer; None while the last one had.
         was_level: it once said that it has the state of all tasks of its processor.
     """
 
@@ -134,6 +136,8 @@ class SimulatedContainer:
         self.is_commit_in_flight = False
         self.is_hung = self.is_deaf = self.was_level = False
         self.said_to_be_lost = False
+        self.answers_until_ms: int | None = None
+        self.unanswered_since_ms: int | None = None
         self.state = ContainerPhase.STARTED
         self.lease_until_ms = 0
         self.orders = Orders(execution_id=self.execution_id)

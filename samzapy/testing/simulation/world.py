@@ -173,6 +173,7 @@ class _Message:
     figures: Figures
     finished: bool
     warm: Warmth | None
+    unanswered_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,9 @@ class World:
         self._tell = tell
         self._began_ms = self.clock.monotonic_ms()
         self._quiet = False
+        # Of its own: whether links break changes nothing in the histories in which none does.
+        self._of_links = Random(f"links of {seed}")  # noqa: S311 - as above
+        self._loses_answers = self._of_links.random() < _HISTORIES_THAT_LOSE_ANSWERS
         self._events = 0
         self._depth = 0
         self._broker_away = 0
@@ -460,9 +464,13 @@ class World:
     def _send(self, container: SimulatedContainer) -> None:
         if container.orders.term is None:
             return
+        now_ms = self.clock.monotonic_ms()
+        if container.unanswered_since_ms is None:
+            container.unanswered_since_ms = now_ms
         self.network.append(
             _Message(
-                sent_ms=self.clock.monotonic_ms(),
+                sent_ms=now_ms,
+                unanswered_ms=now_ms - container.unanswered_since_ms,
                 to=container.orders.term.url,
                 container=container,
                 state=container.state,
@@ -519,6 +527,7 @@ class World:
             figures=message.figures,
             finished=message.finished,
             warm=message.warm,
+            unanswered_ms=message.unanswered_ms,
             received_ms=process.monotonic_ms(),
         )
         if not process.answers():
@@ -531,6 +540,11 @@ class World:
         expected = is_expected(state, heartbeat)
         if expected:
             process.queue.append(heartbeat)
+        if container.answers_until_ms is not None and self.clock.monotonic_ms() >= container.answers_until_ms:
+            self._fault("answer lost", f"{process.name} to {container.execution_id}")
+            return
+        container.unanswered_since_ms = None
+        if expected:
             container.lease_until_ms = max(container.lease_until_ms, message.sent_ms + process.lease_ms)
         elif container.alive:
             container.said_to_be_lost = True
@@ -601,6 +615,8 @@ class World:
             pid=self._next_pid(),
             is_launched=is_launched,
         )
+        if self._loses_answers and not self._quiet and self._of_links.random() < _LOSES_ANSWERS:
+            container.answers_until_ms = self.clock.monotonic_ms() + self._of_links.randrange(60_000)
         self._pids[container.pid] = container
         self.containers.append(container)
         self.note(f"{container.execution_id} starts as processor {processor_id} on {container.host}")
@@ -1188,6 +1204,9 @@ def is_drivable(process: CoordinatorProcess) -> bool:
     return process.alive and not process.paused and not process.busy
 
 
+_HISTORIES_THAT_LOSE_ANSWERS = 0.15
+_LOSES_ANSWERS = 0.3
+"""Of the containers of such a history, those whose link breaks in one direction for good."""
 _STANDSTILL = {
     "before take-over": 0.08,
     "after take-over": 0.08,

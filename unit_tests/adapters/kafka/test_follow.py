@@ -53,6 +53,26 @@ def test_what_a_look_took_before_it_failed_is_handed_out_and_comes_once(broker: 
     assert RECORDS[3:] == [*follower.to_the_end()]
 
 
+def test_for_how_long_no_broker_answers_is_counted_from_the_first_look_that_failed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now_s[0])
+    follower = KafkaFollower(KafkaConnection(bootstrap_servers="b:1"), "stream")
+    assert 0 == follower.silent_ms()
+    follower.poll()
+
+    for passes_s in (15.0, 25.0):
+        now_s[0] += passes_s
+        follower.poll()
+    assert 40_000 == follower.silent_ms()
+
+    broker.fails = False
+    now_s[0] += 1
+    follower.poll()
+    assert 0 == follower.silent_ms()
+
+
 def test_a_stream_that_is_not_there_for_a_moment_is_one_without_news(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
     monkeypatch.setattr(follow.time, "monotonic", lambda: now_s[0])

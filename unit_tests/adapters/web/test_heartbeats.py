@@ -20,9 +20,11 @@ class Coordinators:
     def __init__(self, **answers):
         self.answers = {f"http://{name}:1": answer for name, answer in answers.items()}
         self.asked = []
+        self.unanswered_ms = []
 
     def heartbeat(self, url, body, timeout_ms):
         self.asked.append((url, body["streamOffset"]))
+        self.unanswered_ms.append(body["unansweredMs"])
         return self.answers.get(url)
 
 
@@ -111,6 +113,18 @@ def test_a_container_that_told_why_it_ends_is_not_given_up_by_the_answer(started
 
     until(lambda: len(coordinators.asked) > 1, "two answers")
     assert sender.thread.given_up() is None
+
+
+def test_a_heartbeat_says_for_how_long_none_was_answered(started):
+    coordinators = Coordinators()
+    sender = started(coordinators)
+
+    sender.thread.publish(content())
+    until(lambda: coordinators.unanswered_ms[-1:] > [0], "a heartbeat that says so")
+    coordinators.answers["http://a:1"] = HeartbeatAnswer(alive=True, term=1)
+
+    until(lambda: coordinators.unanswered_ms[-1] == 0, "one that was sent behind an answer")
+    assert 0 == coordinators.unanswered_ms[0]
 
 
 def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same(started):
