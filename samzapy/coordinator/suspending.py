@@ -8,7 +8,8 @@ processor when it is a second failure in a row, as the second try goes to anothe
 
 Containers that end three times at one step of their start suspend it with code 1 (`coordinator.dying_starts`).
 
-The code comes in the last heartbeat of the container, else from the launcher. A suspension ends with what may have
+The code comes in the last heartbeat of the container, else from the launcher; of the latter REJECTED counts as wrong
+usage does, because a JVM that runs out of memory may end with the same code. A suspension ends with what may have
 resolved its reason: a request to start the processor anew, a rewind of what it reads, an input range that is given up,
 another run of the job; or with a container of the processor that runs.
 """
@@ -32,6 +33,7 @@ from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.records import Removed, SuspendedPut
 
 _REPEATS: Final = frozenset({ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA})
+_MAY_REPEAT: Final = frozenset({ExitCode.USAGE, ExitCode.REJECTED})
 _REASON_LENGTH_MAX: Final = 2000
 _REMEDIES: Final = {
     ExitCode.FAILED: "See the ends of its containers' logs",
@@ -49,6 +51,8 @@ def suspended_by_heartbeat(heartbeat: Heartbeat, state: CoordinatorState) -> tup
     launch = state.launches.get(heartbeat.execution_id)
     if launch is None or not heartbeat.exit_code or not is_expected(state, heartbeat):
         return ()
+    if heartbeat.exit_code not in _REPEATS and not _is_second(launch, heartbeat.exit_code):
+        return ()
     return _suspension(launch, heartbeat.exit_code, heartbeat.reason, state)
 
 
@@ -57,9 +61,17 @@ def suspended_by_launcher(command: LaunchesLooked, state: CoordinatorState) -> t
     return tuple(
         put
         for execution_id in sorted(command.found.keys() & state.launches.keys())
-        if (found := command.found[execution_id]).state is LaunchedState.ENDED and found.exit_code
-        for put in _suspension(state.launches[execution_id], found.exit_code, found.reason, state)
+        if (found := command.found[execution_id]).state is LaunchedState.ENDED
+        and found.exit_code is not None
+        and (launch := state.launches[execution_id])
+        and (found.exit_code in _REPEATS - _MAY_REPEAT or _is_second(launch, found.exit_code))
+        for put in _suspension(launch, found.exit_code, found.reason, state)
     )
+
+
+def _is_second(launch: Launch, exit_code: int) -> bool:
+    """Whether it is a second failure in a row, and would be of the kind that a third one is, too."""
+    return exit_code in _MAY_REPEAT and launch.failures > 0
 
 
 def is_suspended_by(launch: Launch, state: CoordinatorState) -> bool:
@@ -124,10 +136,9 @@ def suspension_findings(state: CoordinatorState) -> tuple[Finding, ...]:
 
 
 def _suspension(launch: Launch, exit_code: int, reason: str, state: CoordinatorState) -> tuple[SuspendedPut, ...]:
-    repeats = exit_code in _REPEATS or (exit_code == ExitCode.USAGE and launch.failures > 0)
     container = state.containers.get(launch.execution_id)
     has_drained = container is not None and container.phase is ContainerPhase.STOPPED
-    if not repeats or has_drained or launch.phase is LaunchPhase.ENDED or is_suspended_by(launch, state):
+    if has_drained or launch.phase is LaunchPhase.ENDED or is_suspended_by(launch, state):
         return ()
     if launch.role is not LaunchRole.ACTIVE and not _runs_tasks(launch, state):
         return ()  # The tasks are at work elsewhere: it is a standby or a reserve that failed.

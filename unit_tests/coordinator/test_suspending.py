@@ -44,8 +44,13 @@ class SuspendedJob(LaunchedJob):
         return [(found["code"], found["subject"], found["found"], found["remedy"]) for found in told["findings"]]
 
 
-@pytest.mark.parametrize("is_heard", [True, False], ids=["by heartbeat", "by launcher"])
-@pytest.mark.parametrize("exit_code", [ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA])
+@pytest.mark.parametrize(
+    ("exit_code", "is_heard"),
+    [
+        *((exit_code, True) for exit_code in (ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA)),
+        *((exit_code, False) for exit_code in (ExitCode.TASK_FAILED, ExitCode.BAD_DATA)),
+    ],
+)
 def test_a_container_that_would_fail_again_in_the_same_way_is_not_started_again(exit_code, is_heard):
     job = SuspendedJob(count=2, **{"cluster-manager_container_retry_count": "2"})
     first = job.execution("1")
@@ -86,11 +91,12 @@ def test_a_container_that_failed_in_another_way_is_started_again():
     assert {} == job.state.suspended
 
 
-def test_a_wrong_environment_is_tried_on_another_host_once():
+@pytest.mark.parametrize("exit_code", [ExitCode.USAGE, ExitCode.REJECTED])
+def test_what_may_be_wrong_on_one_host_alone_is_tried_once_more(exit_code):
     job = SuspendedJob(count=1)
 
     for _ in range(2):
-        job.fails(job.started[-1], ExitCode.USAGE, is_heard=False)
+        job.fails(job.started[-1], exit_code, is_heard=False)
         job.settles(30)
 
     assert 2 == len(job.started)

@@ -20,11 +20,11 @@ class Coordinators:
     def __init__(self, **answers):
         self.answers = {f"http://{name}:1": answer for name, answer in answers.items()}
         self.asked = []
-        self.unanswered_ms = []
+        self.bodies = []
 
     def heartbeat(self, url, body, timeout_ms):
         self.asked.append((url, body["streamOffset"]))
-        self.unanswered_ms.append(body["unansweredMs"])
+        self.bodies.append(body)
         return self.answers.get(url)
 
 
@@ -109,10 +109,11 @@ def test_a_container_that_told_why_it_ends_is_not_given_up_by_the_answer(started
     coordinators = Coordinators(a=HeartbeatAnswer(alive=False, term=1))
     sender = started(coordinators)
 
-    sender.thread.publish(replace(content(), exit_code=8))
+    sender.thread.publish(replace(content(), exit_code=8, kafka_silent_ms=40_000))
 
     until(lambda: len(coordinators.asked) > 1, "two answers")
     assert sender.thread.given_up() is None
+    assert (8, 40_000) == (coordinators.bodies[-1]["exitCode"], coordinators.bodies[-1]["kafkaSilentMs"])
 
 
 def test_a_heartbeat_says_for_how_long_none_was_answered(started):
@@ -120,11 +121,11 @@ def test_a_heartbeat_says_for_how_long_none_was_answered(started):
     sender = started(coordinators)
 
     sender.thread.publish(content())
-    until(lambda: coordinators.unanswered_ms[-1:] > [0], "a heartbeat that says so")
+    until(lambda: coordinators.bodies and coordinators.bodies[-1]["unansweredMs"] > 0, "a heartbeat that says so")
     coordinators.answers["http://a:1"] = HeartbeatAnswer(alive=True, term=1)
 
-    until(lambda: coordinators.unanswered_ms[-1] == 0, "one that was sent behind an answer")
-    assert 0 == coordinators.unanswered_ms[0]
+    until(lambda: coordinators.bodies[-1]["unansweredMs"] == 0, "one that was sent behind an answer")
+    assert 0 == coordinators.bodies[0]["unansweredMs"]
 
 
 def test_while_the_container_reads_nothing_the_next_leader_is_found_all_the_same(started):

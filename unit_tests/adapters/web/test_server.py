@@ -194,6 +194,17 @@ def test_an_execution_that_nobody_expects_is_not_alive(job):
     assert 400 == job.ask("GET", "/containerHeartbeat")[0]
 
 
+def test_a_container_that_says_what_it_ends_with_is_given_up_with_its_reason(job):
+    job.lead()
+    job.register()
+
+    CLIENT.heartbeat(job.url, IDLE | {"exitCode": 8, "reason": "a range is gone"}, 20_000)
+    job.service.run_once(0)
+
+    assert (200, False) == told_alive(job, "e1")
+    assert "it ends with exit code 8: a range is gone" == job.service.status().state.containers["e1"].reason
+
+
 def test_a_container_that_was_launched_is_alive_before_its_first_heartbeat(job):
     job.service = job.world.coordinator()
     job.service.take_office()
