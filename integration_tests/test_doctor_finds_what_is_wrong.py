@@ -148,7 +148,6 @@ def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -
         ("data", "topic-cleanup-policy", f"topic {checkpoints}"),
         ("data", "topic-message-size", f"topic {stream}"),
         ("data", "record-foreign", f"topic {stream}"),
-        ("data", "stream-gap", f"topic {stream}"),
         ("data", "stream-two-writers", f"topic {stream}"),
         ("data", "record-unreadable", f"topic {checkpoints}"),
         ("data", "topic-truncated", f"topic {checkpoints}"),

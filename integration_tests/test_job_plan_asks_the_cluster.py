@@ -23,7 +23,7 @@ from samzapy.errors import MissingTopicError
 from samzapy.model.container import TaskLocality, coordinator_transactional_id
 from samzapy.model.job import ProcessorId
 from samzapy.model.topics import changelog_spec, changelog_topic, coordinator_spec, coordinator_topic
-from samzapy.stream.codec import encode
+from samzapy.stream.codec import encode, headers
 from samzapy.stream.log import Write
 from samzapy.stream.records import TaskLocalityPut
 from samzapy.testing.broker import DevBroker
@@ -70,7 +70,12 @@ def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_pat
     submitted = submit_job(submission, INITIAL, Sightings())
     state = evolve(INITIAL, committed(submitted, 0))
     records = [*term, *submitted, *replan(state, (ProcessorId("0"),)), TaskLocalityPut(locality=kept)]
-    log.append_atomically([Write(key=key, value=value) for key, value in map(encode, records)])
+    log.append_atomically(
+        [
+            Write(key=key, value=value, headers=headers(term=1, seq=seq, event="e", cause="c", actor="a"))
+            for seq, (key, value) in enumerate(map(encode, records))
+        ]
+    )
     log.close()
 
     second = planned(file, "--processors", "1@host-a,2@host-b")

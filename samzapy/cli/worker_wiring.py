@@ -60,6 +60,7 @@ class _WorkerProcess:
         self._connection = KafkaConnection.of(plan.config)
         self._transaction_timeout_ms = plan.config.transaction_timeout_ms
         self._stream_offset = plan.stream_offset
+        self._stream_numbering = plan.stream_numbering
         self._crash_points = crash_points(os.environ)
         self._interrupts = Interrupts.installed()
         self._new_task = load_task_factory(Path(plan.job_file))
@@ -101,6 +102,7 @@ class _WorkerProcess:
     def _enter_query(self, plan: WorkPlan) -> None:
         """Let go of what belongs to an older query: its environments may have been replaced since."""
         self._stream_offset = plan.stream_offset
+        self._stream_numbering = plan.stream_numbering
         if plan.query_number == self._query_number:
             return
         for runner in self._runners.values():
@@ -159,7 +161,8 @@ class _WorkerProcess:
     def _check_not_given_up(self) -> None:
         topic = coordinator_topic(self._job)
         records = read_to_end(self._connection, topic, 0, self._stream_offset)
-        orders = read_on(Orders(execution_id=self.execution_id), records, 0, topic=topic)
+        known = Orders(execution_id=self.execution_id, numbering=self._stream_numbering)
+        orders = read_on(known, records, 0, topic=topic)
         if orders.is_given_up:
             raise LostContainerError(
                 f"execution {self.execution_id} was given up by the coordinator ({orders.reason}); "

@@ -553,6 +553,7 @@ class ContainerService:
             scratch_dir=self._identity.scratch_dir,
             slot_count=self._identity.slot_count,
             stream_offset=self._orders.offset_next,
+            stream_numbering=self._orders.numbering,
             batch_offsets_max=self._bound.offsets,
             refusals=self._deaths.refusals,
             notes_until_s=self._deaths.notes_until_ms / 1000,

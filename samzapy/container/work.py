@@ -12,6 +12,7 @@ from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import Floor
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.stream.numbering import BEGINNING, Numbering
 from samzapy.task import Headers
 
 
@@ -51,7 +52,8 @@ class WorkPlan:
         routes: task by task, and of each task in the order in which it takes their rows within a micro-batch.
         batch_offsets_max: at most so many offsets are read in one micro-batch, over all partitions.
         scratch_dir: of this execution: slots, lease.
-        stream_offset: how far the driver had read the coordinator stream when the query started.
+        stream_offset: how far the driver had read the coordinator stream when the query started; `stream_numbering`
+            tells what follows from foreign records.
         refusals: messages that fail without being handled.
         notes_until_s: until when workers note the message in hand; the host's monotonic clock.
     """
@@ -64,6 +66,7 @@ class WorkPlan:
     scratch_dir: str
     slot_count: int
     stream_offset: int
+    stream_numbering: Numbering = BEGINNING
     batch_offsets_max: int
     refusals: tuple[Refusal, ...] = ()
     notes_until_s: float = 0.0

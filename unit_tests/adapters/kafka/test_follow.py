@@ -6,10 +6,12 @@ import pytest
 
 from samzapy.adapters.kafka import follow
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.adapters.kafka.follow import KafkaFollower
+from samzapy.adapters.kafka.follow import KafkaFollower, KafkaLeaderSearch
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.errors import BrokerUnavailableError, MissingTopicError
+from samzapy.stream.codec import encode, headers
 from samzapy.stream.log import LogRecord
+from samzapy.stream.records import TermPut
 
 RECORDS = [LogRecord(offset=offset, timestamp_ms=0, key=b"k", value=b"v") for offset in range(5)]
 
@@ -88,3 +90,29 @@ def test_a_stream_that_is_not_there_for_a_moment_is_one_without_news(monkeypatch
     now_s[0] = 120.0
     with pytest.raises(MissingTopicError):
         follower.poll()
+
+
+def a_term(term: int, url: str, *, offset: int, is_leaders: bool) -> LogRecord:
+    put = TermPut(
+        term=term, coordinator_id="c", host="h", boot_id="b", pid=1, process_started_ms=1, url=url, started_at_ms=1
+    )
+    key, value = encode(put)
+    said = headers(term=term, seq=offset, event="TermStarted", cause="c", actor="a") if is_leaders else {}
+    return LogRecord(offset, 0, key, value, tuple(said.items()))
+
+
+def test_the_leader_is_searched_among_the_leaders_own_records_and_others_stop_no_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    junk = LogRecord(offset=2, timestamp_ms=0, key=b"term", value=b"junk")
+    records = [
+        a_term(1, "http://one", offset=0, is_leaders=True),
+        a_term(7, "http://nobody", offset=1, is_leaders=False),
+        junk,
+    ]
+    monkeypatch.setattr(PartitionReader, "read_to_end", lambda *_, **__: iter(records))
+
+    found = KafkaLeaderSearch(KafkaConnection(bootstrap_servers="b:1"), "stream").newest_term(0)
+
+    assert found is not None
+    assert (1, "http://one") == (found.term, found.url)
