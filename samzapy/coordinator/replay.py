@@ -8,7 +8,7 @@ told beside the state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from samzapy.coordinator.repair import standing
@@ -100,6 +100,14 @@ def _remember(foreign: dict[bytes | None, Foreign], found: Foreign, state: Coord
         if standing(state, key) is None:
             del foreign[key]
             return
+
+
+def with_foreign(known: Replayed, found: Iterable[Foreign], count: int) -> Replayed:
+    """`known` with so many foreign records more, of which `found` are the last of each key."""
+    foreign = dict(known.foreign)
+    for item in found:
+        _remember(foreign, item, known.state)
+    return replace(known, foreign=foreign, foreign_count=known.foreign_count + count)
 
 
 def check_whole(state: CoordinatorState, topic: str) -> None:

@@ -63,7 +63,7 @@ from samzapy.coordinator.grants import changelogs_begun, counts_after, input_end
 from samzapy.coordinator.liveness import LIVING, Sightings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes
 from samzapy.coordinator.repair import TailWatch, lost_numbers, new_term, restored
-from samzapy.coordinator.replay import NOTHING, check_whole, replay
+from samzapy.coordinator.replay import NOTHING, check_whole, replay, with_foreign
 from samzapy.coordinator.requests import removal_of, response_of
 from samzapy.coordinator.starts import GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
 from samzapy.coordinator.state import Committed, CoordinatorState, evolve, latest, uncommitted
@@ -601,11 +601,7 @@ class CoordinatorService:
             # Markers of transactions take offsets too; do not read them again.
             self._known = replace(self._known, read_to=self._watch.offset)
             if looked.count:
-                self._known = replace(
-                    self._known,
-                    foreign=dict(self._known.foreign) | dict(looked.foreign),
-                    foreign_count=self._known.foreign_count + looked.count,
-                )
+                self._known = with_foreign(self._known, looked.foreign.values(), looked.count)
                 self._note_foreign(list(looked.foreign.values()), looked.count)
             if looked.misled:
                 self._begin_term_above(looked.misled)

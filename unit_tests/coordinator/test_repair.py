@@ -4,6 +4,7 @@ import pytest
 
 from samzapy.container.orders import Orders, read_on
 from samzapy.coordinator import repair
+from samzapy.coordinator import replay as replay_module
 from samzapy.coordinator.grants import owners
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.repair import lost_numbers, standing
@@ -134,6 +135,22 @@ def test_each_value_is_written_again_once_and_so_many_in_a_round(world, leader, 
     assert [2, 4, 6, 6, 6] == counts
     # What says something comes first.
     assert key == restored(world)[0]
+
+
+def test_a_flood_of_foreign_keys_is_not_held_by_the_leader_and_what_it_replaced_is_written_again(
+    world, leader, monkeypatch
+):
+    monkeypatch.setattr(replay_module, "FOREIGN_KEPT_MAX", 5)
+    key = a_grant_key(leader)
+    foreign(world, key, None)
+    for number in range(50):
+        foreign(world, f"config/{number}".encode(), b"junk")
+
+    rounds(world, leader, 3)
+
+    assert 5 == len(restored(world))
+    assert key == restored(world)[0]
+    assert leader.status().state == replay(records(world), topic=TOPIC).state
 
 
 def test_what_is_foreign_is_told_in_the_status_and_in_the_history_and_the_job_goes_on(world, leader):
