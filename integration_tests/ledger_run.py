@@ -37,6 +37,7 @@ from samzapy.stream.log import LogRecord
 from samzapy.stream.records import Record
 from samzapy.testing import coordinator_audit as audit
 from samzapy.testing.broker import DevBroker
+from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.job_process import JobProcess
 from samzapy.testing.ledger import (
     Fed,
@@ -70,6 +71,7 @@ _NOT_NOW = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIM
 _ENDS_IN_A_ROW_MAX = 4
 _ANSWERS_WITHIN_S = 300.0
 _LOOKS_MIN = 15
+_MOVES_WITHIN_S = 30.0
 _LAG_MAX, _LAG_MAX_S = 12_000, 40
 
 
@@ -321,7 +323,7 @@ class LedgerRun:
         environment: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
         subject: Subject | None = None,
-        broker: DevBroker | None = None,
+        broker: DevBroker | DevCluster | None = None,
     ) -> None:
         self.directory = directory
         self.seed = seed
@@ -656,7 +658,14 @@ class LedgerRun:
 
     def _end(self, topic: str, number: int) -> int:
         with self._consumer([], {"isolation.level": "read_uncommitted"}) as consumer:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10, cached=False)[1])
+            place, give_up_at_s = TopicPartition(topic, number), time.monotonic() + _MOVES_WITHIN_S
+            while True:
+                try:
+                    return int(consumer.get_watermark_offsets(place, timeout=10, cached=False)[1])
+                except KafkaException as error:
+                    # The partition has a new leader, and the client has not heard of it.
+                    if not error.args[0].retriable() or time.monotonic() > give_up_at_s:
+                        raise
 
     def read(self, topic: str, number: int, *, start: int = 0, isolation: str = "read_committed") -> list[Seen]:
         """All committed records of a partition. Nothing is open any more, so the end is the end.

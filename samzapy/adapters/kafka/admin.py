@@ -13,7 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -34,7 +36,11 @@ from samzapy.model.topic_checks import REPLICATION_FACTOR_DEFAULT, Cluster, Topi
 from samzapy.model.topics import TopicSpec
 
 T = TypeVar("T")
-_ASK_S = 5.0
+_ASK_S = (1.5, 3.0, 5.0)
+"""How long one question may take: the first, the second, and each one after. The first may go to a broker that is gone,
+and an answer takes milliseconds."""
+
+_LOOK_S = 1.0
 _APPEARS_WITHIN_S = 10.0
 """How long a topic that the cluster has may be unknown to the broker that is asked."""
 
@@ -63,23 +69,25 @@ class KafkaAdmin:
             ConfigError: one refused us.
         """
         doing = "looking for the cluster"
-        self._ask(doing, lambda: self._admin.client.list_topics(timeout=1.0), is_start=True)
+        self._ask(doing, lambda _: self._admin.client.list_topics(timeout=1.0), is_start=True)
 
     def topic_names(self) -> frozenset[str]:
         """All topics of the cluster that we may see."""
-        metadata = self._ask("listing the topics", lambda: self._admin.client.list_topics(timeout=_ASK_S))
+        metadata = self._ask(
+            "listing the topics", lambda timeout_s: self._admin.client.list_topics(timeout=timeout_s)
+        )
         return frozenset(metadata.topics)
 
     def broker_count(self) -> int:
         """How many brokers the cluster has now."""
-        metadata = self._ask("counting brokers", lambda: self._admin.client.list_topics(timeout=_ASK_S))
+        metadata = self._ask("counting brokers", lambda timeout_s: self._admin.client.list_topics(timeout=timeout_s))
         return len(metadata.brokers)
 
     def member_count(self, group: str) -> int:
         """How many are in a consumer group; 0 for one that nobody knows."""
 
-        def ask() -> int:
-            future = self._admin.client.describe_consumer_groups([group], request_timeout=_ASK_S)[group]
+        def ask(timeout_s: float) -> int:
+            future = self._admin.client.describe_consumer_groups([group], request_timeout=timeout_s)[group]
             try:
                 return len(future.result().members)
             except KafkaException as error:
@@ -168,8 +176,8 @@ class KafkaAdmin:
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
 
-        def ask() -> None:
-            futures = self._admin.client.incremental_alter_configs([resource], request_timeout=_ASK_S)
+        def ask(timeout_s: float) -> None:
+            futures = self._admin.client.incremental_alter_configs([resource], request_timeout=timeout_s)
             for future in futures.values():
                 future.result()
 
@@ -198,8 +206,8 @@ class KafkaAdmin:
             f"{replication_factor} and {settings}"
         )
 
-        def ask() -> None:
-            future = self._admin.client.create_topics([new], request_timeout=_ASK_S)[spec.name]
+        def ask(timeout_s: float) -> None:
+            future = self._admin.client.create_topics([new], request_timeout=timeout_s)[spec.name]
             try:
                 future.result()
             except KafkaException as error:
@@ -218,8 +226,8 @@ class KafkaAdmin:
     def _grow(self, spec: TopicSpec) -> None:
         new = NewPartitions(spec.name, spec.partition_count)
 
-        def ask() -> None:
-            future = self._admin.client.create_partitions([new], request_timeout=_ASK_S)[spec.name]
+        def ask(timeout_s: float) -> None:
+            future = self._admin.client.create_partitions([new], request_timeout=timeout_s)[spec.name]
             try:
                 future.result()
             except KafkaException as error:
@@ -256,8 +264,8 @@ class KafkaAdmin:
         if not resources:
             return {}
 
-        def ask() -> Mapping[str, Mapping[str, str]]:
-            futures = self._admin.client.describe_configs(resources, request_timeout=_ASK_S)
+        def ask(timeout_s: float) -> Mapping[str, Mapping[str, str]]:
+            futures = self._admin.client.describe_configs(resources, request_timeout=timeout_s)
             return {
                 resource.name: {
                     entry.name: entry.value for entry in future.result().values() if entry.value is not None
@@ -272,14 +280,14 @@ class KafkaAdmin:
         if not wanted:
             return {}
 
-        def ask() -> dict[str, Any]:
-            futures = self._admin.client.describe_topics(TopicCollection(wanted), request_timeout=_ASK_S)
+        def ask(timeout_s: float) -> dict[str, Any]:
+            futures = self._admin.client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
             found = {name: _unless_missing(future) for name, future in futures.items()}
             return {name: topic for name, topic in found.items() if topic is not None}
 
         return self._ask(f"describing {', '.join(wanted)}", ask)
 
-    def _ask(self, doing: str, ask: Callable[[], T], *, is_start: bool = False) -> T:
+    def _ask(self, doing: str, ask: Callable[[float], T], *, is_start: bool = False) -> T:
         """Ask until the deadline as long as only time can help. At a start a refusal is final: waiting does not make
         a password right.
 
@@ -287,6 +295,7 @@ class KafkaAdmin:
         are asked for here.
         """
         started = time.monotonic()
+        timeouts_s = chain(_ASK_S, repeat(_ASK_S[-1]))
         if not is_start:
             # What came since the last question says nothing about this one. (librdkafka says the same again only after
             # 30 s, so a start takes what there is.)
@@ -294,7 +303,7 @@ class KafkaAdmin:
 
         def attempt() -> T:
             try:
-                return ask()
+                return ask(next(timeouts_s))
             except KafkaException as error:
                 self._admin.serve()
                 if refusal([kafka_error(error)]) is not None:
@@ -316,10 +325,19 @@ class KafkaAdmin:
                 retry=retry_if_exception(may_pass),
                 stop=stop_after_delay(self._deadline_s),
                 wait=wait_random(0.1, 0.3),
+                before_sleep=lambda _: self._look_again(),
                 reraise=True,
             )(attempt)
         except TemporaryError as error:
             raise self._admin.unavailable(time.monotonic() - started, doing) from error
+
+    def _look_again(self) -> None:
+        """Make the client learn the brokers and the controller anew.
+
+        By itself it goes on asking the controller that it knows, for minutes, also after that broker was killed.
+        """
+        with suppress(KafkaException):
+            self._admin.client.list_topics(timeout=_LOOK_S)
 
 
 def topic_id(connection: KafkaConnection, name: str) -> str:

@@ -386,7 +386,7 @@ def _asked(
 
     # The client now and then sits on a request about a new topic for more than 3 s (measured: 1 of 60); asked
     # again it answers at once. So impatient first, and patient when it seems to be the cluster.
-    timeouts_s = chain((0.7, 1.5, 3.0), repeat(_ASK_S))
+    timeouts_s = chain((0.7, 1.5, 1.5, 1.5, 3.0), repeat(_ASK_S))
 
     def ask() -> dict[tuple[str, int], int]:
         try:
@@ -410,7 +410,9 @@ def _asked(
                 "configuration"
             ) from error
         if OFFSET_INVALID in found_at.values():
-            # Seen on a busy machine: no error and no offset. Taken for an end, it makes a topic look empty.
+            # The leader that the client knows is gone: no error and no offset. Taken for an end, it makes a topic look
+            # empty. The client asks the same broker again until it looks for the leader anew.
+            _look_again(admin, wanted)
             raise TemporaryError(f"{doing}: the client answered without one")
         return found_at
 

@@ -49,6 +49,9 @@ RETRY_BACKOFF_MS = 250
 """librdkafka's default is 100. Longer, because an EndTxn that takes as long as the shortest back-off counts
 as sent twice, and on a busy machine an honest one takes a while (1 to 3 ms when idle, measured)."""
 
+METADATA_REFRESH_MS = 2_000
+"""How often a producer asks who leads the partitions it writes to; librdkafka's default is 5 minutes."""
+
 RETRY_BACKOFF_MIN_S = 0.8 * RETRY_BACKOFF_MS / 1000
 """librdkafka varies each back-off by up to 20 %."""
 
@@ -428,6 +431,9 @@ def producer_settings(
         "batch.size": BATCH_BYTES,
         "batch.num.messages": 50_000,
         "compression.type": "lz4",
+        # A producer that learned a partition's leader right after a broker was killed may keep the dead one for as
+        # long as its transaction lasts (seen: 35 s), unless it looks again.
+        "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
         # Bounds our memory; a full queue is back-pressure.
         "queue.buffering.max.messages": 100_000,
         "queue.buffering.max.kbytes": 64 * 1024,

@@ -67,13 +67,28 @@ SOURCE_OPTIONS = {
     "kafka.receive.buffer.bytes": str(1024 * 1024),
     # Else a topic that was deleted under a consumer that reads it is made again by that consumer.
     "kafka.allow.auto.create.topics": "false",
+    # Spark asks for offsets again, with a new client, as often as this; a partition without a leader is waited for.
+    "fetchOffset.numRetries": "10",
 }
+_TIME_OUTS = {
+    # Java's admin client waits for a broker that has left the cluster until its time is over, 60 s by default, and
+    # no record is read meanwhile. A fetch is of one partition, so 1 MiB, and is over long before that.
+    "kafka.request.timeout.ms": "5000",
+    "kafka.default.api.timeout.ms": "5000",
+}
+"""One of them may not be shorter than the other, so an operator's setting of either replaces both."""
 
 
 FAILED_OF_A_TIME = (
     "a record has a time before 1900 or after the year 294246, which Spark's source for Kafka cannot give; the query "
     "begins again with a source that can"
 )
+
+
+def source_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Options of Spark's source for Kafka: ours, under those that the operator's settings make (`kafka.` in front)."""
+    time_outs = {} if given.keys() & _TIME_OUTS.keys() else _TIME_OUTS
+    return {**SOURCE_OPTIONS, **time_outs, **given}
 
 
 class BatchFailedError(Exception):
@@ -222,7 +237,7 @@ class SparkQuery:
             assign.setdefault(ssp.stream, []).append(ssp.partition)
             offsets.setdefault(ssp.stream, {})[str(ssp.partition)] = first[ssp]
         given = {f"kafka.{name}": revealed(value) for name, value in sorted(self._kafka_options.items())}
-        reader = self._session.readStream.format(self._source_format).options(**{**SOURCE_OPTIONS, **given})
+        reader = self._session.readStream.format(self._source_format).options(**source_options(given))
         return (
             reader.option("kafka.bootstrap.servers", self._bootstrap_servers)
             .option("kafka.isolation.level", "read_committed")

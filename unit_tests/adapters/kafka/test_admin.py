@@ -32,7 +32,7 @@ class Client:
         self._events = events
 
     def list_topics(self, timeout: float) -> Any:
-        error = self._answers.pop(0)
+        error = self._answers.pop(0) if self._answers else None
         if error is not None:
             self.waiting.extend(self._events)
             raise KafkaException(error)
@@ -156,3 +156,22 @@ def test_settings_are_read_though_the_first_brokers_asked_do_not_know_the_topic_
 def test_settings_of_a_topic_that_no_broker_knows_are_a_missing_topic() -> None:
     with pytest.raises(MissingTopicError, match="reading the settings of orders"):
         an_admin(ClusterClient(unaware=10**6))._settings(["orders"])
+
+
+class FailoverClient(Client):
+    """An admin client whose controller was killed: it learns the new one only from a look at the cluster."""
+
+    knows_the_controller = False
+
+    def list_topics(self, timeout: float) -> Any:
+        self.knows_the_controller = True
+        return super().list_topics(timeout)
+
+    def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[Any]]:
+        if self.knows_the_controller:
+            return super().describe_topics(topics, **options)
+        return dict.fromkeys(topics.topic_names, answered(KafkaException(TIMED_OUT)))
+
+
+def test_a_question_reaches_the_controller_that_took_over_from_a_killed_one() -> None:
+    assert 3 == an_admin(FailoverClient(), deadline_s=3.0).partition_count("orders")

@@ -59,20 +59,23 @@ class Restarted(Cluster):
         return super().list_topics(topic)
 
 
-class Hasty(Cluster):
-    """One whose client answers at first that all is well, and with no offset."""
+class LeaderGone(Cluster):
+    """One whose client asks a leader that is gone, and gives no offset and no error, until it looks who leads."""
 
     def __init__(self) -> None:
         super().__init__(asks_without_leader=0)
-        self._has_answered = False
+        self._has_looked = False
 
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
-        if self._has_answered:
+        if self._has_looked:
             return super().list_offsets(wanted)
-        self._has_answered = True
         answered: Future[Any] = Future()
         answered.set_result(SimpleNamespace(offset=OFFSET_INVALID))
         return dict.fromkeys(wanted, answered)
+
+    def list_topics(self, topic: str, **_: Any) -> SimpleNamespace:
+        self._has_looked = True
+        return super().list_topics(topic)
 
 
 def asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, topic: str, deadline_s: float) -> int:
@@ -101,7 +104,7 @@ def test_a_client_that_is_refused_looks_who_leads_and_asks_again(monkeypatch: py
 
 def test_an_answer_without_an_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read up to there, a topic would be empty."""
-    assert 42 == asked(Hasty(), monkeypatch, "orders", 30.0)
+    assert 42 == asked(LeaderGone(), monkeypatch, "orders", 30.0)
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("others", (0,)), ("orders", (1,))])

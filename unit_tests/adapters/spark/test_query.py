@@ -18,6 +18,7 @@ from samzapy.adapters.spark.query import (
     is_direct,
     kind_of,
     reason_of,
+    source_options,
 )
 from samzapy.container.ports import BatchDone, QueryFailed
 from samzapy.errors import (
@@ -161,3 +162,16 @@ def test_the_direct_path_is_for_tasks_of_one_input_each_that_nobody_shares(
     routes: list[tuple[str, str]], direct: bool
 ) -> None:
     assert direct is is_direct(a_work_plan(*routes))
+
+
+def test_the_source_gives_a_broker_that_has_left_the_cluster_up_in_seconds() -> None:
+    options = source_options({})
+
+    assert {"5000"} == {options["kafka.request.timeout.ms"], options["kafka.default.api.timeout.ms"]}
+
+
+@pytest.mark.parametrize("name", ["kafka.request.timeout.ms", "kafka.default.api.timeout.ms"])
+def test_an_operator_s_time_out_replaces_both_as_one_may_not_be_shorter_than_the_other(name: str) -> None:
+    assert {name: "30000"} == {
+        key: value for key, value in source_options({name: "30000"}).items() if "timeout" in key
+    }
