@@ -30,8 +30,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.host.scratch import scratch_directories
+from samzapy.adapters.kafka.errors import translate
 from samzapy.coordinator.grants import owners
 from samzapy.coordinator.replay import replay
+from samzapy.errors import TemporaryError
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import Record
@@ -663,8 +665,8 @@ class LedgerRun:
                 try:
                     return int(consumer.get_watermark_offsets(place, timeout=10, cached=False)[1])
                 except KafkaException as error:
-                    # The partition has a new leader, and the client has not heard of it.
-                    if not error.args[0].retriable() or time.monotonic() > give_up_at_s:
+                    # The partition has a new leader, or none yet, and the client has not heard of it.
+                    if not isinstance(translate(error, "asking"), TemporaryError) or time.monotonic() > give_up_at_s:
                         raise
 
     def read(self, topic: str, number: int, *, start: int = 0, isolation: str = "read_committed") -> list[Seen]:
