@@ -582,7 +582,9 @@ class LedgerRun:
             found: one reading of the stream: what is still changing hands would look like a disagreement.
         """
         audited = self._audit(found).owners()
-        records = [LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value) for r in found]
+        records = [
+            LogRecord(offset=r.offset, timestamp_ms=0, key=r.key, value=r.value, headers=r.headers) for r in found
+        ]
         state = replay(records, topic=self.coordinator).state
         folded = {name: grant.execution_id for name, grant in owners(state).items()}
         if audited != folded or len(audited) != self.task_count * self.factor:
@@ -709,7 +711,9 @@ class LedgerRun:
             (
                 seen.offset,
                 decode(
-                    LogRecord(offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value),
+                    LogRecord(
+                        offset=seen.offset, timestamp_ms=0, key=seen.key, value=seen.value, headers=seen.headers
+                    ),
                     topic=self.coordinator,
                 ),
             )
