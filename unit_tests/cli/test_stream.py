@@ -195,6 +195,26 @@ def test_a_record_that_cannot_be_read_stops_whoever_folds_and_nobody_who_lists(t
     assert 0 == samzapy("stream", "state", "--from", str(file), "--at", at).exit_code
 
 
+def test_a_foreign_record_is_listed_and_changes_neither_the_state_nor_an_explanation(tmp_path: Path) -> None:
+    grant = next(record for record in LIFE if (record.key or b"").startswith(b"grant/"))
+    end = LIFE[-1].offset + 2
+    tombstone = LogRecord(offset=end, timestamp_ms=LIFE[-1].timestamp_ms, key=grant.key, value=None)
+    healthy, file = a_file(tmp_path / "healthy.avro", LIFE), a_file(tmp_path / "foreign.avro", [*LIFE, tombstone])
+
+    *_, foreign = replayed(file)
+    assert (end, (grant.key or b"").decode()) == (foreign["offset"], foreign["key"])
+    assert "found none of them" in str(foreign["foreign"])
+    shown = samzapy("stream", "replay", "--from", str(file))
+    assert 0 == shown.exit_code
+    assert "FOREIGN" in shown.stdout.splitlines()[-1]
+    for arguments in (("stream", "state", "-o", "json"), ("task", "explain", TASK, "-o", "json")):
+        told = [json.loads(samzapy(*arguments, "--from", str(found)).stdout) for found in (healthy, file)]
+        for found in told:
+            for place in ("offset", "time", "whole_from", "latest_value_only"):
+                found.pop(place, None)
+        assert told[0] == told[1]
+
+
 def test_several_files_are_one_history(tmp_path: Path) -> None:
     """The second was made when compaction had taken what stood before offset 30; it reaches back to 25."""
     first = a_file(tmp_path / "1.avro", [record for record in LIFE if record.offset <= 30])
