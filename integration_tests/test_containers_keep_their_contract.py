@@ -36,12 +36,14 @@ from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
 from samzapy.config import recorded_properties
+from samzapy.coordinator.replay import replay
 from samzapy.coordinator.service import LOOK_ROUND_MS
 from samzapy.errors import ExitCode, LostContainerError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.stream.codec import decode
-from samzapy.stream.records import ContainerPut
+from samzapy.stream.codec import encode, parse_headers
+from samzapy.stream.numbering import BEGINNING, VALUE_RESTORED, Reading
+from samzapy.stream.records import ContainerPut, EpochPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.cutting_proxy import Address, CuttingProxy
 from samzapy.testing.fake_container import FakeContainer
@@ -161,8 +163,8 @@ class Crew:
         return {put.container.execution_id: put.container.reason for put in self._puts() if put.container.reason}
 
     def _puts(self) -> Iterator[ContainerPut]:
-        records = (decode(record, topic=self.contest.topic) for record in self.contest.records())
-        return (record for record in records if isinstance(record, ContainerPut))
+        records = Reading(BEGINNING, topic=self.contest.topic).read(self.contest.records())
+        return (record.fact for record in records if isinstance(record.fact, ContainerPut))
 
 
 class Working:
@@ -382,6 +384,54 @@ def test_containers_share_the_tasks_and_hand_them_over(crew: Crew) -> None:
     assert None is first.error
     assert {first.execution_id, second.execution_id} == {one.execution for one in done}
     assert ContainerPhase.STOPPED is crew.phases()[first.execution_id]
+
+
+def test_another_program_on_the_coordinator_stream_changes_nothing_and_stops_nobody(patient: Crew) -> None:
+    """Tombstones of living grants gave their tasks a second owner; bytes that cannot be read ended all processes."""
+    leader = patient.leader()
+    containers = [patient.container("0"), patient.container("1")]
+    for container in containers:
+        container.wait_for_tasks(1)
+    patient.feed()
+    patient.check_each_once()
+    before = replay(patient.contest.records(), topic=patient.contest.topic)
+    grants = [f"grant/{grant.task_name}/{grant.epoch}".encode() for grant in before.state.grants_sorted]
+    epoch = encode(EpochPut(epoch=1))[1] or b""
+    foreign: list[tuple[bytes, bytes | None]] = [
+        *((key, None) for key in grants),
+        (b"epoch", b"\x00random"),
+        (b"run", b"\xc3\x01" + bytes(20)),
+        (b"generation", epoch[:-1]),
+        (b"\xff\xfe", b"junk"),
+        (b"term", None),
+    ]
+
+    producer = Producer({"bootstrap.servers": patient.contest.connection.bootstrap_servers})
+    for key, value in foreign:
+        producer.produce(patient.contest.topic, value, key)
+    assert 0 == producer.flush(30)
+    wait_until(lambda: _restored(patient) >= {key for key, _ in foreign}, _WITHIN_S, "each value to be written again")
+    patient.feed()
+
+    done = patient.check_each_once()
+    after = replay(patient.contest.records(), topic=patient.contest.topic)
+    assert before.state.grants == after.state.grants
+    assert {grant.execution_id for grant in after.state.grants.values()} == {one.execution for one in done}
+    assert [None, None] == [container.error for container in containers]
+    assert (before.state.term, {}) == (after.state.term, after.foreign)
+    assert len(foreign) == after.foreign_count
+    # Who comes now reads the stream from its beginning.
+    newcomer = patient.container("2")
+    wait_until(lambda: newcomer.execution_id in patient.phases(), _WITHIN_S, "a newcomer to be registered")
+    status = leader.ask()[1]
+    codes = {finding["code"] for finding in status["findings"]}  # type: ignore[attr-defined]
+    assert {"record-foreign", "record-unreadable"} == codes
+
+
+def _restored(crew: Crew) -> set[bytes]:
+    """The keys whose values a leader has written again."""
+    said = [(record.key or b"", parse_headers(record.headers)) for record in crew.contest.records()]
+    return {key for key, found in said if found is not None and found.event == VALUE_RESTORED}
 
 
 def test_the_coordinator_says_who_is_one_of_the_job(crew: Crew) -> None:
