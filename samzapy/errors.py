@@ -21,6 +21,7 @@ SamzapyError                          exit 1
 │   └── DamagedStateError             ...it is not what was written: the next start rebuilds it
 ├── DataError                         a person: the data is not as it must be     exit 8
 │   ├── MissingTopicError             an input that is not there
+│   ├── TruncatedTopicError           a topic of ours that lost records from its end
 │   ├── TopicPolicyError              a topic of ours with the wrong settings, or of another job
 │   ├── TopicIdentityError            a topic that was deleted and made again
 │   ├── LostRangeError                input that retention removed before it was read
@@ -163,6 +164,10 @@ class TopicIdentityError(DataError):
 
 class LostRangeError(DataError):
     """Input between the checkpoint and the first record the topic still holds is gone, or lies past its end."""
+
+
+class TruncatedTopicError(DataError):
+    """A topic of ours ends before records that were read of it or written to it: the cluster lost them."""
 
 
 class CorruptRecordError(DataError):

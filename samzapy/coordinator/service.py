@@ -65,7 +65,14 @@ from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWr
 from samzapy.coordinator.repair import TailWatch, lost_numbers, new_term, restored
 from samzapy.coordinator.replay import NOTHING, check_whole, replay, with_foreign
 from samzapy.coordinator.requests import removal_of, response_of
-from samzapy.coordinator.starts import GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
+from samzapy.coordinator.starts import (
+    GrantIndex,
+    PositionsRead,
+    copies_awaited,
+    kin_of,
+    refuse_newer_positions,
+    starts_of,
+)
 from samzapy.coordinator.state import Committed, CoordinatorState, evolve, latest, uncommitted
 from samzapy.coordinator.suspending import suspension_findings
 from samzapy.coordinator.topic_watch import topic_findings
@@ -788,6 +795,7 @@ class CoordinatorService:
             # A right may have been withdrawn: whoever leads next would fare no better, and it can be given back.
             self._put_off(error)
             return ()
+        refuse_newer_positions(read, state.epoch, topic=self._topic)
         found = []
         grants, startpoints = GrantIndex(state.grants.values()), StartpointIndex(state.startpoints.values())
         kin = kin_of(state.plan)

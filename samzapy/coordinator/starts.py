@@ -24,7 +24,7 @@ from typing import Final
 
 from samzapy.config import AcceptedLoss
 from samzapy.coordinator.commands import LossUsed
-from samzapy.errors import MissingTopicError
+from samzapy.errors import MissingTopicError, TruncatedTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.job import TaskName
@@ -59,6 +59,28 @@ class PositionsRead:
     progress: Mapping[SspKeyBucket, Progress]
     bounds: Mapping[SystemStreamPartition, Bounds]
     changelog_ends: Mapping[ChangelogPlace, int] = field(default_factory=dict)
+
+
+def refuse_newer_positions(read: PositionsRead, epoch: int, *, topic: str) -> None:
+    """Refuse to decide on a coordinator stream that lacks a decision which positions rest on.
+
+    Each position names the epoch of its grant, and an epoch is recorded before it is granted (law L4). So a position of
+    a newer epoch than the stream's last one means that the stream lost records.
+
+    Args:
+        epoch: the last one that the stream has given out.
+        topic: the coordinator stream's.
+
+    Raises:
+        TruncatedTopicError: names the position.
+    """
+    newest = max(read.checkpoints.values(), key=lambda checkpoint: checkpoint.epoch, default=None)
+    if newest is not None and newest.epoch > epoch:
+        raise TruncatedTopicError(
+            f"wanted {topic} to hold the grant of epoch {newest.epoch}, under which {newest.execution_id} committed "
+            f"{newest.ssp_kb} at offset {newest.offset_next}, found that the last epoch there is {epoch}: the stream "
+            'lost records, or was deleted and made again; see docs/doctor.md, "Topics that became shorter"'
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from samzapy.config import AcceptedLoss
 from samzapy.coordinator.commands import LossUsed
-from samzapy.coordinator.starts import Bounds, GrantIndex, PositionsRead, copies_awaited, kin_of, starts_of
-from samzapy.errors import MissingTopicError
+from samzapy.coordinator.starts import (
+    Bounds,
+    GrantIndex,
+    PositionsRead,
+    copies_awaited,
+    kin_of,
+    refuse_newer_positions,
+    starts_of,
+)
+from samzapy.errors import MissingTopicError, TruncatedTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant
 from samzapy.model.ssp import SspKeyBucket
@@ -596,3 +604,14 @@ def test_nobody_waits_where_the_one_task_had_begun():
     )
 
     assert [()] * 4 == [copies_awaited(planned, kin_of(plan), grants, read) for planned in plan]
+
+
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_a_position_of_an_epoch_that_the_stream_does_not_have_is_a_stream_that_lost_records(epoch) -> None:
+    read = PositionsRead(checkpoints={SSP_KB: a_checkpoint(5, 42)}, progress={}, bounds={})
+
+    if epoch < 5:
+        with pytest.raises(TruncatedTopicError, match="wanted the-stream to hold the grant of epoch 5"):
+            refuse_newer_positions(read, epoch, topic="the-stream")
+    else:
+        refuse_newer_positions(read, epoch, topic="the-stream")

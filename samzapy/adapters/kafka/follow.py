@@ -23,7 +23,7 @@ class KafkaFollower:
     """Hands out the committed records of one partition, once each, in order."""
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
-        self._reader = PartitionReader(connection, topic)
+        self._reader = PartitionReader(connection, topic, may_end_earlier=False)
         self._offset_next = 0
         self._asked_at_s = 0.0
         # Or nobody answered.

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, read_to_end
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS, TransactionalProducer
-from samzapy.errors import DeadlineError, FencedError, ProducerError, SamzapyError, TemporaryError
+from samzapy.errors import (
+    DeadlineError,
+    FencedError,
+    ProducerError,
+    SamzapyError,
+    TemporaryError,
+    TruncatedTopicError,
+)
 from samzapy.stream.log import LogRecord, Write
 
 
@@ -45,7 +52,7 @@ class KafkaLog:
         self._read_deadline_s = read_deadline_s
         self._on_record = on_record
         self._producer: TransactionalProducer | None = None
-        self._reader = PartitionReader(connection, topic, partition)
+        self._reader = PartitionReader(connection, topic, partition, may_end_earlier=False)
         self._offset_after_last = 0
 
     def take_over(self) -> None:
@@ -84,6 +91,13 @@ class KafkaLog:
             self._drop_producer()
             raise
         assert offsets, "committed without a delivery report"
+        if offsets[-1] < self._offset_after_last:
+            self._drop_producer()
+            raise TruncatedTopicError(
+                f"wanted to append to {self.topic} behind offset {self._offset_after_last - 1}, our last record, found "
+                f"that the cluster wrote at {offsets[-1]}: it lost records before (an unclean leader election, or a "
+                'broker that lost its disk); see docs/doctor.md, "Topics that became shorter"'
+            )
         self._offset_after_last = offsets[-1] + 1
         return self._offset_after_last
 

@@ -31,7 +31,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_consumer
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
-from samzapy.errors import DeadlineError, LostRangeError, MissingTopicError, SamzapyError, TemporaryError
+from samzapy.errors import (
+    DeadlineError,
+    LostRangeError,
+    MissingTopicError,
+    SamzapyError,
+    TemporaryError,
+    TruncatedTopicError,
+)
 from samzapy.stream.log import LogRecord
 
 DEADLINE_S = 60.0
@@ -48,6 +55,10 @@ _NOT_THERE = (
 )
 _APPEARS_WITHIN_S = 3.0
 """A topic that was just created is not known to every broker at once."""
+_CATCHES_UP_WITHIN_S = 5.0
+"""A leader that was just elected, or does not know yet that it is none, may know an earlier end for a moment."""
+
+_ASK_AGAIN_S = 0.25
 _RECORDS_PER_POLL = 2_000
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs lack it
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the same
@@ -70,14 +81,26 @@ class PartitionReader:
     """Reads one partition to its end, again and again, over connections that it keeps.
 
     For whoever follows a topic, or reads its partitions one after the other. `read_to_end` is the same for once.
+
+    Args:
+        may_end_earlier: False for a topic whose records are decided on: an end before one that was seen is an error.
     """
 
     def __init__(
-        self, connection: KafkaConnection, topic: str, partition: int = 0, *, admin: Admin | None = None
+        self,
+        connection: KafkaConnection,
+        topic: str,
+        partition: int = 0,
+        *,
+        admin: Admin | None = None,
+        may_end_earlier: bool = True,
     ) -> None:
+        self._may_end_earlier = may_end_earlier
+        self._end_seen = 0
         self.topic = topic
         self.partition = partition
         self._connection = connection
+        self._admin_given = admin
         self._admin = admin
         self._prepared_from: int | None = None
         self._consumer: Consumer | None = None
@@ -95,11 +118,30 @@ class PartitionReader:
         self.close()
 
     def end_offset(self, deadline_s: float = DEADLINE_S) -> int:
-        """The high watermark, open transactions included."""
+        """The high watermark, open transactions included.
+
+        Raises:
+            TruncatedTopicError: it lies before one that was seen, and that is no broker that lags behind.
+        """
         where = (self.topic, self.partition)
         if self._admin is None:
             self._admin = Admin(self._connection)
-        return _asked(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
+        started = time.monotonic()
+        while True:
+            found = _asked(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
+            if found >= self._end_seen or self._may_end_earlier:
+                self._end_seen = found
+                return found
+            if time.monotonic() - started > _CATCHES_UP_WITHIN_S:
+                raise TruncatedTopicError(
+                    f"wanted {self.topic}-{self.partition} to end at offset {self._end_seen} or later, as it did "
+                    f"before, found that it ends at {found}: the cluster lost its last records (an unclean leader "
+                    "election, or a broker that lost its disk); nothing is decided on what is left; see "
+                    'docs/doctor.md, "Topics that became shorter"'
+                )
+            # It may be an old leader that has not heard of its successor.
+            _look_again(self._admin, [where])
+            time.sleep(_ASK_AGAIN_S)
 
     def turn_to(self, partition: int) -> None:
         """Read another partition of the topic from now on. What was prepared of the one before is let go.
@@ -107,6 +149,7 @@ class PartitionReader:
         (Not of another topic: librdkafka looks for the leaders of one that it does not know once a second.)
         """
         self.partition = partition
+        self._end_seen = 0
         self._prepared_from = None
 
     def prepare(self, offset_from: int) -> None:
@@ -181,7 +224,7 @@ class PartitionReader:
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
-        self._admin = None
+        self._admin = self._admin_given
         self._prepared_from = None
 
     def _assign(self, offset_from: int) -> Consumer:

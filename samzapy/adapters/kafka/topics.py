@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import Admin, KafkaConnection
-from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, beginning_offsets, end_offsets, read_to_end
+from samzapy.adapters.kafka.reading import DEADLINE_S, PartitionReader, beginning_offsets, end_offsets
 from samzapy.container.ports import ChangelogPlace, TopicBounds
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -24,6 +24,10 @@ class KafkaTopics:
         self._job = job
         self._admin = KafkaAdmin(connection)
         self._offsets = Admin(connection)
+        # Connected only while it is read; what it remembers is how far the topic reached.
+        self._checkpoints = PartitionReader(
+            connection, checkpoint_topic(job), admin=self._offsets, may_end_earlier=False
+        )
         # By place, those that fetch it, who began first in front: several tasks may share a partition.
         self._ahead: dict[ChangelogPlace, list[PartitionReader]] = {}
         # Those that have read what they fetched, until the next call of `read_ahead`: a new one would have to connect
@@ -31,10 +35,14 @@ class KafkaTopics:
         self._spare: list[PartitionReader] = []
 
     def checkpoint_records(self) -> Sequence[LogRecord]:
-        """Every committed record of the checkpoint topic, read to the end."""
-        topic = checkpoint_topic(self._job)
-        first = beginning_offsets(self._offsets, [(topic, 0)])[topic, 0]
-        return list(read_to_end(self._connection, topic, 0, first))
+        """Every committed record of the checkpoint topic, read to the end.
+
+        Raises:
+            TruncatedTopicError: the topic ends before an end that was seen in an earlier call.
+        """
+        with self._checkpoints as reader:
+            first = beginning_offsets(self._offsets, [(reader.topic, 0)])[reader.topic, 0]
+            return list(reader.read_to_end(first))
 
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
         prepared = self._ahead.get((store, partition, offset_from))

@@ -1,0 +1,85 @@
+"""A broker that comes back without its last records, as after an unclean election or a lost disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samzapy.adapters.kafka import reading
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.follow import KafkaFollower
+from samzapy.adapters.kafka.log import KafkaLog
+from samzapy.adapters.kafka.reading import PartitionReader
+from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.errors import TruncatedTopicError
+from samzapy.model.topics import checkpoint_topic
+from samzapy.stream.log import Write
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.topics import make_topics
+
+STREAM, JOB = "a-stream", "orders-1"
+ROUNDS = 3
+
+
+def write(log: KafkaLog, number: int) -> None:
+    log.append_atomically([Write(key=b"k%d" % number, value=b"v")])
+
+
+def segment(broker: DevBroker, topic: str) -> Path:
+    return broker.directory / "data" / f"{topic}-0" / f"{0:020}.log"
+
+
+def cut(broker: DevBroker, sizes: dict[str, int]) -> None:
+    """Kill the broker, cut the topics' data files to those sizes, and start it again."""
+    broker.kill()
+    for topic, size in sizes.items():
+        path = segment(broker, topic)
+        assert path.stat().st_size > size, "nothing to cut: no fault was injected"
+        with path.open("r+b") as file:
+            file.truncate(size)
+        for name in ("index", "timeindex", "txnindex"):
+            path.with_suffix(f".{name}").unlink(missing_ok=True)
+        for snapshot in path.parent.glob("*.snapshot"):
+            snapshot.unlink()
+    # Where the log was known to be whole, and up to where it was replicated.
+    for checkpoint in (broker.directory / "data").glob("*-checkpoint"):
+        checkpoint.unlink()
+    broker.start()
+
+
+def test_readers_and_the_writer_of_a_topic_that_lost_its_end_stop_by_its_name(
+    own_broker: DevBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_CATCHES_UP_WITHIN_S", 1.0)
+    checkpoints = checkpoint_topic(JOB)
+    make_topics(own_broker.bootstrap_servers, {STREAM: 1, checkpoints: 1})
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    logs = {topic: KafkaLog(connection, topic, f"writer-of-{topic}") for topic in (STREAM, checkpoints)}
+    sizes = {}
+    for topic, log in logs.items():
+        log.take_over()
+        write(log, 0)
+        sizes[topic] = segment(own_broker, topic).stat().st_size
+        for number in range(1, ROUNDS):
+            write(log, number)
+    follower, topics = KafkaFollower(connection, STREAM), KafkaTopics(connection, JOB)
+    assert (ROUNDS, ROUNDS) == (len(follower.to_the_end()), len(topics.checkpoint_records()))
+    end = logs[STREAM].end_offset()
+
+    cut(own_broker, sizes)
+
+    with PartitionReader(connection, STREAM) as stranger:
+        assert stranger.end_offset() < end, "the topic did not become shorter"
+    with pytest.raises(TruncatedTopicError, match=f"wanted {STREAM}-0 to end at offset {end} or later"):
+        follower.to_the_end()
+    with pytest.raises(TruncatedTopicError, match=f"wanted {STREAM}-0 to end at offset {end} or later"):
+        logs[STREAM].end_offset()
+    with pytest.raises(TruncatedTopicError, match=f"wanted {checkpoints}-0 to end at offset"):
+        topics.checkpoint_records()
+    logs[checkpoints].take_over()
+    with pytest.raises(TruncatedTopicError, match=f"wanted to append to {checkpoints} behind offset"):
+        write(logs[checkpoints], ROUNDS)
+    follower.close()
+    for log in logs.values():
+        log.close()
