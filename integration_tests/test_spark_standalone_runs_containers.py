@@ -7,6 +7,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from integration_tests.placed_on_spark import SparkStory
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
@@ -37,6 +39,11 @@ JOBS = Path(__file__).parent / "jobs"
 PROGRAM = JOBS / "tells_where_it_is.py"
 S = LaunchedState
 _STARTS_WITHIN_S = 240.0
+_WITH_STANDBYS = {
+    "stores_sums_msg_serde": "json",
+    "local_store_dir": "/data",
+    "job_standbytasks_replication_factor": "2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +271,40 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
         phases[-1].phase,
         phases[-1].reason,
     )
+
+
+def test_standbys_of_one_round_are_on_workers_of_their_own(cluster: SparkCluster) -> None:
+    with closing(SparkStory(cluster, count=2, settings=_WITH_STANDBYS)) as job:
+        job.settles(20)
+
+        assert {"w1", "w2"} == {job.host_of("0"), job.host_of("1")}
+        standbys = [job.host_of("0-0"), job.host_of("1-0")]
+        assert "" not in standbys
+        assert 2 == len(set(standbys)), standbys
+        assert 4 == len(job.started), "none was started in vain"
+
+
+def test_a_container_whose_worker_is_full_is_started_on_another_one(cluster: SparkCluster) -> None:
+    with closing(SparkStory(cluster, count=1, settings={})) as job:
+        here = job.host_of("0")
+        job.ends(job.launch_of("0").execution_id, 137)
+        job.fills(here, 2)
+        assert 0 == job.hosts()[here], "the master says so"
+
+        job.settles(30)
+
+        assert job.host_of("0") in {"w1", "w2", "w3"} - {here}
+        assert [1] == [found.failures for found in job.state.launches.values()], "the one that ended, and no start"
+
+
+def test_a_standby_reaches_the_worker_in_another_rack(cluster: SparkCluster) -> None:
+    domains = {"w1": "rack-1", "w2": "rack-1", "w3": "rack-2"}
+    aware = _WITH_STANDBYS | {"cluster-manager_fault-domain-aware_standby_enabled": "true"}
+    with closing(SparkStory(cluster, count=1, settings=aware, domains=domains)) as job:
+        job.settles(60)
+
+        assert ("w1", "w3") == (job.host_of("0"), job.host_of("0-0"))
+        assert ["w1", "w2", "w3"] == [job.processes[name].host for name in job.started], "each was tried once"
 
 
 def test_the_cluster_is_asked_for_again_as_it_is_and_not_otherwise(cluster: SparkCluster) -> None:

@@ -1,0 +1,11 @@
+"""A program that a cluster runs in place of a container: it does nothing, until it is ended."""
+
+from __future__ import annotations
+
+import signal
+
+from samzapy.cli.signals import end_with_parent
+
+if __name__ == "__main__":
+    end_with_parent()
+    signal.pause()
