@@ -301,7 +301,12 @@ def scratch_dir_of(driver_pid: int) -> Path | None:
 def slots_in(scratch_dir: Path) -> tuple[SlotSeen, ...]:
     """The worker slots under an execution's scratch directory."""
     found = []
-    for path in sorted(scratch_dir.glob("slot-*")):
+    # Not `glob`: it raises where the directory is removed between its two looks at it.
+    try:
+        names = sorted(name for name in os.listdir(scratch_dir) if name.startswith("slot-"))
+    except FileNotFoundError:
+        return ()
+    for path in (scratch_dir / name for name in names):
         try:
             # Behind it stands the message in hand.
             content = json.loads(path.read_bytes()[:CONTENT_BYTES] or b"{}")

@@ -48,6 +48,17 @@ def test_slots_say_who_is_in_them_and_whether_a_transaction_is_open(
     ) == slots_in(tmp_path)
 
 
+class RemovedMeanwhile(type(Path())):  # type: ignore[misc]
+    """A directory that is there when it is looked for, and is removed before it is read."""
+
+    def is_dir(self) -> bool:
+        return True
+
+
+def test_a_scratch_directory_that_is_removed_while_it_is_read_has_no_slots(tmp_path: Path) -> None:
+    assert () == slots_in(RemovedMeanwhile(tmp_path / "removed"))
+
+
 def test_a_kill_is_proven_and_one_that_came_too_late_is_no_fault(holder: subprocess.Popen[str]) -> None:
     process = ProcessIdentity.of(holder.pid)
 

@@ -49,12 +49,16 @@ def check_whole(path: Path) -> int:
     return found
 
 
-def extend(path: str, last_page: int, page_size: int) -> int:
-    """Make the file as long as its meta pages say, where LMDB has left the last pages out; returns its length."""
-    wanted, found = (last_page + 1) * page_size, os.stat(path).st_size
+def extend(descriptor: int, last_page: int, page_size: int) -> int:
+    """Make an open file as long as its meta pages say, where LMDB has left the last pages out; returns its length.
+
+    Raises:
+        OSError: the file cannot be extended.
+    """
+    wanted, found = (last_page + 1) * page_size, os.fstat(descriptor).st_size
     if found >= wanted:
         return found
-    os.truncate(path, wanted)
+    os.ftruncate(descriptor, wanted)
     return wanted
 
 

@@ -103,8 +103,18 @@ def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
 
 def current_environment(directory: Path) -> Path | None:
     """The environment in use under a task's directory, or None. A directory without data is what a removal left."""
-    numbers = [int(path.parent.name) for path in directory.glob(f"[0-9]*/{_DATA}") if path.parent.name.isdigit()]
+    numbers = [number for number in _numbers(directory) if os.path.exists(directory / str(number) / _DATA)]
     return directory / str(max(numbers)) if numbers else None
+
+
+def _numbers(directory: Path) -> list[int]:
+    """The numbers of the environments under a task's directory; none where another process removes it just now."""
+    # Not `glob`: it raises where the directory is removed between its two looks at it.
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    return [int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name)]
 
 
 class LmdbEnvironment:
@@ -152,7 +162,7 @@ class LmdbEnvironment:
                 self._check_mark()
                 self._mark_use.opening()
                 try:
-                    self._environment, self.meta, self.stores = self._opened(stores)
+                    self._environment, self._data_file, self.meta, self.stores = self._opened(stores)
                 finally:
                     self._mark_use.opened()
             finally:
@@ -191,7 +201,7 @@ class LmdbEnvironment:
             f"{f'boot {found}' if found else 'a boot that is not known'} and never synced; a start rebuilds it"
         )
 
-    def _opened(self, stores: Sequence[StoreConfig]) -> tuple[Any, Any, dict[str, Any]]:
+    def _opened(self, stores: Sequence[StoreConfig]) -> tuple[Any, int, Any, dict[str, Any]]:
         environment = lmdb.open(
             str(self.path),
             map_size=max(1 << 20, sum(store.size_max_bytes for store in stores)),
@@ -215,15 +225,28 @@ class LmdbEnvironment:
             if not has_all:
                 self._mark_unsynced()  # They are made now.
             meta, *opened = [environment.open_db(name) for name in names]
-            self._bytes_least = self._extended(environment)
+            # Another process may remove the environment, or make one of the same number anew. This file stays ours.
+            data_file = os.open(self.path / _DATA, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                self._bytes_least = self._extended(environment, data_file)
+            except BaseException:
+                os.close(data_file)
+                raise
         except BaseException:
             environment.close()
             raise
-        return environment, meta, {store.name: found for store, found in zip(stores, opened, strict=True)}
+        by_name = {store.name: database for store, database in zip(stores, opened, strict=True)}
+        return environment, data_file, meta, by_name
 
-    def _extended(self, environment: Any) -> int:
-        """After a commit, under the lock: the length of the file, which is never shorter from now on."""
-        return extend(f"{self.path}/{_DATA}", environment.info()["last_pgno"], environment.stat()["psize"])
+    def _extended(self, environment: Any, data_file: int) -> int:
+        """After a commit, under the lock: the length of the file, which is never shorter from now on.
+
+        Raises LocalStateError when the file cannot be extended.
+        """
+        try:
+            return extend(data_file, environment.info()["last_pgno"], environment.stat()["psize"])
+        except OSError as error:
+            raise LocalStateError(_no_use(self.path, error)) from error
 
     def begin(self) -> LmdbTransaction:
         """Begin the one write transaction there can be.
@@ -248,10 +271,7 @@ class LmdbEnvironment:
 
     def _check_length(self) -> None:
         """Raises DamagedStateError when the file was cut while it was open: to read it would end this process."""
-        try:
-            found = os.stat(f"{self.path}/{_DATA}").st_size
-        except OSError:
-            return  # Removed by another process; what is open can be read.
+        found = os.fstat(self._data_file).st_size
         if found < self._bytes_least:
             raise self.damaged(f"the file with {found} bytes of {self._bytes_least}")
 
@@ -272,7 +292,8 @@ class LmdbEnvironment:
         self._mark_unsynced()
 
     def after_commit(self) -> None:
-        self._bytes_least = self._extended(self._environment)
+        """Raises LocalStateError when the file cannot be extended."""
+        self._bytes_least = self._extended(self._environment, self._data_file)
 
     @property
     def directory(self) -> str:
@@ -340,6 +361,7 @@ class LmdbEnvironment:
 
     def close(self) -> None:
         self._environment.close()
+        os.close(self._data_file)
         os.close(self._lock_file)
 
     def append(self, store: str, entries: Sequence[tuple[bytes, bytes]], *, is_ascending: bool) -> None:
@@ -349,7 +371,7 @@ class LmdbEnvironment:
             self._mark_unsynced()
             with self._environment.begin(write=True) as write, write.cursor(db=self.stores[store]) as cursor:
                 cursor.putmulti(entries, append=is_ascending)
-            self._bytes_least = self._extended(self._environment)
+            self._bytes_least = self._extended(self._environment, self._data_file)
         finally:
             self._unlock()
 
@@ -652,11 +674,16 @@ class LmdbStateDirectory:
         before = current_environment(self._directory)
         number = self._number_taken(1 if before is None else int(before.name) + 1)
         environment = LmdbEnvironment(self._directory / str(number), self._stores, self._lock_wait_s)
+        # Another process may remove the directory just now, and all that is old with it.
+        with suppress(FileNotFoundError):
+            self._remove_before(number)
+        return environment
+
+    def _remove_before(self, number: int) -> None:
         for path in self._directory.iterdir():
             # One with a higher number is that of another process, which came later.
             if (text := path.name.partition(".")[0]).isdigit() and int(text) < number:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-        return environment
 
     def _number_taken(self, number: int) -> int:
         """The first number from `number` on that nobody has, now taken: by a directory, which only one can make."""

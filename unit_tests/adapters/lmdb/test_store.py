@@ -531,6 +531,73 @@ def test_a_directory_that_is_removed_is_gone_whoever_has_it_open(tmp_path: Path)
     open_still.close()
 
 
+def test_a_commit_after_another_process_removed_the_environment_is_made(tmp_path: Path) -> None:
+    """As by a worker that was stopped, while the next execution rebuilt the state under another number."""
+    with opened(tmp_path / "task" / "1") as environment:
+        transaction = environment.begin()
+        transaction.write("sums", {bytes(10) + bytes([number]): bytes(4000) for number in range(100)})
+        shutil.rmtree(tmp_path / "task")
+
+        transaction.commit()
+
+        assert bytes(4000) == environment.begin().get("sums", bytes(11))
+    assert not (tmp_path / "task").exists()
+
+
+def test_a_commit_leaves_a_file_of_the_same_name_alone_that_another_process_made(tmp_path: Path) -> None:
+    data = tmp_path / "1" / "data.mdb"
+    with opened(tmp_path / "1") as environment:
+        transaction = environment.begin()
+        transaction.write("sums", {b"a": b"1"})
+        shutil.rmtree(tmp_path / "1")
+        data.parent.mkdir()
+        data.write_bytes(b"of another process")
+
+        transaction.commit()
+        # The length of the other file is no damage to this one.
+        environment.begin().abort()
+
+    assert b"of another process" == data.read_bytes()
+
+
+def test_a_file_that_cannot_be_extended_after_a_commit_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with opened(tmp_path / "1") as environment:
+        transaction = environment.begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(lmdb_store, "extend", refused)
+            with pytest.raises(LocalStateError, match=r"wanted to use .*/1, found: .*Input/output error"):
+                transaction.commit()
+
+        environment.begin().abort()
+
+
+class RemovedMeanwhile(type(Path())):  # type: ignore[misc]
+    """A directory that is there when it is looked for, and is removed before it is read."""
+
+    def is_dir(self) -> bool:
+        return True
+
+
+def test_a_task_directory_that_is_removed_while_it_is_read_has_no_environment(tmp_path: Path) -> None:
+    assert current_environment(RemovedMeanwhile(tmp_path / "task")) is None
+
+
+def test_a_directory_that_is_removed_while_old_environments_are_removed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Path) -> Iterator[Path]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "iterdir", gone)
+
+    LmdbStateDirectory(tmp_path / "task", STORES).fresh().close()
+
+
 def test_state_is_in_use_while_another_process_has_it_open(tmp_path: Path) -> None:
     """Also between its transactions, when nobody keeps our lock; one that was stopped has it open for ever."""
     directory = LmdbStateDirectory(tmp_path, STORES)
