@@ -24,6 +24,7 @@ from __future__ import annotations
 import atexit
 import base64
 import fcntl
+import glob
 import hashlib
 import importlib
 import json
@@ -654,9 +655,11 @@ def temporary_directory() -> Path:
 
 def _remove_orphans(root: Path) -> None:
     """Kills and deletes the brokers under `root` whose owner ended without doing so itself."""
+    # Unlike `Path.glob` it passes over the directory of a broker that another process removes just now.
+    names = [name for pattern in ("*/broker.json", "*/*/broker.json") for name in glob.glob(pattern, root_dir=root)]
     orphans = [
         (pid_path, record.process)
-        for pid_path in sorted([*root.glob("*/broker.json"), *root.glob("*/*/broker.json")])
+        for pid_path in sorted(root / name for name in names)
         if (record := _Record.read(pid_path)) is not None and record.owner is not None and not record.owner.is_alive()
     ]
     for pid_path, process in orphans:

@@ -8,6 +8,7 @@ Linux only.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -301,12 +302,8 @@ def scratch_dir_of(driver_pid: int) -> Path | None:
 def slots_in(scratch_dir: Path) -> tuple[SlotSeen, ...]:
     """The worker slots under an execution's scratch directory."""
     found = []
-    # Not `glob`: it raises where the directory is removed between its two looks at it.
-    try:
-        names = sorted(name for name in os.listdir(scratch_dir) if name.startswith("slot-"))
-    except FileNotFoundError:
-        return ()
-    for path in (scratch_dir / name for name in names):
+    # Unlike `Path.glob` it passes over a directory that is removed between its two looks at it.
+    for path in (scratch_dir / name for name in sorted(glob.glob("slot-*", root_dir=scratch_dir))):
         try:
             # Behind it stands the message in hand.
             content = json.loads(path.read_bytes()[:CONTENT_BYTES] or b"{}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import tempfile
@@ -207,6 +208,26 @@ def test_a_living_runs_broker_and_a_detached_one_are_not_removed(
     assert sleeper.is_alive()
     assert (root / "owned").exists()
     assert (root / "detached").exists()
+
+
+def test_a_broker_directory_that_another_run_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    leaving = DevBroker().directory.parent / "leaving"
+    leaving.mkdir()
+    scandir = os.scandir
+
+    def after_the_removal(path: str) -> object:
+        if str(path) == str(leaving):
+            leaving.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", after_the_removal)
+
+    DevBroker()
+
+    assert not leaving.exists()
 
 
 def test_the_environment_chooses_containers(monkeypatch: pytest.MonkeyPatch) -> None:

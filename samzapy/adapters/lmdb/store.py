@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import logging
@@ -103,18 +104,10 @@ def tasks_with_state(store_dir: Path, job: str) -> list[TaskName]:
 
 def current_environment(directory: Path) -> Path | None:
     """The environment in use under a task's directory, or None. A directory without data is what a removal left."""
-    numbers = [number for number in _numbers(directory) if os.path.exists(directory / str(number) / _DATA)]
+    # Unlike `Path.glob` it passes over a directory that another process removes between its two looks at it.
+    names = [os.path.dirname(found) for found in glob.glob(f"[0-9]*/{_DATA}", root_dir=directory)]
+    numbers = [int(name) for name in names if name.isdigit()]
     return directory / str(max(numbers)) if numbers else None
-
-
-def _numbers(directory: Path) -> list[int]:
-    """The numbers of the environments under a task's directory; none where another process removes it just now."""
-    # Not `glob`: it raises where the directory is removed between its two looks at it.
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
-    return [int(name) for name in names if re.fullmatch(r"[1-9][0-9]*", name)]
 
 
 class LmdbEnvironment:
