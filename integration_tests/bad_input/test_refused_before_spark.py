@@ -27,7 +27,7 @@ from integration_tests.bad_input.kit import (
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.errors import ExitCode
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec
-from samzapy.stream.codec import encode
+from samzapy.stream.codec import encode, headers
 from samzapy.stream.records import JobIdentityPut
 from samzapy.testing.broker import DevBroker, free_port
 from samzapy.testing.job_process import JobProcess
@@ -267,33 +267,44 @@ def test_a_topic_of_ours_with_another_policy_is_refused_with_the_way_to_mend_it(
     )
 
 
-# --- what stands on the coordinator stream ---
+# --- records on the coordinator stream ---
+
+
+LEADERS_HEADERS = tuple(headers(term=1, seq=0, event="TermBegun", cause="start", actor="leader").items())
+"""Without them a record is foreign, and stops no reader (docs/adr/0019)."""
 
 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        (b"flights", b"somebody's own", ("key 'flights'", "cannot be read", "Nothing was skipped")),
-        (b"generation", b"\xc3\x01" + bytes(range(8)) + b"\x02", ("key 'generation'", "a newer release", "upgrade")),
+        (b"generation", b"no record", ("key 'generation'", "cannot be read")),
+        (b"generation", b"\xc3\x01" + bytes(range(8)) + b"\x02", ("key 'generation'", "a newer release")),
     ],
 )
-def test_a_record_that_is_none_of_ours_is_named_by_place_and_key(
-    cluster: Cluster, a_job: JobMaker, key: bytes | None, value: bytes, words: tuple[str, ...]
+def test_a_leaders_record_that_cannot_be_read_is_named_by_place_and_key(
+    cluster: Cluster, a_job: JobMaker, key: bytes, value: bytes, words: tuple[str, ...]
 ) -> None:
     job = a_job()
     topic = cluster.make_own(coordinator_spec(job.full_name))
-    cluster.publish(topic, Message(value=value, key=key))
+    cluster.publish(topic, Message(value=value, key=key, headers=LEADERS_HEADERS))
 
     told = job.run()
 
-    told.refused(ExitCode.BAD_DATA, f"{topic}-0 at offset 0", *words)
+    told.refused(
+        ExitCode.BAD_DATA,
+        f"{topic}-0 at offset 0",
+        *words,
+        "Its headers are the leader's (term 1, number 0)",
+        "upgrade this process",
+        "start the job under another job.id",
+    )
 
 
 def test_the_coordinator_stream_of_another_job_is_refused(cluster: Cluster, a_job: JobMaker) -> None:
     job = a_job()
     topic = cluster.make_own(coordinator_spec(job.full_name))
     key, value = encode(JobIdentityPut(job_name="another", job_id="7"))
-    cluster.publish(topic, Message(key=key, value=value))
+    cluster.publish(topic, Message(key=key, value=value, headers=LEADERS_HEADERS))
 
     told = job.run()
 

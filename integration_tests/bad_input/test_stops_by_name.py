@@ -7,7 +7,6 @@ looked at by several tests.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +22,12 @@ from integration_tests.bad_input.kit import (
     WarmSpark,
     ended,
     run_python,
+    run_samzapy,
     unique,
 )
 from samzapy.errors import ExitCode
-from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_topic
+from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec, coordinator_topic
+from samzapy.stream.log import LogRecord
 from samzapy.testing.waiting import wait_until
 
 WITH_A_STORE = {"stores.counts.msg.serde": "bytes"}
@@ -304,52 +305,77 @@ def wait_until_it_runs(job: Job, process: subprocess.Popen[str]) -> None:
     wait_until(lambda: process.poll() is not None or job.cluster.values(answers), 120.0, "the job to answer")
 
 
-# --- records of somebody else on our own topics ---
+# --- foreign records on samzapy's own topics ---
 
 
-@pytest.mark.parametrize(
-    ("spec_of", "key", "words"),
-    [
-        (checkpoint_spec, b"flights", "-0 at offset 0, key 'flights': cannot be read"),
-        (
-            lambda job: changelog_spec(job, "counts", 1),
-            b"\x7f",
-            "/0 offset 0, key b'\\x7f': wanted a changelog record",
-        ),
-    ],
-    ids=["checkpoint", "changelog"],
-)
-def test_a_foreign_record_on_a_topic_of_ours_stops_the_start(
-    cluster: Cluster,
-    spark: WarmSpark,
-    tmp_path: Path,
-    spec_of: Callable[[str], object],
-    key: bytes,
-    words: str,
+def test_foreign_records_do_not_stop_a_job_and_are_named_by_status_and_doctor(
+    cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
-    job = a_job(cluster, tmp_path, **{"stores.counts.msg.serde": "bytes"})
-    topic = cluster.make_own(spec_of(job.full_name))  # type: ignore[arg-type]
-    cluster.publish(topic, Message(value=b"somebody's own", key=key))
+    job = a_job(cluster, tmp_path, stores_counts_msg_serde="bytes")
+    specs = (
+        coordinator_spec(job.full_name),
+        checkpoint_spec(job.full_name),
+        changelog_spec(job.full_name, "counts", 1),
+    )
+    stream, checkpoints, changelog = (cluster.make_own(spec) for spec in specs)
+    for topic, key in ((stream, b"flights"), (checkpoints, b"flights"), (changelog, b"\x7f")):
+        cluster.publish(topic, Message(value=b"of another program", key=key))
+    address = ("--job", job.full_name, "--bootstrap-servers", cluster.bootstrap_servers)
 
-    told = job.run(spark)
+    with job.running(spark) as process:
+        wait_until_it_runs(job, process)
+        foreign_at = publish_foreign_generation(cluster, stream)
+        cluster.publish(job.inputs[0], b"count")
+        counts = job.output("counts")
+        wait_until(lambda: process.poll() is not None or cluster.values(counts), 120.0, "the job to count")
+        status, doctor = run_samzapy("job", "status", *address), run_samzapy("doctor", "--changelogs", *address)
+        process.terminate()
+        told = ended(process)
 
-    told.refused(ExitCode.BAD_DATA, f"{topic}{words}")
+    told.refused(ExitCode.OK, f"{changelog}/0: 1 records are no entries of a store, the first at offset 0")
+    assert [b"1"] == cluster.values(counts)
+    on_stream = (
+        f"{stream}-0 at offset 0, key 'flights': wanted a record with the leader's headers, found none of them; it "
+        "cannot be read either",
+        f"{stream}-0 at offset {foreign_at}, key 'generation': wanted a record with the leader's headers",
+    )
+    status.refused(ExitCode.DEGRADED, *on_stream)
+    doctor.refused(
+        ExitCode.BAD_DATA,
+        *on_stream,
+        f"{checkpoints}-0 at offset 0, key 'flights': cannot be read",
+        f"{changelog}-0 at offset 0: ",
+    )
 
 
-def test_a_foreign_record_on_the_coordinator_stream_stops_the_running_job(
+def publish_foreign_generation(cluster: Cluster, stream: str) -> int:
+    """Write a tombstone of the plan in force, wait until the leader has undone it, and give the tombstone's offset."""
+    cluster.publish(stream, Message(value=None, key=b"generation"))
+
+    def of_generation() -> list[LogRecord]:
+        return [record for record in cluster.read(stream) if record.key == b"generation"]
+
+    wait_until(lambda: of_generation()[-1].value is not None, 60.0, "the leader to restore the plan in force")
+    (foreign,) = [record.offset for record in of_generation() if not record.headers]
+    return foreign
+
+
+def test_an_unreadable_record_that_may_have_replaced_a_checkpoint_stops_the_job(
     cluster: Cluster, spark: WarmSpark, tmp_path: Path
 ) -> None:
     job = a_job(cluster, tmp_path)
-    topic = coordinator_topic(job.full_name)
-    with job.running(spark) as process:
-        wait_until_it_runs(job, process)
+    topic = cluster.make_own(checkpoint_spec(job.full_name))
+    position = f"kafka.{job.inputs[0]}.0:0/1"
+    cluster.publish(topic, Message(value=b"of another program", key=f"checkpoint/{position}".encode()))
 
-        cluster.publish(topic, Message(value=b"somebody's own", key=b"flights"))
+    told = job.run(spark)
 
-        told = ended(process)
-    # The coordinator wrote meanwhile too.
-    (offset,) = [record.offset for record in cluster.read(topic) if record.key == b"flights"]
-    told.refused(ExitCode.BAD_DATA, f"{topic}-0 at offset {offset}, key 'flights'", "cannot be read")
+    told.refused(
+        ExitCode.BAD_DATA,
+        f"{topic}-0 at offset 0, key 'checkpoint/{position}': cannot be read",
+        f"It may have replaced the position of {position}",
+        "write a null value under its key",
+    )
 
 
 # --- settings of Spark's under which order or exactly-once would be lost ---

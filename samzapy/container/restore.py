@@ -223,7 +223,6 @@ def bring_level(
         reads: is told how many offsets of the changelogs were read, and how many there are to read.
 
     Raises:
-        CorruptRecordError: the changelog holds a record that is none of ours; named by offset.
         LostRangeError: it ends before what counts begins.
         LocalStateError: the disk is full. State that is damaged is rebuilt, once.
         TemporaryError: another process on this host wrote to the environment meanwhile; begin anew.
