@@ -1076,6 +1076,8 @@ class World:
         state = self.checks.state
         if trouble := self._unrest_of_coordinators():
             return trouble
+        if self.checks.foreign_left:
+            return [f"foreign records of {sorted(map(repr, self.checks.foreign_left))} are not undone"]
         living = {found.processor_id for found in self.containers if found.alive}
         if self.kind is Kind.BOUNDED:
             return self._unrest_of_bounded(living)
