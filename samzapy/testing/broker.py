@@ -546,9 +546,7 @@ class _Record:
     overrides: Mapping[str, str]
 
     def write(self, path: Path) -> None:
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        draft.replace(path)
+        write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> _Record | None:
@@ -567,6 +565,13 @@ class _Record:
                 f"{path} is not a pid file of ours ({error!r}). Make sure that no broker runs on this"
                 " directory, then delete the file."
             ) from error
+
+
+def write_json(path: Path, fields: Mapping[str, Any]) -> None:
+    """Replace the file as a whole, so that no reader finds half of it."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)
 
 
 def _serves(process: ProcessIdentity, port_number: int, node_id: int) -> bool:

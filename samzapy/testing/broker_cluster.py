@@ -23,7 +23,15 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient
 
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.testing.broker import LOOPBACK, DevBroker, Membership, free_port, new_cluster_id, temporary_directory
+from samzapy.testing.broker import (
+    LOOPBACK,
+    DevBroker,
+    Membership,
+    free_port,
+    new_cluster_id,
+    temporary_directory,
+    write_json,
+)
 from samzapy.testing.waiting import wait_until
 
 _STATE = "cluster.json"
@@ -41,9 +49,7 @@ class _Layout:
     overrides: Mapping[str, str]
 
     def write(self, path: Path) -> None:
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        draft.replace(path)
+        write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> _Layout | None:
