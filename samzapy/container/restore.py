@@ -559,7 +559,7 @@ def position_in(environment: StateEnvironment) -> LocalPosition | None:
         finally:
             transaction.abort()
     except LocalStateError as error:
-        _LOG.warning("local state %s counts for nothing: %s", environment.directory, error)
+        _LOG.warning("local state %s is left behind and rebuilt from the changelog: %s", environment.directory, error)
         return None
 
 

@@ -368,7 +368,9 @@ def test_state_that_cannot_be_read_is_none_and_is_rebuilt_with_one_line(caplog: 
     world.restore()
 
     assert {"a": b"3"} == world.entries
-    assert ["local state task/2 counts for nothing: task/2: a page cannot be read"] == caplog.messages
+    assert [
+        "local state task/2 is left behind and rebuilt from the changelog: task/2: a page cannot be read"
+    ] == caplog.messages
 
 
 @pytest.mark.parametrize("is_fresh_damaged", [False, True])

@@ -254,6 +254,10 @@ class LmdbEnvironment:
             self._check_length()
             self._mark_use.using()
             transaction = self._environment.begin(write=True, buffers=False)
+        except _DAMAGE as error:
+            damage = self.damaged(error)
+            self.release()
+            raise damage from error
         except lmdb.Error as error:
             self.release()
             raise LocalStateError(_no_use(self.path, error)) from error
@@ -425,16 +429,20 @@ class LmdbTransaction:
         self._cursors: dict[str, Any] = {}
 
     def position(self) -> LocalPosition | None:
-        """Raises LocalStateError when it cannot be read."""
+        """Raises DamagedStateError when it is not what was written, LocalStateError when it is of another release."""
         try:
             raw = self._transaction.get(_POSITION, db=self._environment.meta)
-            if raw is None:
-                return None
-            found = unsealed(_POSITION, raw)
-            if found is None:
-                raise self._environment.damaged("another position")
-            return LocalPosition(**json.loads(found))
-        except (lmdb.Error, ValueError, TypeError) as error:
+        except lmdb.Error as error:
+            # Any error: a page that is not a page ends the transaction too, and its next read says BAD_TXN only.
+            raise self._environment.damaged(error) from error
+        if raw is None:
+            return None
+        position = unsealed(_POSITION, raw)
+        if position is None:
+            raise self._environment.damaged("another position")
+        try:
+            return LocalPosition(**json.loads(position))
+        except (ValueError, TypeError) as error:
             raise LocalStateError(_no_use(self._environment.path, error)) from error
 
     def set_position(self, position: LocalPosition) -> None:

@@ -23,12 +23,15 @@ from unit_tests.adapters.lmdb.test_store import POSITION, STORES, a_store, opene
 KEYS = [b"key-%03d" % number for number in range(400)]
 VALUES = {key: key * 7 for key in KEYS}
 PAGE_BYTES = 4096
+# In the header of a page: behind its number, 8 bytes, and a field of 2.
+PAGE_FLAGS_AT = 10
 SETUP = """
 import ctypes, os, signal, sys
 from pathlib import Path
 from samzapy.adapters.faults import note_faults
 from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbStateDirectory, faults_directory
 from samzapy.config import StoreConfig
+from samzapy.container.restore import position_in
 from samzapy.errors import DamagedStateError, LocalStateError
 stores = [StoreConfig(name=name, msg_serde='bytes', key_serde='bytes', replication_factor=None,
     size_max_bytes=1 << 24) for name in ('sums', 'seen')]
@@ -248,6 +251,26 @@ def test_a_position_that_was_changed_counts_for_nothing(task: Path, data: Path) 
         assert position_in(environment) is None
     with pytest.raises(DamagedStateError, match="found it damaged"):
         LmdbEnvironment(task / "1", STORES)
+
+
+@pytest.mark.parametrize("flags", [b"\0\0", b"\x01\0", b"\xff\xff"])
+def test_a_page_of_the_position_that_is_no_page_is_named_and_left_behind(
+    task: Path, data: Path, flags: bytes
+) -> None:
+    content = data.read_bytes()
+    for start in range(0, len(content), PAGE_BYTES):
+        if b'"epoch": 7' in content[start : start + PAGE_BYTES]:
+            change(data, start + PAGE_FLAGS_AT, flags)
+
+    read = child(task, "print(position_in(directory.open()))")
+    again = child(task, "print(directory.open().directory)")
+
+    if read.returncode == 0:
+        assert "None\n" == read.stdout
+        assert "1 is left behind and rebuilt from the changelog" in read.stderr
+    else:
+        assert read.returncode < 0, read.stderr
+    assert (0, f"{task}/2\n") == (again.returncode, again.stdout)
 
 
 def test_changed_entries_are_handed_to_no_heir(task: Path, data: Path, tmp_path: Path) -> None:
