@@ -13,6 +13,7 @@ from samzapy.model.serde import SerdeError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.groupers import SystemStreamPartitionGrouper, TaskNameGrouper
 from samzapy.task import IncomingMessageEnvelope, KeyedStore, MessageCollector, StreamTask, TaskContext, task
+from samzapy.version import __version__ as __version__
 
 __all__ = [
     "ContainerModel",

@@ -15,6 +15,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from samzapy.version import __version__
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -109,6 +111,7 @@ def test_the_wheel_has_every_module_the_pinned_jars_and_the_mark_of_its_types(wh
 def test_the_wheel_has_its_license_and_nothing_of_the_tests(wheel: ZipFile) -> None:
     directory, metadata = metadata_of(wheel)
 
+    assert __version__ == metadata["Version"]
     assert ("Apache-2.0", "LICENSE") == (metadata["License"], metadata["License-File"])
     assert f"{directory}licenses/LICENSE" in wheel.namelist()
     assert {"samzapy", directory.rstrip("/")} == {name.partition("/")[0] for name in wheel.namelist()}

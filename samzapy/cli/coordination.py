@@ -35,6 +35,7 @@ from samzapy.coordinator.topic_watch import topics_of, unread_topics
 from samzapy.errors import SamzapyError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.topics import coordinator_topic, placement_topic
+from samzapy.version import __version__
 
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
@@ -212,6 +213,7 @@ class Coordination:
                 pid=here.pid,
                 process_started_ms=here.process_started_ms,
                 url=url,
+                version=__version__,
             ),
             clock=SystemClock(),
             commands=self._commands,
@@ -281,7 +283,7 @@ class Coordination:
         finally:
             if self._leads() != led:
                 what = "leads" if not led else "leads no longer"
-                _LOG.info("this process %s %s", what, self._config.job)
+                _LOG.info("this process %s %s, samzapy %s", what, self._config.job, __version__)
 
     def _leads(self) -> bool:
         return self._service is not None and self._service.leads

@@ -18,6 +18,7 @@ import click
 
 from samzapy.cli.terminal import printable_lines
 from samzapy.errors import SamzapyError
+from samzapy.version import __version__
 
 
 class LazyCommand(NamedTuple):
@@ -69,6 +70,7 @@ samzapy = LazyGroup(
     name="samzapy",
     help="Streaming jobs on Spark Structured Streaming, with a Kafka topic as their only coordinator.",
 )
+click.version_option(__version__, prog_name="samzapy", message="%(prog)s %(version)s")(samzapy)
 
 
 _OF_THE_MACHINE = (

@@ -65,6 +65,7 @@ from samzapy.model.location import LocationId
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.crash_points import crash_points
+from samzapy.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,7 +188,12 @@ class _Run:
         from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
 
         begun_s = time.monotonic()
-        _LOG.info("processor %s of %s starts Spark; that takes some seconds", self.processor_id, self.config.job)
+        _LOG.info(
+            "samzapy %s: processor %s of %s starts Spark; that takes some seconds",
+            __version__,
+            self.processor_id,
+            self.config.job,
+        )
         session, cores = open_session(self.config.job, self.scratch_dir, jars)
         _LOG.info("Spark is up after %.1f s with %d cores", time.monotonic() - begun_s, cores)
         try:

@@ -31,6 +31,7 @@ class StartTerm:
 
     Attributes:
         term_before: the last term on the log, 0 on a new stream; makes a repetition recognisable.
+        version: of samzapy.
         schemas: what this release writes with.
     """
 
@@ -44,6 +45,7 @@ class StartTerm:
     process_started_ms: int
     url: str
     started_at_ms: int
+    version: str = ""
     schemas: tuple[SchemaPut, ...]
 
 

@@ -41,7 +41,7 @@ from samzapy.model.text import some
 from samzapy.model.topics import TopicSpec, changelog_topic
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.audit import event_name
-from samzapy.stream.codec import decode, encode, headers
+from samzapy.stream.codec import decode, headers
 from samzapy.stream.horizon import DOWNGRADE_CAUSE
 from samzapy.stream.keys import Namespace, key_of
 from samzapy.stream.log import CompactedLog, LogRecord, Write
@@ -84,6 +84,7 @@ HURRIED: Final[Mapping[str, str]] = {
 """With these settings of its topic a log cleaner takes what it may at once, also tombstones, in its next two passes."""
 
 _RUN_KEY: Final = Namespace.RUN.encode()
+_TERM_KEY: Final = Namespace.TERM.encode()
 _FOREIGN: Final = b"foreign"
 _SHOWN_MAX: Final = 5
 _ONCE_MORE: Final = "start the job once more with this release, let it settle and stop it"
@@ -146,8 +147,11 @@ def wanted_on_stream(state: CoordinatorState) -> Mapping[bytes, bytes]:
 
 def difference(looked: Looked) -> tuple[tuple[bytes, bytes | None], ...]:
     """What is to be written; in an order in which every beginning of it does no harm (reliability.md M1)."""
-    wanted = wanted_on_stream(looked.known.state)
-    gone = sorted(key for key, value in looked.latest.items() if value is not None and key not in wanted)
+    # The term of record is replaced by that of the downgrade, as 0.1.0 wrote it, in any case.
+    wanted = {key: value for key, value in wanted_on_stream(looked.known.state).items() if key != _TERM_KEY}
+    gone = sorted(
+        key for key, value in looked.latest.items() if value is not None and key not in (*wanted, _TERM_KEY)
+    )
     return (
         *((key, None) for key in gone if key == _RUN_KEY),
         *((key, value) for key, value in wanted.items() if looked.latest.get(key) != value),
@@ -203,7 +207,7 @@ class Downgrade:
         Raises:
             FencedError, ProducerError: as `CompactedLog.append_atomically`. It may be done again, from the beginning.
         """
-        term = encode(self._term)
+        term = encoded(self._term)
         self._write((term, *self._to_write))
         count, self._to_write = len(self._to_write), ()
         return count
@@ -213,7 +217,7 @@ class Downgrade:
 
         Raises: as `append`.
         """
-        self._write((encode(self._term),))
+        self._write((encoded(self._term),))
 
     def _write(self, facts: Sequence[tuple[bytes, bytes | None]]) -> None:
         self._log.append_atomically(

@@ -149,6 +149,7 @@ def new_term(
         process_started_ms=state.term.process_started_ms,
         url=state.term.url,
         started_at_ms=started_at_ms,
+        version=state.term.version,
     )
     cause = "forged records"
     seq_first = numbering.seq_next

@@ -130,7 +130,7 @@ UNREADABLE_SHOWN_MS = 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorIdentity:
-    """This coordinator, as its term records name it."""
+    """This coordinator, as its term records name it; `version` is samzapy's."""
 
     coordinator_id: str
     host: str
@@ -138,6 +138,7 @@ class CoordinatorIdentity:
     pid: int
     process_started_ms: int
     url: str
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,6 +527,7 @@ class CoordinatorService:
             process_started_ms=identity.process_started_ms,
             url=identity.url,
             started_at_ms=self._clock.wall_ms(),
+            version=identity.version,
             schemas=schema_records(),
         )
         state = self._known.state

@@ -1,8 +1,8 @@
 """A job as people look at it: who runs, who owns what, how far they are. For `GET /status` and `job status`.
 
 ```json
-{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "generation": 3, "factor": 1, "factorFinest": 1,
- "factorFixedBy": "", "taskCount": 3, "runId": "1767225600000-8f3a1b2c", "trouble": "",
+{"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "version": "0.2.0", "generation": 3, "factor": 1,
+ "factorFinest": 1, "factorFixedBy": "", "taskCount": 3, "runId": "1767225600000-8f3a1b2c", "trouble": "",
  "findings": [{"code": "topic-min-isr", "severity": "data", "subject": "topic …", "found": "…", "remedy": "…"}],
  "containers": [{"executionId": "…", "processorId": "0", "host": "host-a", "pid": 4711, "phase": "RUNNING",
                  "slotCount": 2, "role": "ACTIVE", "standby": null, "heartbeatAgeMs": 312, "reason": "", "warm": null,
@@ -171,6 +171,7 @@ def _status(
         "job": job,
         "term": state.term.term if state.term is not None else 0,
         "leader": state.term.url if state.term is not None else None,
+        "version": state.term.version if state.term is not None else "",
         "generation": state.generation.generation if state.generation is not None else 0,
         "factor": state.generation.factor if state.generation is not None else 1,
         "factorFinest": _factor_finest(state, told),

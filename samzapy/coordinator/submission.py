@@ -83,6 +83,7 @@ def start_term(command: StartTerm, state: CoordinatorState) -> tuple[Coordinator
         process_started_ms=command.process_started_ms,
         url=command.url,
         started_at_ms=command.started_at_ms,
+        version=command.version,
     )
     found: list[CoordinatorRecord] = [term]
     if state.job is None:

@@ -50,7 +50,8 @@ class JobIdentityPut:
 class TermPut:
     """`term`: the coordinator in office. Written first in each term (law L4).
 
-    `url` is where containers and people reach it; `process_started_ms` and `boot_id` as in `Container`.
+    `url` is where containers and people reach it; `process_started_ms` and `boot_id` as in `Container`; `version` is
+    samzapy's, empty in the records of 0.1.0.
     """
 
     term: int
@@ -61,6 +62,7 @@ class TermPut:
     process_started_ms: int
     url: str
     started_at_ms: int
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

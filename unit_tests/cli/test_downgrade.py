@@ -195,7 +195,7 @@ def test_wherever_it_is_killed_the_same_again_goes_on(tmp_path: Path) -> None:
 def test_a_cleaner_that_does_not_run_is_waited_for_in_vain_and_the_settings_are_put_back(world: World) -> None:
     world.cleans = False
 
-    with pytest.raises(DeadlineError, match="within 60 s, found the record at offset 43 still there"):
+    with pytest.raises(DeadlineError, match="within 60 s, found the record at offset 0 still there"):
         carry_out(world.parts(), a_term, 60.0)
 
     assert world.settings == SETTINGS

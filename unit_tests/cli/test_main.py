@@ -6,9 +6,11 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from samzapy.cli.main import COMMANDS, LazyCommand, LazyGroup, main, samzapy
 from samzapy.errors import RejectedError
+from samzapy.version import __version__
 
 
 @click.command()
@@ -27,6 +29,12 @@ def test_every_listed_command_can_be_loaded(name: str) -> None:
 
     assert command is not None
     assert name == command.name
+
+
+def test_the_version_is_shown() -> None:
+    shown = CliRunner().invoke(samzapy, ["--version"])
+
+    assert (0, f"samzapy {__version__}\n") == (shown.exit_code, shown.output)
 
 
 def test_help_lists_the_commands_without_importing_one() -> None:

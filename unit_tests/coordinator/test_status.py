@@ -34,6 +34,13 @@ def a_running_job(*heartbeats, **properties):
     return world, service
 
 
+def test_the_version_of_the_leader_is_in_its_term_record_and_in_the_status():
+    world, service = a_running_job()
+
+    assert "9.9.9" == service.status().state.term.version
+    assert "9.9.9" == shown(world, service)["version"]
+
+
 def test_a_task_without_an_owner_is_shown_as_such():
     world, service = a_running_job(a_heartbeat())
     world.queue.append(a_heartbeat(state=ContainerPhase.STOPPED))

@@ -107,6 +107,7 @@ class World:
                 pid=pid,
                 process_started_ms=1,
                 url=f"http://{name}:1",
+                version="9.9.9",
             ),
             clock=self.clock,
             commands=self,

@@ -67,6 +67,7 @@ EXAMPLES: tuple[Record, ...] = (
         boot_id="b00t",
         pid=4711,
         process_started_ms=123_456,
+        version="0.2.0",
         url="http://127.0.0.1:8080",
         started_at_ms=1_767_225_600_000,
     ),
