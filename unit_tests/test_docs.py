@@ -73,6 +73,14 @@ def test_the_map_in_the_architecture_is_the_one_that_is_checked() -> None:
     assert wanted in text_of("docs/architecture.md")
 
 
+def test_every_invariant_is_defined_once_and_guarded_by_a_test_that_exists() -> None:
+    rows = re.findall(r"^\| (L\d+) \| .* \| `(\w+)` \|$", text_of("docs/internals/invariants.md"), re.MULTILINE)
+    code = [path.read_text() for name in ("samzapy", "unit_tests") for path in (ROOT / name).rglob("*.py")]
+
+    assert [f"L{number}" for number in range(1, 11)] == [name for name, _ in rows]
+    assert [] == [test for _, test in rows if not any(f"def {test}(" in text for text in code)]
+
+
 def test_every_namespace_of_the_coordinator_stream_is_explained() -> None:
     architecture = text_of("docs/architecture.md")
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
@@ -19,3 +21,30 @@ def test_the_packages_know_only_what_lies_below_them() -> None:
 
     assert 0 == ran.returncode, ran.stdout + ran.stderr
     assert "0 broken" in ran.stdout
+
+
+LOADERS = {"pickle", "marshal", "shelve", "importlib", "runpy", "subprocess"}
+READERS = ("stream", "coordinator", "container", "model", "plan", "adapters/kafka", "adapters/web")
+
+
+def test_modules_that_read_foreign_bytes_load_no_code() -> None:
+    """Invariant L10: bytes of a topic or of an HTTP body choose no module, no class and no command."""
+    loaders = [
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for folder in READERS
+        for path in sorted((REPOSITORY / "samzapy" / folder).rglob("*.py"))
+        for name in _loaders_in(ast.parse(path.read_text()))
+    ]
+
+    # The schemas are files of the package.
+    assert ["samzapy/stream/single_object.py: importlib.resources"] == loaders
+
+
+def _loaders_in(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in LOADERS)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in LOADERS:
+            yield f"{node.module}.{node.names[0].name}"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "__import__"):
+            yield ast.unparse(node.func)

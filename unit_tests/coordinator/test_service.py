@@ -468,7 +468,7 @@ def test_a_stream_of_another_job_is_refused():
         world.coordinator("b").take_office()
 
 
-def test_who_meets_an_unknown_schema_does_not_lead():
+def test_a_candidate_that_meets_an_unknown_schema_does_not_lead():
     world = World()
     started(world)
     log = world.log()

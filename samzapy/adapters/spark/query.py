@@ -91,6 +91,15 @@ def source_options(given: Mapping[str, str]) -> dict[str, str]:
     return {**SOURCE_OPTIONS, **time_outs, **given}
 
 
+def without_checkpoint(directory: Path) -> Path:
+    """Remove the checkpoint of an earlier query from `directory`; returns `directory` (invariant L8).
+
+    With an old checkpoint Spark would ignore the start offsets and read from its own.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
+
+
 class BatchFailedError(Exception):
     """Ends the query; the service has been told why already."""
 
@@ -129,8 +138,7 @@ class SparkQuery:
     def start(self, plan: WorkPlan, starts: Mapping[SspKeyBucket, int]) -> None:
         """Start reading at `starts`; the query before, if any, must have ended."""
         self._end_rehearsal()
-        checkpoint_dir = self._scratch_dir / "checkpoint"
-        shutil.rmtree(checkpoint_dir, ignore_errors=True)
+        checkpoint_dir = without_checkpoint(self._scratch_dir / "checkpoint")
         self._bound = self._bound or ArrowBound.of(self._session, plan.slot_count)
         self._bound.begin(self._session)
         self._read_exact_times_if_needed()
@@ -146,8 +154,7 @@ class SparkQuery:
     def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
         """As `start`, but for what is read, which none of the routes takes: workers are begun and get no row."""
         self._end_rehearsal()
-        checkpoint_dir = self._scratch_dir / "rehearsal"
-        shutil.rmtree(checkpoint_dir, ignore_errors=True)
+        checkpoint_dir = without_checkpoint(self._scratch_dir / "rehearsal")
         try:
             # With one input the table asks for no topic, and would take these for messages.
             none = self._source(plan, {ssp: offset}).where(F.col("topic") != F.lit(ssp.stream))

@@ -19,6 +19,7 @@ from samzapy.adapters.spark.query import (
     kind_of,
     reason_of,
     source_options,
+    without_checkpoint,
 )
 from samzapy.container.ports import BatchDone, QueryFailed
 from samzapy.errors import (
@@ -41,6 +42,15 @@ def a_query(scratch_dir: Path) -> SparkQuery:
         kafka_options={},
         scratch_dir=scratch_dir,
     )
+
+
+def test_a_query_begins_without_the_checkpoint_of_an_earlier_one(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "7").write_text("v1")
+
+    assert checkpoint == without_checkpoint(checkpoint)
+    assert not checkpoint.exists()
 
 
 def test_a_query_that_was_never_started_has_no_events_and_can_be_drained_and_stopped(tmp_path: Path) -> None:
