@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from samzapy.adapters.maven.fetch import cache_root
+from samzapy.cli.dev_messages import message_commands
 from samzapy.cli.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
@@ -158,14 +159,24 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
     Example:
       samzapy dev topic flights flights-by-aircraft --partitions 4
     """
+    servers = _servers_of(directory)
+    there = topic_names(servers)
+    wanted = [name for name in dict.fromkeys(names) if name not in there]
+    make_topics(servers, dict.fromkeys(wanted, partition_count))
+    for name in dict.fromkeys(names):
+        click.echo(f"{name}: {f'made with {partition_count} partitions' if name in wanted else 'is there already'}")
+
+
+def _servers_of(directory: Path | None) -> str:
+    """The addresses of the broker or cluster in a directory. Raises RejectedError when none runs."""
     kafka = _kafka_in(directory)
     if not _pids(kafka):
         raise RejectedError(f"wanted a broker in {kafka.directory}, found none that runs; samzapy dev up starts it")
-    there = topic_names(kafka.bootstrap_servers)
-    wanted = [name for name in dict.fromkeys(names) if name not in there]
-    make_topics(kafka.bootstrap_servers, dict.fromkeys(wanted, partition_count))
-    for name in dict.fromkeys(names):
-        click.echo(f"{name}: {f'made with {partition_count} partitions' if name in wanted else 'is there already'}")
+    return kafka.bootstrap_servers
+
+
+for _command in message_commands(_directory_option, _servers_of):
+    dev.add_command(_command)
 
 
 @dev.command()
