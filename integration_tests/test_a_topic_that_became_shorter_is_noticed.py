@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from samzapy.model.topics import checkpoint_topic
 from samzapy.stream.log import Write
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.topics import make_topics
+from samzapy.testing.waiting import wait_until
 
 STREAM, JOB = "a-stream", "orders-1"
 ROUNDS = 3
@@ -46,6 +48,65 @@ def cut(broker: DevBroker, sizes: dict[str, int]) -> None:
     for checkpoint in (broker.directory / "data").glob("*-checkpoint"):
         checkpoint.unlink()
     broker.start()
+
+
+def written(connection: KafkaConnection, broker: DevBroker, topic: str) -> int:
+    """Write `ROUNDS` records to a fresh topic; the size of its data file after the first transaction."""
+    log = KafkaLog(connection, topic, f"writer-of-{topic}")
+    log.take_over()
+    write(log, 0)
+    # With its marker: a transaction that is cut stays open for ever.
+    wait_until(lambda: end_of(connection, topic) == 2, 10.0, "the marker of the first transaction")
+    size = segment(broker, topic).stat().st_size
+    for number in range(1, ROUNDS):
+        write(log, number)
+    log.close()
+    return size
+
+
+def test_readers_stop_where_a_topic_lost_its_end_and_grew_beyond_it_before_they_looked(own_broker: DevBroker) -> None:
+    checkpoints = checkpoint_topic(JOB)
+    make_topics(own_broker.bootstrap_servers, {STREAM: 1, checkpoints: 1})
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    sizes = {topic: written(connection, own_broker, topic) for topic in (STREAM, checkpoints)}
+    follower, topics = KafkaFollower(connection, STREAM), KafkaTopics(connection, JOB)
+    assert (ROUNDS, ROUNDS) == (len(follower.to_the_end()), len(topics.checkpoint_records()))
+    ends = {topic: end_of(connection, topic) for topic in sizes}
+
+    cut(own_broker, sizes)
+
+    for topic, end in ends.items():
+        assert end_of(connection, topic) < end, "the topic did not become shorter"
+        with closing(KafkaLog(connection, topic, f"another-writer-of-{topic}")) as log:
+            log.take_over()
+            for number in range(2 * ROUNDS):
+                write(log, number)
+        assert end_of(connection, topic) > end, "the topic did not grow again"
+    with pytest.raises(TruncatedTopicError, match=f"wanted {STREAM}-0 to hold the record at offset"):
+        follower.to_the_end()
+    with pytest.raises(TruncatedTopicError, match=f"wanted {checkpoints}-0 to hold offset"):
+        topics.checkpoint_records()
+    follower.close()
+
+
+def test_a_follower_reads_on_under_a_leader_that_lost_nothing(own_broker: DevBroker) -> None:
+    make_topics(own_broker.bootstrap_servers, {STREAM: 1})
+    connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
+    written(connection, own_broker, STREAM)
+    with closing(KafkaFollower(connection, STREAM)) as follower:
+        assert ROUNDS == len(follower.to_the_end())
+        for _ in range(2):
+            own_broker.kill()
+            own_broker.start()
+            with closing(KafkaLog(connection, STREAM, f"writer-of-{STREAM}")) as log:
+                log.take_over()
+                write(log, 0)
+            assert 1 == len(follower.to_the_end())
+
+
+def end_of(connection: KafkaConnection, topic: str) -> int:
+    with PartitionReader(connection, topic) as stranger:
+        return stranger.end_offset()
 
 
 def test_readers_and_the_writer_of_a_topic_that_lost_its_end_stop_by_its_name(

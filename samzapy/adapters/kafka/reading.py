@@ -77,6 +77,13 @@ READING: Mapping[str, Any] = {
 }
 
 
+class _LastRead(NamedTuple):
+    """The offset of the last record that was read, and the epoch of the leader that took it; -1 where it is unknown."""
+
+    offset: int
+    leader_epoch: int
+
+
 class PartitionReader:
     """Reads one partition to its end, again and again, over connections that it keeps.
 
@@ -97,6 +104,7 @@ class PartitionReader:
     ) -> None:
         self._may_end_earlier = may_end_earlier
         self._end_seen = 0
+        self._last_read: _LastRead | None = None
         self.topic = topic
         self.partition = partition
         self._connection = connection
@@ -133,11 +141,8 @@ class PartitionReader:
                 self._end_seen = found
                 return found
             if time.monotonic() - started > _CATCHES_UP_WITHIN_S:
-                raise TruncatedTopicError(
-                    f"wanted {self.topic}-{self.partition} to end at offset {self._end_seen} or later, as it did "
-                    f"before, found that it ends at {found}: the cluster lost its last records (an unclean leader "
-                    "election, or a broker that lost its disk); nothing is decided on what is left; see "
-                    'docs/doctor.md, "Topics that became shorter"'
+                raise self._truncated(
+                    f"to end at offset {self._end_seen} or later, as it did before", f"it ends at {found}"
                 )
             # It may be an old leader that has not heard of its successor.
             _look_again(self._admin, [where])
@@ -150,6 +155,7 @@ class PartitionReader:
         """
         self.partition = partition
         self._end_seen = 0
+        self._last_read = None
         self._prepared_from = None
 
     def prepare(self, offset_from: int) -> None:
@@ -170,6 +176,7 @@ class PartitionReader:
             BrokerUnavailableError: nobody answered for that long.
             LostRangeError: the topic does not hold `offset_from` any more.
             MissingTopicError: there is no such topic.
+            TruncatedTopicError: it may not end earlier, and other records stand where records were read before.
         """
         offset_end = self.end_offset(deadline_s)
         return self._read(offset_from, offset_end, deadline_s)
@@ -231,6 +238,15 @@ class PartitionReader:
         if self._consumer is None:
             self._consumer = make_consumer(self._connection, READING, self._events)
         self._consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
+        last = self._last_read
+        if last is not None and last.leader_epoch >= 0 and offset_from == last.offset + 1:
+            # A seek asks the broker first where the log ends for that epoch: before this offset if it was cut. An
+            # assignment with an epoch does not ask; the client then fetches for ever and says nothing.
+            at = TopicPartition(self.topic, self.partition, offset_from, leader_epoch=last.leader_epoch)
+            try:
+                self._consumer.seek(at)
+            except KafkaException as error:
+                raise TemporaryError(f"seeking {self.topic}-{self.partition} to {offset_from}: {error}") from error
         return self._consumer
 
     def _stable_part(self, offset_from: int, deadline_s: float) -> tuple[int, int]:
@@ -266,6 +282,8 @@ class PartitionReader:
                     if offset >= offset_end:
                         self._rest(consumer)
                         return
+                    if not self._may_end_earlier:
+                        self._note(offset, message.leader_epoch())
                     yield record_of(message, offset)
                     moved = True
                 elif error.code() == KafkaError._PARTITION_EOF:
@@ -290,8 +308,33 @@ class PartitionReader:
         if consumer is self._consumer and self._prepared_from is None:
             consumer.unassign()
 
+    def _note(self, offset: int, leader_epoch: int | None) -> None:
+        """Remember the last record; raise where a record stands that a later leader took in place of another one."""
+        last, epoch = self._last_read, -1 if leader_epoch is None else leader_epoch
+        if last is None or offset > last.offset:
+            self._last_read = _LastRead(offset, epoch)
+        elif 0 <= last.leader_epoch < epoch:
+            raise self._truncated(
+                f"to hold offset {offset} from leader epoch {last.leader_epoch} or earlier, as it did before",
+                f"a record of epoch {epoch} stands there",
+            )
+
+    def _truncated(self, wanted: str, found: str) -> TruncatedTopicError:
+        return TruncatedTopicError(
+            f"wanted {self.topic}-{self.partition} {wanted}, found that {found}: the cluster lost its last records (an "
+            "unclean leader election, or a broker that lost its disk); nothing is decided on what is left; see "
+            'docs/doctor.md, "Topics that became shorter"'
+        )
+
     def _check(self, error: KafkaError, offset_from: int) -> None:
         """Raise, unless the error is of no importance or the client goes on by itself."""
+        last = self._last_read
+        # The client has a code of its own for this, and hands out another one with the reason as text.
+        if last is not None and offset_from == last.offset + 1 and "log truncation" in error.str():
+            raise self._truncated(
+                f"to hold the record at offset {last.offset} of leader epoch {last.leader_epoch}, which was read",
+                f"the records of that epoch end before it ({error.str()})",
+            )
         found = lasting(error, f"reading {self.topic}-{self.partition} from offset {offset_from}", self._events)
         if found is None:
             return
