@@ -30,6 +30,7 @@ from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SspKeyBucket, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.kinds import KIND_OF_WORD
 from samzapy.stream.records import (
     ChangelogPartitionPut,
     ContainerPut,
@@ -61,25 +62,6 @@ _NEXT_STATUS: Final[Mapping[StatusCode | None, frozenset[StatusCode]]] = {
     S.IN_PROGRESS: frozenset({S.SUCCEEDED, S.FAILED}),
 }
 _AT_ONCE: Final = frozenset({Action.CONTAINER_STATUS, Action.STOP})
-_ARE_REMOVED: Final = frozenset(
-    {
-        Namespace.CONFIG,
-        Namespace.PLAN,
-        Namespace.CONTAINER,
-        Namespace.LOCALITY,
-        Namespace.TASK_LOCALITY,
-        Namespace.GRANT,
-        Namespace.STARTPOINT,
-        Namespace.PLACED,
-        Namespace.LAUNCH,
-        Namespace.STANDBY,
-        Namespace.SUSPENDED,
-        Namespace.CONTAINER_COUNT,
-        Namespace.REQUEST,
-        Namespace.REQUEST_MEMORY,
-    }
-)
-"""Without the others numbers would be given out twice, or positions would count for another topic."""
 
 
 class Laws:
@@ -302,7 +284,7 @@ class Laws:
 
     def _removed(self, key: str) -> str:
         parsed, state = parse_key(key), self.state
-        if parsed.namespace not in _ARE_REMOVED:
+        if not KIND_OF_WORD[parsed.namespace].is_removed:
             return f"wanted {key} to stay, found it removed: no coordinator does that"
         match parsed.namespace:
             case Namespace.PLAN:

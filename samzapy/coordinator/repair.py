@@ -16,27 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from samzapy.coordinator.state import NOTHING_READ, CoordinatorState
-from samzapy.model.job import ExecutionId, ProcessorId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.coordinator.state import CoordinatorState, standing_under
 from samzapy.stream.audit import event_name
 from samzapy.stream.codec import encode, headers
-from samzapy.stream.keys import Namespace, ParsedKey, parse_key
+from samzapy.stream.keys import parse_key
 from samzapy.stream.log import LogRecord, Write
 from samzapy.stream.numbering import VALUE_RESTORED, Foreign, Numbering, foreign_record, is_key, place
 from samzapy.stream.records import (
-    ChangelogPartitionPut,
-    ConfigPut,
-    ContainerPut,
     CoordinatorRecord,
     EpochPut,
-    FormatLevelPut,
-    GrantPut,
-    LaunchPut,
-    LocalityPut,
     Removed,
-    StartpointPut,
-    TaskLocalityPut,
     TermPut,
 )
 
@@ -176,7 +165,7 @@ def standing(state: CoordinatorState, key: bytes | None) -> CoordinatorRecord | 
     """The record that stands under `key`; None where there is none, or where it is no key."""
     try:
         parsed = parse_key((key or b"").decode())
-        return _standing(state, parsed)
+        return standing_under(state, parsed)
     except ValueError:
         return None
 
@@ -200,90 +189,3 @@ def _removed(key: bytes) -> Removed | None:
 def _forged(record: LogRecord) -> Foreign:
     reason = "its headers are the leader's next ones, and the leader did not write it"
     return foreign_record(record, "stream-two-writers", reason)
-
-
-def _standing(state: CoordinatorState, key: ParsedKey) -> CoordinatorRecord | None:
-    name = key.parts[0] if key.parts else ""
-    match key.namespace:
-        case Namespace.JOB:
-            return state.job
-        case Namespace.TERM:
-            return state.term
-        case Namespace.GENERATION:
-            return state.generation
-        case Namespace.RUN:
-            return state.run
-        case Namespace.FACTOR:
-            return state.factor
-        case Namespace.CONTAINER_COUNT:
-            return state.container_count
-        case Namespace.FORMAT:
-            return None if state.format_level is None else FormatLevelPut(level=state.format_level)
-        case Namespace.EPOCH:
-            return EpochPut(epoch=state.epoch) if state.epoch else None
-        case Namespace.INBOX:
-            return None if state.inbox == NOTHING_READ else state.inbox
-        case Namespace.CHECKPOINT | Namespace.PROGRESS:
-            return None
-        case _:
-            return _of_table(state, key, name)
-
-
-def _of_table(state: CoordinatorState, key: ParsedKey, name: str) -> CoordinatorRecord | None:
-    match key.namespace:
-        case Namespace.SCHEMA:
-            return state.schemas.get(name)
-        case Namespace.CONFIG:
-            return ConfigPut(config_key=name, value=state.config[name]) if name in state.config else None
-        case Namespace.INPUT:
-            return state.inputs.get(SystemStream.parse(name))
-        case Namespace.TOPIC:
-            return state.own_topics.get(name)
-        case Namespace.PLAN:
-            return state.planned_tasks.get((int(name), TaskName(key.parts[1])))
-        case Namespace.END:
-            return state.input_ends.get(SystemStreamPartition.parse(name))
-        case Namespace.ACCEPTED_LOSS:
-            return state.accepted_losses.get(SspKeyBucket.parse(name))
-        case Namespace.REQUEST:
-            return state.requests.get(name)
-        case Namespace.REQUEST_MEMORY:
-            return state.request_memory.get(name)
-        case Namespace.RESTART:
-            return state.restarts.get(ProcessorId(name))
-        case Namespace.PLACED:
-            return state.placed.get(ProcessorId(name))
-        case Namespace.STANDBY:
-            return state.standbys.get(ProcessorId(name))
-        case Namespace.SUSPENDED:
-            return state.suspended.get(ProcessorId(name))
-        case _:
-            return _wrapped(state, key, name)
-
-
-def _wrapped(state: CoordinatorState, key: ParsedKey, name: str) -> CoordinatorRecord | None:
-    """Of the tables that hold what a record is about, and not the record."""
-    match key.namespace:
-        case Namespace.CHANGELOG:
-            partition = state.changelog_partitions.get(TaskName(name))
-            return None if partition is None else ChangelogPartitionPut(task_name=TaskName(name), partition=partition)
-        case Namespace.CONTAINER:
-            container = state.containers.get(ExecutionId(name))
-            return None if container is None else ContainerPut(container=container)
-        case Namespace.LOCALITY:
-            locality = state.localities.get(ProcessorId(name))
-            return None if locality is None else LocalityPut(locality=locality)
-        case Namespace.TASK_LOCALITY:
-            of_task = state.task_localities.get(TaskName(name))
-            return None if of_task is None else TaskLocalityPut(locality=of_task)
-        case Namespace.GRANT:
-            grant = state.grants.get((TaskName(name), int(key.parts[1])))
-            return None if grant is None else GrantPut(grant=grant)
-        case Namespace.STARTPOINT:
-            startpoint = state.startpoints.get(SspKeyBucket.parse(name))
-            return None if startpoint is None else StartpointPut(startpoint=startpoint)
-        case Namespace.LAUNCH:
-            launch = state.launches.get(ExecutionId(name))
-            return None if launch is None else LaunchPut(launch=launch)
-        case _:
-            return None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeVar, assert_never, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 from samzapy.model.container import Container, ContainerPhase, Locality, ProcessorLocality, TaskLocality
 from samzapy.model.grant import Grant
@@ -31,24 +31,17 @@ from samzapy.model.job import (
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
-from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.keys import ParsedKey, key_of, parse_key
+from samzapy.stream.kinds import KIND_OF_TYPE, KIND_OF_WORD, KINDS, RecordKind
 from samzapy.stream.records import (
-    ChangelogPartitionPut,
-    ConfigPut,
     ContainerCountPut,
-    ContainerPut,
     CoordinatorRecord,
-    EpochPut,
     FactorPut,
-    FormatLevelPut,
     GenerationPut,
-    GrantPut,
     InboxPut,
     InputEndPut,
     InputPut,
     JobIdentityPut,
-    LaunchPut,
-    LocalityPut,
     LossAcceptedPut,
     OwnTopicPut,
     PlacedPut,
@@ -60,9 +53,7 @@ from samzapy.stream.records import (
     RunPut,
     SchemaPut,
     StandbyPut,
-    StartpointPut,
     SuspendedPut,
-    TaskLocalityPut,
     TermPut,
 )
 
@@ -285,216 +276,75 @@ class Folding:
 
 
 def _fold(state: CoordinatorState, changed: dict[str, Any], offset: int, record: CoordinatorRecord) -> None:
-    # They are tried one after the other, so those of which there are most come first; below too.
-    match record:
-        case GrantPut():
-            _table(state, changed, "grants")[record.grant.task_name, record.grant.epoch] = record.grant
-        case Removed():
-            _remove(state, changed, record.key)
-        case EpochPut():
-            changed["epoch"] = record.epoch
-        case TaskLocalityPut():
-            _table(state, changed, "task_localities")[record.locality.task_name] = record.locality
-        case PlannedTaskPut():
-            _table(state, changed, "planned_tasks")[record.generation, record.task_name] = record
-        case ContainerPut():
-            _table(state, changed, "containers")[record.container.execution_id] = record.container
-        case SchemaPut():
-            _table(state, changed, "schemas")[record.fingerprint] = record
-        case ConfigPut():
-            _table(state, changed, "config")[record.config_key] = record.value
-        case TermPut():
-            changed["term"] = record
-        case JobIdentityPut():
-            changed["job"] = record
-        case FormatLevelPut():
-            changed["format_level"] = record.level
-        case GenerationPut():
-            changed["generation"], changed["generation_offset"] = record, offset
-        case RunPut():
-            changed["run"] = record
-        case InputEndPut():
-            _table(state, changed, "input_ends")[record.ssp] = record
-        case InputPut():
-            _table(state, changed, "inputs")[record.system_stream] = record
-        case OwnTopicPut():
-            _table(state, changed, "own_topics")[record.name] = record
-        case ChangelogPartitionPut():
-            _table(state, changed, "changelog_partitions")[record.task_name] = record.partition
-        case LocalityPut():
-            _table(state, changed, "localities")[record.locality.processor_id] = record.locality
-        case StartpointPut(startpoint=startpoint):
-            _table(state, changed, "startpoints")[startpoint.ssp_kb] = startpoint
-            _table(state, changed, "startpoint_offsets")[startpoint.ssp_kb] = offset
-        case LossAcceptedPut():
-            _table(state, changed, "accepted_losses")[record.ssp_kb] = record
-        case RequestPut():
-            _table(state, changed, "requests")[record.uuid] = record
-        case RequestMemoryPut():
-            _table(state, changed, "request_memory")[record.uuid] = record
-        case InboxPut():
-            changed["inbox"] = record
-        case RestartPut():
-            _table(state, changed, "restarts")[record.processor_id] = record
-        case PlacedPut():
-            _table(state, changed, "placed")[record.processor_id] = record
-            _table(state, changed, "placed_offsets")[record.processor_id] = offset
-        case LaunchPut():
-            _table(state, changed, "launches")[record.launch.execution_id] = record.launch
-        case ContainerCountPut():
-            changed["container_count"] = record
-        case StandbyPut():
-            _table(state, changed, "standbys")[record.processor_id] = record
-        case SuspendedPut():
-            _table(state, changed, "suspended")[record.processor_id] = record
-        case FactorPut():
-            changed["factor"] = record
-        case _:
-            assert_never(record)
+    kind = KIND_OF_TYPE.get(type(record))
+    if kind is None:
+        assert isinstance(record, Removed), record
+        _remove(state, changed, record.key)
+    elif kind.is_table:
+        identity = kind.identity(record)
+        _table(state, changed, kind.part)[identity] = kind.value(record)
+        if kind.offsets:
+            _table(state, changed, kind.offsets)[identity] = offset
+    else:
+        changed[kind.part] = kind.value(record)
+        if kind.offsets:
+            changed[kind.offsets] = offset
 
 
 def _table(state: CoordinatorState, changed: dict[str, Any], name: str) -> dict[Any, Any]:
     """This batch's private copy of a table."""
-    if name not in changed:
-        changed[name] = dict(getattr(state, name))
-    found: dict[Any, Any] = changed[name]
-    return found
+    table: dict[Any, Any] | None = changed.get(name)
+    if table is None:
+        table = changed[name] = dict(getattr(state, name))
+    return table
 
 
 def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
     parsed = parse_key(key)
-    match parsed.namespace:
-        case Namespace.GRANT:
-            _table(state, changed, "grants").pop((parsed.parts[0], int(parsed.parts[1])), None)
-        case Namespace.PLAN:
-            _table(state, changed, "planned_tasks").pop((int(parsed.parts[0]), parsed.parts[1]), None)
-        case Namespace.TERM:
-            changed["term"] = None
-        case Namespace.JOB:
-            changed["job"] = None
-        case Namespace.FORMAT:
-            changed["format_level"] = None
-        case Namespace.GENERATION:
-            changed["generation"], changed["generation_offset"] = None, 0
-        case Namespace.RUN:
-            changed["run"] = None
-        case Namespace.END:
-            _table(state, changed, "input_ends").pop(SystemStreamPartition.parse(parsed.parts[0]), None)
-        case Namespace.EPOCH:
-            changed["epoch"] = 0
-        case Namespace.SCHEMA:
-            _table(state, changed, "schemas").pop(parsed.parts[0], None)
-        case Namespace.CONFIG:
-            _table(state, changed, "config").pop(parsed.parts[0], None)
-        case Namespace.INPUT:
-            _table(state, changed, "inputs").pop(SystemStream.parse(parsed.parts[0]), None)
-        case Namespace.TOPIC:
-            _table(state, changed, "own_topics").pop(parsed.parts[0], None)
-        case Namespace.CHANGELOG:
-            _table(state, changed, "changelog_partitions").pop(parsed.parts[0], None)
-        case Namespace.CONTAINER:
-            _table(state, changed, "containers").pop(parsed.parts[0], None)
-        case Namespace.LOCALITY:
-            _table(state, changed, "localities").pop(parsed.parts[0], None)
-        case Namespace.TASK_LOCALITY:
-            _table(state, changed, "task_localities").pop(parsed.parts[0], None)
-        case Namespace.STARTPOINT:
-            ssp_kb = SspKeyBucket.parse(parsed.parts[0])
-            _table(state, changed, "startpoints").pop(ssp_kb, None)
-            _table(state, changed, "startpoint_offsets").pop(ssp_kb, None)
-        case Namespace.ACCEPTED_LOSS:
-            _table(state, changed, "accepted_losses").pop(SspKeyBucket.parse(parsed.parts[0]), None)
-        case Namespace.REQUEST:
-            _table(state, changed, "requests").pop(parsed.parts[0], None)
-        case Namespace.REQUEST_MEMORY:
-            _table(state, changed, "request_memory").pop(parsed.parts[0], None)
-        case Namespace.INBOX:
-            changed["inbox"] = NOTHING_READ
-        case Namespace.RESTART:
-            _table(state, changed, "restarts").pop(parsed.parts[0], None)
-        case Namespace.PLACED:
-            _table(state, changed, "placed").pop(parsed.parts[0], None)
-            _table(state, changed, "placed_offsets").pop(parsed.parts[0], None)
-        case Namespace.LAUNCH:
-            _table(state, changed, "launches").pop(parsed.parts[0], None)
-        case Namespace.CONTAINER_COUNT:
-            changed["container_count"] = None
-        case Namespace.STANDBY:
-            _table(state, changed, "standbys").pop(parsed.parts[0], None)
-        case Namespace.SUSPENDED:
-            _table(state, changed, "suspended").pop(parsed.parts[0], None)
-        case Namespace.FACTOR:
-            changed["factor"] = None
-        case Namespace.CHECKPOINT | Namespace.PROGRESS:
-            # Keys of the checkpoint topic: nothing under them is ever folded here.
-            pass
-        case _:
-            assert_never(parsed.namespace)
+    kind = KIND_OF_WORD[parsed.namespace]
+    identity = kind.identity_of_parts(parsed.parts)
+    # Nothing under a key of the checkpoint topic is ever folded here: such a kind has no part.
+    for part in (kind.part, kind.offsets):
+        if part and kind.is_table:
+            _table(state, changed, part).pop(identity, None)
+        elif part:
+            changed[part] = getattr(INITIAL, part)
 
 
 def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRecord | None:
-    """What stands under `record`'s key, for the kinds of which it is told what became of what; else None."""
-    match record:
-        case FormatLevelPut():
-            return None if state.format_level is None else FormatLevelPut(level=state.format_level)
-        case ConfigPut(config_key=key):
-            return ConfigPut(config_key=key, value=state.config[key]) if key in state.config else None
-        case InputPut():
-            return state.inputs.get(record.system_stream)
-        case FactorPut():
-            return state.factor
-        case ContainerCountPut():
-            return state.container_count
-        case StandbyPut():
-            return state.standbys.get(record.processor_id)
-        case OwnTopicPut():
-            return state.own_topics.get(record.name)
-        case ContainerPut():
-            container = state.containers.get(record.container.execution_id)
-            return None if container is None else ContainerPut(container=container)
-        case LocalityPut():
-            locality = state.localities.get(record.locality.processor_id)
-            return None if locality is None else LocalityPut(locality=locality)
-        case TaskLocalityPut():
-            of_task = state.task_localities.get(record.locality.task_name)
-            return None if of_task is None else TaskLocalityPut(locality=of_task)
-        case _:
-            return None
+    """The record that stands under `record`'s key; None where there is none, and for a tombstone."""
+    if isinstance(record, Removed):
+        return None
+    kind = KIND_OF_TYPE[type(record)]
+    return _standing(state, kind, kind.identity(record))
+
+
+def standing_under(state: CoordinatorState, key: ParsedKey) -> CoordinatorRecord | None:
+    """The record that stands under `key`; None where there is none."""
+    kind = KIND_OF_WORD[key.namespace]
+    return _standing(state, kind, kind.identity_of_parts(key.parts)) if kind.part else None
+
+
+def _standing(state: CoordinatorState, kind: RecordKind, identity: Any) -> CoordinatorRecord | None:
+    held = getattr(state, kind.part)
+    if kind.is_table:
+        held = held.get(identity)
+        is_there = held is not None
+    else:
+        is_there = held != getattr(INITIAL, kind.part)
+    record: CoordinatorRecord | None = kind.record_of(identity, held) if is_there else None
+    return record
 
 
 def records_of(state: CoordinatorState) -> Iterator[CoordinatorRecord]:
     """The records that `state` is the fold of: one for each fact in it, none for what was removed."""
-    single = (state.job, state.term, state.generation, state.run, state.factor)
-    yield from (record for record in single if record is not None)
-    if state.format_level is not None:
-        yield FormatLevelPut(level=state.format_level)
-    if state.epoch:
-        yield EpochPut(epoch=state.epoch)
-    yield from state.schemas.values()
-    yield from (ConfigPut(config_key=key, value=value) for key, value in state.config.items())
-    yield from state.inputs.values()
-    yield from state.own_topics.values()
-    for task_name, partition in state.changelog_partitions.items():
-        yield ChangelogPartitionPut(task_name=task_name, partition=partition)
-    yield from state.planned_tasks.values()
-    yield from state.input_ends.values()
-    yield from (ContainerPut(container=container) for container in state.containers.values())
-    yield from (LocalityPut(locality=locality) for locality in state.localities.values())
-    yield from (TaskLocalityPut(locality=locality) for locality in state.task_localities.values())
-    yield from (GrantPut(grant=grant) for grant in state.grants.values())
-    yield from (StartpointPut(startpoint=startpoint) for startpoint in state.startpoints.values())
-    yield from state.accepted_losses.values()
-    yield from state.requests.values()
-    yield from state.request_memory.values()
-    if state.inbox != NOTHING_READ:
-        yield state.inbox
-    yield from state.restarts.values()
-    yield from state.placed.values()
-    yield from (LaunchPut(launch=launch) for launch in state.launches.values())
-    if state.container_count is not None:
-        yield state.container_count
-    yield from state.standbys.values()
-    yield from state.suspended.values()
+    for kind in KINDS:
+        if not kind.part:
+            continue
+        if kind.is_table:
+            yield from (kind.record_of(identity, held) for identity, held in getattr(state, kind.part).items())
+        elif (record := _standing(state, kind, None)) is not None:
+            yield record
 
 
 def job_model(state: CoordinatorState) -> JobModel | None:

@@ -13,52 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 from samzapy.errors import CorruptRecordError
-from samzapy.model.container import ContainerPhase
-from samzapy.model.launch import LaunchPhase
-from samzapy.model.placement import StatusCode
 from samzapy.stream.codec import RecordHeaders, decode, plain_fields
 from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.kinds import KIND_OF_TYPE, KIND_OF_WORD
 from samzapy.stream.log import LogRecord
 from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, is_key, place
-from samzapy.stream.records import (
-    ChangelogPartitionPut,
-    CheckpointPut,
-    ConfigPut,
-    ContainerCountPut,
-    ContainerPut,
-    EpochPut,
-    FactorPut,
-    FormatLevelPut,
-    GenerationPut,
-    GrantPut,
-    InboxPut,
-    InputEndPut,
-    InputPut,
-    JobIdentityPut,
-    LaunchPut,
-    LocalityPut,
-    LossAcceptedPut,
-    MemoryPhase,
-    OwnTopicPut,
-    PlacedPut,
-    PlannedTaskPut,
-    ProgressPut,
-    Record,
-    Removed,
-    RequestMemoryPut,
-    RequestPut,
-    RestartPut,
-    RunPut,
-    SchemaPut,
-    StandbyPut,
-    StartpointPut,
-    SuspendedPut,
-    TaskLocalityPut,
-    TermPut,
-)
+from samzapy.stream.records import Record, Removed
 
 Fields = Mapping[str, object]
 """A record's fields as JSON can hold them."""
@@ -182,73 +145,9 @@ def history(records: Iterable[LogRecord], *, topic: str, partition: int = 0) -> 
 
 def event_name(record: Record, before: Record | None) -> str:
     """What happened when `record` took the place of `before`, in the past tense."""
-    match record:
-        case SchemaPut():
-            return "SchemaRecorded"
-        case FormatLevelPut():
-            return "FormatLevelSet" if before is None else "FormatLevelRaised"
-        case JobIdentityPut():
-            return "JobCreated"
-        case TermPut():
-            return "TermStarted"
-        case ConfigPut():
-            return "ConfigSet" if before is None else "ConfigChanged"
-        case InputPut():
-            return _input_event(record, before)
-        case OwnTopicPut():
-            return "TopicRecorded" if before is None else "TopicChanged"
-        case ChangelogPartitionPut():
-            return "ChangelogPartitionAssigned"
-        case PlannedTaskPut():
-            return "TaskPlanned"
-        case GenerationPut():
-            return "GenerationStarted"
-        case RunPut():
-            return "RunEnded" if record.ended else "RunFinished" if record.finished else "RunStarted"
-        case InputEndPut():
-            return "InputEndFixed"
-        case ContainerPut():
-            return _container_event(record, before)
-        case LocalityPut():
-            return "ProcessorLocated" if before is None else "ProcessorMoved"
-        case TaskLocalityPut():
-            return "TaskStateLocated" if before is None else "TaskStateMoved"
-        case EpochPut():
-            return "EpochAdvanced"
-        case GrantPut():
-            return "GrantReleased" if record.grant.released else "TaskGranted"
-        case StartpointPut():
-            return "StartpointSet"
-        case LossAcceptedPut():
-            return "LossAccepted"
-        case RequestPut():
-            return "RequestAnswered" if record.answered else _REQUEST_EVENTS[record.status_code]
-        case RequestMemoryPut():
-            return _MEMORY_EVENTS[record.phase]
-        case InboxPut():
-            return "InboxRead"
-        case RestartPut():
-            return "QueryRestartOrdered"
-        case PlacedPut():
-            return "ProcessorPlaced"
-        case LaunchPut():
-            return _LAUNCH_EVENTS[record.launch.phase]
-        case ContainerCountPut():
-            return "ContainerCountSet" if before is None else "ContainerCountChanged"
-        case StandbyPut():
-            return "StandbyCountSet" if before is None else "StandbyCountChanged"
-        case SuspendedPut():
-            return "ProcessorSuspended"
-        case FactorPut():
-            return "ElasticityFactorSet" if before is None else "ElasticityFactorChanged"
-        case Removed():
-            return _REMOVALS[parse_key(record.key).namespace]
-        case CheckpointPut():
-            return "CheckpointCommitted"
-        case ProgressPut():
-            return "ProgressRecorded"
-        case _:
-            assert_never(record)
+    if isinstance(record, Removed):
+        return KIND_OF_WORD[parse_key(record.key).namespace].removal
+    return KIND_OF_TYPE[type(record)].event(record, before)
 
 
 def fields_of(record: Record) -> Fields:
@@ -317,100 +216,6 @@ def as_json(entry: Entry) -> Fields:
         "after": entry.after,
         "latest_value_only": not entry.is_whole,
     }
-
-
-def _input_event(record: InputPut, before: Record | None) -> str:
-    if not isinstance(before, InputPut):
-        return "InputRecorded"
-    if record.topic_id != before.topic_id:
-        return "InputMadeAgain"
-    if bool(record.gone_at_ms) != bool(before.gone_at_ms):
-        return "InputGone" if record.gone_at_ms else "InputBack"
-    if record.gone_refused and not before.gone_refused:
-        return "InputNeeded"
-    if record.partition_count > before.partition_count:
-        return "PartitionsAdded" if before.expansions else "InputExpanded"
-    if len(record.expansions) > len(before.expansions):
-        return "InputExpanded"
-    for now, then in zip(record.expansions, before.expansions, strict=False):
-        if now.refused and not then.refused:
-            return "ExpansionRefused"
-        if now.settled and not then.settled:
-            return "ExpansionSettled"
-        if now.ends != then.ends:
-            return "ExpansionEndsRead"
-    return "InputChanged"
-
-
-_CONTAINER_EVENTS: Mapping[ContainerPhase, str] = {
-    ContainerPhase.STARTED: "ContainerStarted",
-    ContainerPhase.RUNNING: "ContainerBeganRunning",
-    ContainerPhase.STOPPED: "ContainerStopped",
-    ContainerPhase.LOST: "ContainerLost",
-    ContainerPhase.FENCED: "ContainerFenced",
-}
-
-
-def _container_event(record: ContainerPut, before: Record | None) -> str:
-    if isinstance(before, ContainerPut) and before.container.phase is record.container.phase:
-        return "ContainerUpdated"
-    return _CONTAINER_EVENTS[record.container.phase]
-
-
-_REQUEST_EVENTS: Mapping[StatusCode, str] = {
-    StatusCode.CREATED: "RequestCreated",
-    StatusCode.BAD_REQUEST: "RequestRefused",
-    StatusCode.ACCEPTED: "RequestAccepted",
-    StatusCode.IN_PROGRESS: "RequestBegun",
-    StatusCode.SUCCEEDED: "RequestSucceeded",
-    StatusCode.FAILED: "RequestFailed",
-}
-
-_LAUNCH_EVENTS: Mapping[LaunchPhase, str] = {
-    LaunchPhase.WANTED: "LaunchWanted",
-    LaunchPhase.LAUNCHED: "ContainerLaunched",
-    LaunchPhase.STOPPING: "ContainerStopOrdered",
-    LaunchPhase.ENDED: "LaunchEnded",
-}
-_MEMORY_EVENTS: Mapping[MemoryPhase, str] = {
-    MemoryPhase.ANSWERED: "RequestRemembered",
-    MemoryPhase.COLLECTING: "RequestOutdated",
-    MemoryPhase.COLLECTED: "RequestCollected",
-}
-
-_REMOVALS: Mapping[Namespace, str] = {
-    Namespace.SCHEMA: "SchemaRemoved",
-    Namespace.FORMAT: "FormatLevelRemoved",
-    Namespace.JOB: "JobRemoved",
-    Namespace.TERM: "TermRemoved",
-    Namespace.CONFIG: "ConfigRemoved",
-    Namespace.INPUT: "InputRemoved",
-    Namespace.TOPIC: "TopicRemoved",
-    Namespace.CHANGELOG: "ChangelogPartitionRemoved",
-    Namespace.PLAN: "PlannedTaskRemoved",
-    Namespace.GENERATION: "GenerationRemoved",
-    Namespace.RUN: "RunRemoved",
-    Namespace.END: "InputEndRemoved",
-    Namespace.CONTAINER: "ContainerForgotten",
-    Namespace.LOCALITY: "LocalityRemoved",
-    Namespace.TASK_LOCALITY: "TaskLocalityRemoved",
-    Namespace.EPOCH: "EpochRemoved",
-    Namespace.GRANT: "GrantEnded",
-    Namespace.STARTPOINT: "StartpointRemoved",
-    Namespace.ACCEPTED_LOSS: "AcceptedLossRemoved",
-    Namespace.REQUEST: "RequestClosed",
-    Namespace.REQUEST_MEMORY: "RequestForgotten",
-    Namespace.INBOX: "InboxRemoved",
-    Namespace.RESTART: "QueryRestartRemoved",
-    Namespace.PLACED: "PlacementEnded",
-    Namespace.LAUNCH: "LaunchForgotten",
-    Namespace.CONTAINER_COUNT: "ContainerCountRemoved",
-    Namespace.STANDBY: "StandbyCountRemoved",
-    Namespace.SUSPENDED: "ProcessorResumed",
-    Namespace.FACTOR: "ElasticityFactorRemoved",
-    Namespace.CHECKPOINT: "CheckpointRemoved",
-    Namespace.PROGRESS: "ProgressRemoved",
-}
 
 
 def _short(value: object, length_max: int = 80) -> str:

@@ -15,60 +15,16 @@ and swells on arrays of zero-width items; a unit test keeps both out of `schemas
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from samzapy.errors import CorruptRecordError, UnknownSchemaError
-from samzapy.model.checkpoint import Checkpoint, Progress
-from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
-from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
-from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
-from samzapy.model.placement import StatusCode
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.model.startpoint import Startpoint
 from samzapy.stream.keys import key_of, parse_key
+from samzapy.stream.kinds import KINDS, RecordKind
 from samzapy.stream.log import LogRecord
 from samzapy.stream.placement import MESSAGE_FORMS
-from samzapy.stream.records import (
-    ChangelogPartitionPut,
-    CheckpointPut,
-    ConfigPut,
-    ContainerCountPut,
-    ContainerPut,
-    EpochPut,
-    Expansion,
-    FactorPut,
-    FormatLevelPut,
-    GenerationPut,
-    GrantPut,
-    InboxPut,
-    InputEndPut,
-    InputPut,
-    JobIdentityPut,
-    LaunchPut,
-    LocalityPut,
-    LossAcceptedPut,
-    MemoryPhase,
-    OwnTopicPut,
-    PlacedPut,
-    PlannedTaskPut,
-    ProgressPut,
-    Record,
-    Removed,
-    RequestMemoryPut,
-    RequestPut,
-    RestartPut,
-    RunPut,
-    SchemaPut,
-    StandbyPut,
-    StartpointPut,
-    SuspendedPut,
-    TaskLocalityPut,
-    TermPut,
-)
+from samzapy.stream.records import Record, Removed, SchemaPut
 from samzapy.stream.single_object import HEADER_BYTES, MARKER, Form, fingerprint_of_schema, form
 
 VALUE_BYTES_MAX = 1024 * 1024
@@ -256,17 +212,19 @@ def _decode(key_bytes: bytes | None, value: bytes | None) -> Record:
             f"wanted an Avro single-object value (C3 01 and a fingerprint), found {len(value)} bytes that "
             f"start with {header.hex(' ') or 'nothing'}"
         )
-    found = _FORM_OF_HEADER.get(header)
-    if found is None:
+    known = _KNOWN_OF_HEADER.get(header)
+    if known is None:
         raise _UnknownFingerprintError(
             f"wanted one of the {len(_FORMS)} schemas of this release, found the fingerprint "
             f"{header[2:].hex()}; a newer release wrote this: upgrade this process"
         )
-    record: Record = found.from_avro(found.datum(value))
-    if key_of(record) != key:
-        raise ValueError(f"wanted the key of the value, {key_of(record)!r}, found another")
-    # A key that does not parse back would be a fact that nobody can ever remove.
-    parse_key(key)
+    kind, written = known
+    record: Record = written.from_avro(written.datum(value))
+    key_wanted = kind.key_of(record)
+    if key_wanted != key:
+        raise ValueError(f"wanted the key of the value, {key_wanted!r}, found another")
+    # A key that does not parse back would be a fact that nobody can ever remove. Its first word is the kind's.
+    kind.parts_of(key, key.partition("/")[2])
     return record
 
 
@@ -287,307 +245,12 @@ def _shortened(text: str, length_max: int = 400) -> str:
     return text if len(text) <= length_max else f"{text[:length_max]}..."
 
 
-def _flat(record_type: type[Any], schema_name: str) -> Form:
-    """A record whose fields are text and numbers."""
-    names = tuple(field.name for field in fields(record_type))
-    return form(
-        record_type,
-        schema_name,
-        lambda record: {name: getattr(record, name) for name in names},
-        lambda datum: record_type(**datum),
-    )
-
-
-@lru_cache(maxsize=32_768)
-def _ssp_kb(text: str) -> SspKeyBucket:
-    """A long stream names the same SSPKbs again and again: parsed once each, and held once."""
-    return SspKeyBucket.parse(text)
-
-
-def _input_from(datum: dict[str, Any]) -> InputPut:
-    parsed = {
-        "system_stream": SystemStream.parse(datum["system_stream"]),
-        "expansions": tuple(Expansion(**(found | {"ends": tuple(found["ends"])})) for found in datum["expansions"]),
-    }
-    return InputPut(**(datum | parsed))
-
-
-def _input_to(record: InputPut) -> dict[str, Any]:
-    return {
-        "system_stream": str(record.system_stream),
-        "partition_count": record.partition_count,
-        "partition_count_first": record.partition_count_first,
-        "topic_id": record.topic_id,
-        "expansions": [
-            {
-                "partition_count": found.partition_count,
-                "seen_at_ms": found.seen_at_ms,
-                "settled": found.settled,
-                "ends": list(found.ends),
-                "refused": found.refused,
-            }
-            for found in record.expansions
-        ],
-        "gone_at_ms": record.gone_at_ms,
-        "gone_refused": record.gone_refused,
-        "period": record.period,
-        "epoch_before": record.epoch_before,
-    }
-
-
-def _generation_from(datum: dict[str, Any]) -> GenerationPut:
-    return GenerationPut(**(datum | {"processor_ids": tuple(datum["processor_ids"])}))
-
-
-def _generation_to(record: GenerationPut) -> dict[str, Any]:
-    return {
-        "generation": record.generation,
-        "factor": record.factor,
-        "task_count": record.task_count,
-        "scheme": record.scheme,
-        "processor_ids": list(record.processor_ids),
-    }
-
-
-def _planned_task_from(datum: dict[str, Any]) -> PlannedTaskPut:
-    parsed = {
-        "ssp_kbs": tuple(_ssp_kb(text) for text in datum["ssp_kbs"]),
-        "broadcast_ssps": tuple(SystemStreamPartition.parse(text) for text in datum["broadcast_ssps"]),
-    }
-    return PlannedTaskPut(**(datum | parsed))
-
-
-def _planned_task_to(record: PlannedTaskPut) -> dict[str, Any]:
-    return {
-        "generation": record.generation,
-        "task_name": record.task_name,
-        "partition_id": record.partition_id,
-        "mode": record.mode,
-        "processor_id": record.processor_id,
-        "changelog_partition": record.changelog_partition,
-        "ssp_kbs": [str(ssp_kb) for ssp_kb in record.ssp_kbs],
-        "broadcast_ssps": [str(ssp) for ssp in record.broadcast_ssps],
-    }
-
-
-_CONTAINER_FIELDS = tuple(field.name for field in fields(Container))
-
-
-def _container_from(datum: dict[str, Any]) -> ContainerPut:
-    return ContainerPut(container=Container(**(datum | {"phase": ContainerPhase(datum["phase"])})))
-
-
-def _container_to(record: ContainerPut) -> dict[str, Any]:
-    return {name: getattr(record.container, name) for name in _CONTAINER_FIELDS}
-
-
-def _locality_from(datum: dict[str, Any]) -> LocalityPut:
-    return LocalityPut(locality=ProcessorLocality(**datum))
-
-
-def _locality_to(record: LocalityPut) -> dict[str, Any]:
-    found = record.locality
-    return {
-        "processor_id": found.processor_id,
-        "host": found.host,
-        "fault_domain": found.fault_domain,
-    }
-
-
-def _task_locality_from(datum: dict[str, Any]) -> TaskLocalityPut:
-    return TaskLocalityPut(locality=TaskLocality(**datum))
-
-
-def _task_locality_to(record: TaskLocalityPut) -> dict[str, Any]:
-    found = record.locality
-    return {"task_name": found.task_name, "processor_id": found.processor_id, "host": found.host}
-
-
-def _input_end_from(datum: dict[str, Any]) -> InputEndPut:
-    return InputEndPut(**(datum | {"ssp": SystemStreamPartition.parse(datum["ssp"])}))
-
-
-def _input_end_to(record: InputEndPut) -> dict[str, Any]:
-    return {"ssp": str(record.ssp), "run_id": record.run_id, "offset_end": record.offset_end}
-
-
-def _start_from(datum: dict[str, Any]) -> BucketStart:
-    return BucketStart(
-        ssp_kb=_ssp_kb(datum["ssp_kb"]),
-        offset_next=datum["offset_next"],
-        floors=tuple(
-            Floor(
-                ssp_kb=_ssp_kb(floor["ssp_kb"]),
-                offset_next=floor["offset_next"],
-            )
-            for floor in datum["floors"]
-        ),
-    )
-
-
-def _start_to(start: BucketStart) -> dict[str, Any]:
-    return {
-        "ssp_kb": str(start.ssp_kb),
-        "offset_next": start.offset_next,
-        "floors": [{"ssp_kb": str(floor.ssp_kb), "offset_next": floor.offset_next} for floor in start.floors],
-    }
-
-
-def _grant_from(datum: dict[str, Any]) -> GrantPut:
-    parsed = {
-        "starts": tuple(_start_from(start) for start in datum["starts"]),
-        "changelog_starts": tuple(ChangelogStart(**start) for start in datum["changelog_starts"]),
-    }
-    return GrantPut(grant=Grant(**(datum | parsed)))
-
-
-def _grant_to(record: GrantPut) -> dict[str, Any]:
-    grant = record.grant
-    return {
-        "task_name": grant.task_name,
-        "epoch": grant.epoch,
-        "execution_id": grant.execution_id,
-        "generation": grant.generation,
-        "partition_id": grant.partition_id,
-        "changelog_partition": grant.changelog_partition,
-        "starts": [_start_to(start) for start in grant.starts],
-        "tick_last": grant.tick_last,
-        "released": grant.released,
-        "counts_after": grant.counts_after,
-        "changelog_starts": [{"store": start.store, "offset": start.offset} for start in grant.changelog_starts],
-        "broadcast_parent": grant.broadcast_parent,
-        "epoch_rewound": grant.epoch_rewound,
-    }
-
-
-def _startpoint_from(datum: dict[str, Any]) -> StartpointPut:
-    return StartpointPut(startpoint=Startpoint(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
-
-
-def _startpoint_to(record: StartpointPut) -> dict[str, Any]:
-    found = record.startpoint
-    return {
-        "ssp_kb": str(found.ssp_kb),
-        "offset_next": found.offset_next,
-        "epoch": found.epoch,
-        "uuid": found.uuid,
-    }
-
-
-def _loss_accepted_from(datum: dict[str, Any]) -> LossAcceptedPut:
-    return LossAcceptedPut(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])}))
-
-
-def _loss_accepted_to(record: LossAcceptedPut) -> dict[str, Any]:
-    return {
-        "ssp_kb": str(record.ssp_kb),
-        "offset_from": record.offset_from,
-        "offset_to": record.offset_to,
-    }
-
-
-_REQUEST_FIELDS = tuple(field.name for field in fields(RequestPut))
-_MEMORY_FIELDS = tuple(field.name for field in fields(RequestMemoryPut))
-
-
-def _request_from(datum: dict[str, Any]) -> RequestPut:
-    return RequestPut(**(datum | {"status_code": StatusCode(datum["status_code"])}))
-
-
-def _request_to(record: RequestPut) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _REQUEST_FIELDS}
-
-
-def _memory_from(datum: dict[str, Any]) -> RequestMemoryPut:
-    # Interned: there are as many of these as there are uuids to remember, and few texts in them.
-    parsed = {
-        "status_code": StatusCode(datum["status_code"]),
-        "phase": MemoryPhase(datum["phase"]),
-        "place": sys.intern(datum["place"]),
-        "run_id": sys.intern(datum["run_id"]),
-        "action": sys.intern(datum["action"]),
-        "processor_id": sys.intern(datum["processor_id"]),
-    }
-    return RequestMemoryPut(**(datum | parsed))
-
-
-def _memory_to(record: RequestMemoryPut) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _MEMORY_FIELDS}
-
-
-_LAUNCH_FIELDS = tuple(field.name for field in fields(Launch))
-
-
-def _launch_from(datum: dict[str, Any]) -> LaunchPut:
-    parsed = {"role": LaunchRole(datum["role"]), "phase": LaunchPhase(datum["phase"])}
-    return LaunchPut(launch=Launch(**(datum | parsed)))
-
-
-def _launch_to(record: LaunchPut) -> dict[str, Any]:
-    return {name: getattr(record.launch, name) for name in _LAUNCH_FIELDS}
-
-
-def _checkpoint_from(datum: dict[str, Any]) -> CheckpointPut:
-    return CheckpointPut(checkpoint=Checkpoint(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
-
-
-def _checkpoint_to(record: CheckpointPut) -> dict[str, Any]:
-    checkpoint = record.checkpoint
-    return {
-        "ssp_kb": str(checkpoint.ssp_kb),
-        "offset_next": checkpoint.offset_next,
-        "epoch": checkpoint.epoch,
-        "task_name": checkpoint.task_name,
-        "execution_id": checkpoint.execution_id,
-    }
-
-
-def _progress_from(datum: dict[str, Any]) -> ProgressPut:
-    return ProgressPut(progress=Progress(**(datum | {"ssp_kb": _ssp_kb(datum["ssp_kb"])})))
-
-
-def _progress_to(record: ProgressPut) -> dict[str, Any]:
-    progress = record.progress
-    return {
-        "ssp_kb": str(progress.ssp_kb),
-        "offset_next": progress.offset_next,
-        "epoch": progress.epoch,
-        "execution_id": progress.execution_id,
-    }
-
-
-_FORMS: tuple[Form, ...] = (
-    _flat(SchemaPut, "schema"),
-    _flat(FormatLevelPut, "format_level"),
-    _flat(JobIdentityPut, "job_identity"),
-    _flat(TermPut, "term"),
-    _flat(ConfigPut, "config"),
-    form(InputPut, "input", _input_to, _input_from),
-    _flat(OwnTopicPut, "own_topic"),
-    _flat(ChangelogPartitionPut, "changelog_partition"),
-    form(PlannedTaskPut, "planned_task", _planned_task_to, _planned_task_from),
-    form(GenerationPut, "generation", _generation_to, _generation_from),
-    _flat(RunPut, "run"),
-    form(InputEndPut, "input_end", _input_end_to, _input_end_from),
-    form(ContainerPut, "container", _container_to, _container_from),
-    form(LocalityPut, "locality", _locality_to, _locality_from),
-    form(TaskLocalityPut, "task_locality", _task_locality_to, _task_locality_from),
-    _flat(EpochPut, "epoch"),
-    form(GrantPut, "grant", _grant_to, _grant_from),
-    form(StartpointPut, "startpoint", _startpoint_to, _startpoint_from),
-    form(LossAcceptedPut, "loss_accepted", _loss_accepted_to, _loss_accepted_from),
-    form(RequestPut, "request", _request_to, _request_from),
-    form(RequestMemoryPut, "request_memory", _memory_to, _memory_from),
-    _flat(InboxPut, "inbox"),
-    _flat(RestartPut, "restart"),
-    _flat(PlacedPut, "placed"),
-    form(LaunchPut, "launch", _launch_to, _launch_from),
-    _flat(ContainerCountPut, "container_count"),
-    _flat(StandbyPut, "standby"),
-    _flat(SuspendedPut, "suspended"),
-    _flat(FactorPut, "factor"),
-    form(CheckpointPut, "checkpoint", _checkpoint_to, _checkpoint_from),
-    form(ProgressPut, "progress", _progress_to, _progress_from),
+_FORMS: tuple[Form, ...] = tuple(
+    form(kind.record_type, kind.schema_name, kind.to_avro, kind.from_avro) for kind in KINDS
 )
-_FORM_OF_TYPE: Mapping[type[Any], Form] = {found.record_type: found for found in _FORMS}
-_FORM_OF_HEADER: Mapping[bytes, Form] = {header: found for found in _FORMS for header in (found.header, *found.older)}
+_FORM_OF_TYPE: Mapping[type[Any], Form] = {known.record_type: known for known in _FORMS}
+_KNOWN_OF_HEADER: Mapping[bytes, tuple[RecordKind, Form]] = {
+    header: (kind, written)
+    for kind, written in zip(KINDS, _FORMS, strict=True)
+    for header in (written.header, *written.older)
+}

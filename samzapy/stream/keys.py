@@ -15,88 +15,16 @@ split where there is no doubt: a free part is always the last one, or stands bet
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from samzapy.model.job import ExecutionId
 from samzapy.model.placement import REQUEST_TYPE, RESPONSE_TYPE, PlacementNamespace, is_uuid
-from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.stream.records import (
-    ChangelogPartitionPut,
-    CheckpointPut,
-    ConfigPut,
-    ContainerCountPut,
-    ContainerPut,
-    EpochPut,
-    FactorPut,
-    FormatLevelPut,
-    GenerationPut,
-    GrantPut,
-    InboxPut,
-    InputEndPut,
-    InputPut,
-    JobIdentityPut,
-    LaunchPut,
-    LocalityPut,
-    LossAcceptedPut,
-    OwnTopicPut,
-    PlacedPut,
-    PlannedTaskPut,
-    ProgressPut,
-    Record,
-    Removed,
-    RequestMemoryPut,
-    RequestPut,
-    RestartPut,
-    RunPut,
-    SchemaPut,
-    StandbyPut,
-    StartpointPut,
-    SuspendedPut,
-    TaskLocalityPut,
-    TermPut,
-)
-
-
-class Namespace(StrEnum):
-    """The first word of a key: what kind of fact it holds."""
-
-    SCHEMA = "schema"
-    FORMAT = "format"
-    JOB = "job"
-    TERM = "term"
-    CONFIG = "config"
-    INPUT = "input"
-    TOPIC = "topic"
-    CHANGELOG = "changelog"
-    PLAN = "plan"
-    GENERATION = "generation"
-    RUN = "run"
-    END = "end"
-    CONTAINER = "container"
-    LOCALITY = "locality"
-    TASK_LOCALITY = "task-locality"
-    EPOCH = "epoch"
-    GRANT = "grant"
-    STARTPOINT = "startpoint"
-    ACCEPTED_LOSS = "accepted-loss"
-    REQUEST = "request"
-    REQUEST_MEMORY = "request-memory"
-    INBOX = "inbox"
-    RESTART = "restart"
-    PLACED = "placed"
-    LAUNCH = "launch"
-    CONTAINER_COUNT = "container-count"
-    STANDBY = "standby"
-    SUSPENDED = "suspended"
-    FACTOR = "factor"
-    CHECKPOINT = "checkpoint"
-    PROGRESS = "progress"
-
-
-_NAMESPACES: Mapping[str, Namespace] = {namespace.value: namespace for namespace in Namespace}
+from samzapy.stream.kinds import KIND_OF_TYPE, KIND_OF_WORD
+from samzapy.stream.kinds import Namespace as Namespace
+from samzapy.stream.kinds import is_number as is_number
+from samzapy.stream.records import Record, Removed
 
 
 class ParsedKey(NamedTuple):
@@ -108,74 +36,9 @@ class ParsedKey(NamedTuple):
 
 def key_of(record: Record) -> str:
     """The key under which `record` stands on its topic."""
-    # They are tried one after the other, so those of which there are most come first.
-    match record:
-        case GrantPut():
-            return f"grant/{record.grant.task_name}/{record.grant.epoch}"
-        case CheckpointPut():
-            return f"checkpoint/{record.checkpoint.ssp_kb}"
-        case ProgressPut():
-            return f"progress/{record.progress.ssp_kb}"
-        case EpochPut():
-            return "epoch"
-        case TaskLocalityPut():
-            return f"task-locality/{record.locality.task_name}"
-        case ContainerPut():
-            return container_key(record.container.execution_id)
-        case Removed():
-            return record.key
-        case SchemaPut():
-            return f"schema/{record.fingerprint}"
-        case FormatLevelPut():
-            return "format/level"
-        case JobIdentityPut():
-            return "job"
-        case TermPut():
-            return "term"
-        case ConfigPut():
-            return f"config/{record.config_key}"
-        case InputPut():
-            return f"input/{record.system_stream}"
-        case OwnTopicPut():
-            return f"topic/{record.name}"
-        case ChangelogPartitionPut():
-            return f"changelog/{record.task_name}"
-        case PlannedTaskPut():
-            return f"plan/{record.generation}/task/{record.task_name}"
-        case GenerationPut():
-            return "generation"
-        case RunPut():
-            return "run"
-        case InputEndPut():
-            return f"end/{record.ssp}"
-        case LocalityPut():
-            return f"locality/{record.locality.processor_id}"
-        case StartpointPut():
-            return f"startpoint/{record.startpoint.ssp_kb}"
-        case LossAcceptedPut():
-            return f"accepted-loss/{record.ssp_kb}"
-        case RequestPut():
-            return request_key(record.uuid)
-        case RequestMemoryPut():
-            return f"request-memory/{record.uuid}"
-        case InboxPut():
-            return "inbox"
-        case RestartPut():
-            return f"restart/{record.processor_id}"
-        case PlacedPut():
-            return f"placed/{record.processor_id}"
-        case LaunchPut():
-            return f"launch/{record.launch.execution_id}"
-        case ContainerCountPut():
-            return "container-count"
-        case StandbyPut():
-            return f"standby/{record.processor_id}"
-        case SuspendedPut():
-            return f"suspended/{record.processor_id}"
-        case FactorPut():
-            return "factor"
-        case _:
-            assert_never(record)
+    if isinstance(record, Removed):
+        return record.key
+    return KIND_OF_TYPE[type(record)].key_of(record)
 
 
 def launch_key(execution_id: ExecutionId) -> str:
@@ -198,7 +61,7 @@ def parse_key(text: str) -> ParsedKey:
 
     | key | parts |
     |---|---|
-    | `job`, `term`, `generation`, `run`, `epoch`, `inbox`, `factor`, `container-count` | none |
+    | `job`, and each other key that is one fixed word | none |
     | `format/level` | `level` |
     | `plan/<generation>/task/<task>` | generation, task |
     | `grant/<task>/<epoch>` | task, epoch |
@@ -207,52 +70,12 @@ def parse_key(text: str) -> ParsedKey:
     Raises:
         ValueError: no key of ours, or one that is spelled otherwise than `key_of` spells it.
     """
-    word, slash, rest = text.partition("/")
-    namespace = _NAMESPACES.get(word)
-    if namespace is None:
+    word, _, rest = text.partition("/")
+    kind = KIND_OF_WORD.get(word)
+    if kind is None:
         known = ", ".join(Namespace)
         raise ValueError(f"wanted a key in one of the namespaces {known}; found {text!r}")
-    # By the plain words: a member of an enum is looked up anew each time that it is named. The most frequent first.
-    match word:
-        case "grant":
-            task_name, _, epoch = rest.rpartition("/")
-            if not task_name or not is_number(epoch):
-                raise _malformed(text, "grant/<task>/<epoch>")
-            return ParsedKey(namespace, (task_name, epoch))
-        case "job" | "term" | "generation" | "run" | "epoch" | "inbox" | "factor" | "container-count":
-            if slash:
-                raise _malformed(text, word)
-            return ParsedKey(namespace, ())
-        case "format":
-            if rest != "level":
-                raise _malformed(text, "format/level")
-        case "plan":
-            generation, _, tail = rest.partition("/")
-            fixed, _, task_name = tail.partition("/")
-            if not is_number(generation) or fixed != "task" or not task_name:
-                raise _malformed(text, "plan/<generation>/task/<task>")
-            return ParsedKey(namespace, (generation, task_name))
-        case "input":
-            SystemStream.parse(rest)
-        case "end":
-            SystemStreamPartition.parse(rest)
-        case "startpoint" | "accepted-loss" | "checkpoint" | "progress":
-            # The three-part form parses too, but as a key it would be a second spelling.
-            if str(SspKeyBucket.parse(rest)) != rest:
-                raise _malformed(text, f"{word}/<ssp>:<bucket>/<factor> or {word}/<ssp>@<task>")
-        case _:
-            if not rest:
-                raise _malformed(text, f"{word}/<name>")
-    return ParsedKey(namespace, (rest,))
-
-
-def is_number(text: str) -> bool:
-    """ASCII digits without a leading zero: one spelling for each number."""
-    return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
-
-
-def _malformed(text: str, wanted: str) -> ValueError:
-    return ValueError(f"wanted a key of the form {wanted}, found {text!r}")
+    return ParsedKey(kind.namespace, kind.parts_of(text, rest))
 
 
 class KeyForm(StrEnum):

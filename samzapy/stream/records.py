@@ -1,8 +1,8 @@
 """The facts on the coordinator stream and the checkpoint topic: each the whole latest value of its key (L1).
 
-A record class names one kind of fact. Its key is made in `stream.keys` and nowhere else; its Avro schema is
-`schemas/<snake_case_name>.avsc` (`stream.codec`). Records that live on the coordinator stream form the union
-`CoordinatorRecord`; `CheckpointRecord` is the union of the checkpoint topic. `Removed` is a tombstone.
+A record class names one kind of fact. Its key, its schema and its event names stand in its row in `stream.kinds`.
+Records that live on the coordinator stream form the union `CoordinatorRecord`; `CheckpointRecord` is the union of the
+checkpoint topic. `Removed` is a tombstone.
 """
 
 from __future__ import annotations
