@@ -167,9 +167,9 @@ def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | 
         return RecordHeaders(
             int(term),
             int(seq),
-            texts["event"].decode(errors="backslashreplace"),
-            texts["cause"].decode(errors="backslashreplace"),
-            texts["actor"].decode(errors="backslashreplace"),
+            str(texts["event"], "utf-8", "backslashreplace"),
+            str(texts["cause"], "utf-8", "backslashreplace"),
+            str(texts["actor"], "utf-8", "backslashreplace"),
         )
     except (KeyError, ValueError):
         return None
