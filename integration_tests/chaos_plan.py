@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from samzapy.coordinator.standby import LAG_MAX
+from samzapy.coordinator.launching.standbys import LAG_MAX
 from samzapy.testing.ledger import Violation
 
 KINDS: Mapping[str, str] = {
@@ -99,7 +99,8 @@ def whole_of(status: Mapping[str, Any] | None, *, containers: int, standbys: int
 
 
 def _is_ready(container: Mapping[str, Any], tasks: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a standby has the state of all its processor's tasks at hand, as `coordinator.standby` asks for."""
+    """Whether a standby has the state of all its processor's tasks at hand, as `coordinator.launching.standbys` asks
+    for."""
     warm = container["warm"]
     count = sum(task["processorId"] == container["processorId"] for task in tasks)
     return (

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from integration_tests.ledger_run import INPUT, LedgerRun
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with
-from samzapy.coordinator.grants import owners
-from samzapy.coordinator.launching import runner_of
+from samzapy.coordinator.assignment.grants import owners
+from samzapy.coordinator.launching.launches import runner_of
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId

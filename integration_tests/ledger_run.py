@@ -31,7 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.kafka.errors import translate
-from samzapy.coordinator.grants import owners
+from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.errors import TemporaryError
 from samzapy.stream.codec import decode

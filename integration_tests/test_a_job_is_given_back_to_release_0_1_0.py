@@ -25,8 +25,8 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.cli.doctor import doctor
 from samzapy.cli.job import job as job_command
 from samzapy.cli.stream import stream as stream_command
-from samzapy.coordinator.downgrading import HURRIED
-from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.assignment.grants import newest_grants
+from samzapy.coordinator.lifecycle.downgrade import HURRIED
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DeadlineError, RejectedError

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from integration_tests.summed import EACH, KEYS, Summed, check_sums, feed
 from samzapy.cli.job import job as job_command
-from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.topics import make_topics
 

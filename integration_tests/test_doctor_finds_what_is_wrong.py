@@ -19,7 +19,7 @@ from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.cli import doctor as doctor_module
 from samzapy.cli.doctor import doctor
 from samzapy.cli.job import job as job_command
-from samzapy.coordinator.topic_watch import topics_of
+from samzapy.coordinator.inputs.topic_checks import topics_of
 from samzapy.errors import RejectedError
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.stream.codec import encode, headers

@@ -11,8 +11,8 @@ from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.adapters.kafka.topic_watch import TopicWatch
-from samzapy.coordinator.starts import Bounds
-from samzapy.coordinator.topic_watch import topics_of, unread_topics
+from samzapy.coordinator.assignment.starts import Bounds
+from samzapy.coordinator.inputs.topic_checks import topics_of, unread_topics
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.topics import grow_topic

@@ -15,10 +15,10 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.cli.job import job as job_command
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import replan
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import replan
+from samzapy.coordinator.lifecycle.submission import start_term, submit_job
 from samzapy.coordinator.state import INITIAL, committed, evolve
-from samzapy.coordinator.submission import start_term, submit_job
 from samzapy.errors import MissingTopicError
 from samzapy.model.container import TaskLocality, coordinator_transactional_id
 from samzapy.model.job import ProcessorId

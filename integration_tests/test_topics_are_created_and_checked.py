@@ -17,8 +17,8 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.cli.submitting import submission_of
 from samzapy.coordinator.commands import TopicsLooked
+from samzapy.coordinator.inputs.topic_checks import topics_of
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.topic_watch import topics_of
 from samzapy.errors import (
     BrokerUnavailableError,
     ConfigError,

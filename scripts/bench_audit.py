@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.coordinator.planning import planned_tasks
+from samzapy.coordinator.assignment.replanning import planned_tasks
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import job_model
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality

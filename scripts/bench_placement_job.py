@@ -22,7 +22,7 @@ from bench_scale_probe import Probing
 
 from samzapy.adapters.host.process_launcher import DIRECTORY
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing
-from samzapy.coordinator.standby import LAG_MAX
+from samzapy.coordinator.launching.standbys import LAG_MAX
 from samzapy.errors import SamzapyError
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.testing.waiting import wait_until

@@ -30,8 +30,8 @@ from samzapy.cli.config import config as config_command
 from samzapy.cli.job import job as job_command
 from samzapy.cli.run_job import read_config
 from samzapy.config import JobConfig
+from samzapy.coordinator.lifecycle.submission import check_joinable
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.submission import check_joinable
 from samzapy.errors import ConfigError, RejectedError, SamzapyError
 from samzapy.stream.audit import as_json, history
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, a_work_plan

@@ -48,10 +48,10 @@ from samzapy.cli.submitting import (
 )
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
-from samzapy.coordinator.launching import failed_job, is_over
+from samzapy.coordinator.launching.launches import failed_job, is_over
+from samzapy.coordinator.lifecycle.submission import refuse_started_by_people
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.submission import refuse_started_by_people
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic

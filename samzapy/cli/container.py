@@ -26,7 +26,7 @@ from samzapy.cli.requests import (
     with_request,
 )
 from samzapy.cli.terminal import printable
-from samzapy.coordinator.launching import wanted_processors
+from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.errors import RejectedError
 from samzapy.model.placement import Action, ContainerPlacementResponseMessage, StatusCode
 

@@ -12,10 +12,10 @@ from samzapy.cli.job_address import JobAddress, of_a_job
 from samzapy.cli.job_status import containers_told
 from samzapy.cli.requests import recorded_state
 from samzapy.cli.table import print_rows
-from samzapy.coordinator.grants import grants_in_force
-from samzapy.coordinator.hosts import place_of
-from samzapy.coordinator.liveness import is_alive
-from samzapy.coordinator.standby import role_of, standby_called
+from samzapy.coordinator.assignment.grants import grants_in_force
+from samzapy.coordinator.assignment.liveness import is_alive
+from samzapy.coordinator.launching.hosts import place_of
+from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId

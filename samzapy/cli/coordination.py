@@ -28,10 +28,10 @@ from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.candidate import TERM_ENDS, Candidate
 from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.inputs.topic_checks import topics_of, unread_topics
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.topic_watch import topics_of, unread_topics
 from samzapy.errors import SamzapyError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.topics import coordinator_topic, placement_topic

@@ -44,11 +44,11 @@ from samzapy.coordinator.diagnosis import (
     transaction_findings,
     truncation_findings,
 )
+from samzapy.coordinator.inputs.topic_checks import compacted_topics, specs_of, topic_findings, topics_of
+from samzapy.coordinator.launching.suspension import suspension_findings
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState, job_model
-from samzapy.coordinator.suspending import suspension_findings
-from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topic_findings, topics_of
 from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId

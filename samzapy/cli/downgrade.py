@@ -27,7 +27,8 @@ from samzapy.cli.stream import export_to
 from samzapy.cli.stream_source import StreamSource, source_of_topic
 from samzapy.cli.terminal import printable
 from samzapy.container.start import positions_of
-from samzapy.coordinator.downgrading import (
+from samzapy.coordinator.assignment.starts import PositionsRead
+from samzapy.coordinator.lifecycle.downgrade import (
     HURRIED,
     Downgrade,
     difference,
@@ -38,7 +39,6 @@ from samzapy.coordinator.downgrading import (
     settings_before,
     settings_without,
 )
-from samzapy.coordinator.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import CorruptRecordError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.container import coordinator_transactional_id

@@ -13,8 +13,8 @@ from typing import Final
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.config import JobConfig
+from samzapy.coordinator.assignment.replanning import plan_of
 from samzapy.coordinator.commands import SubmitJob
-from samzapy.coordinator.planning import plan_of
 from samzapy.coordinator.state import CoordinatorState, job_model
 from samzapy.errors import DeadlineError, MissingTopicError, PartitionerError, TemporaryError
 from samzapy.model.container import Container

@@ -10,7 +10,7 @@ from samzapy.adapters.kafka.positions import KafkaPositions
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.cli.job_address import JobAddress, never_ran
 from samzapy.cli.requests import recorded_state
-from samzapy.coordinator.starts import PositionsRead
+from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import is_stopped, status_of_log
 from samzapy.errors import DataError, DeadlineError, TemporaryError

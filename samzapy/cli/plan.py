@@ -25,9 +25,9 @@ from samzapy.cli.run_job import job_file_option, log_files_read, read_config
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
-from samzapy.coordinator.planning import inputs_gone, keeps_state, tasks_of_before
+from samzapy.coordinator.assignment.replanning import inputs_gone, keeps_state, tasks_of_before
+from samzapy.coordinator.lifecycle.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of
-from samzapy.coordinator.submission import check_readable, factor_to_be, inputs_to_read
 from samzapy.errors import ConfigError, PartitionerError
 from samzapy.model.container import Locality
 from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName

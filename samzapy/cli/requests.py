@@ -17,9 +17,9 @@ from samzapy.cli.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.terminal import printable
 from samzapy.config import parse_recorded
-from samzapy.coordinator.launching import wanted_processors
+from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.restarting import processors_with_query
+from samzapy.coordinator.requests.restart_query import processors_with_query
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import (
@@ -103,7 +103,8 @@ class Asking:
         config = parse_recorded(state.config)
         default_s, release_s = config.placement_expiry_ms / 1000, config.release_timeout_ms / 1000
         expiry_s = default_s if self.expiry is None else self.expiry.total_seconds()
-        # Until it is ready, and what has begun then has that time once more, behind a release (`coordinator.requests`).
+        # Until it is ready, and what has begun then has that time once more, behind a release
+        # (`coordinator.requests.request_queue`).
         return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + release_s + _ANSWER_S)
 
 

@@ -16,9 +16,9 @@ from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.plan import change_with_sizes, print_change
 from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.config import FACTORS, parse_recorded
-from samzapy.coordinator.grants import newest_grants
+from samzapy.coordinator.assignment.grants import newest_grants
+from samzapy.coordinator.assignment.replanning import plan_of
 from samzapy.coordinator.pauses import Pauses
-from samzapy.coordinator.planning import plan_of
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, locality_of, uncommitted
 from samzapy.errors import ConfigError, CorruptRecordError, RejectedError
 from samzapy.model.ssp import SspKeyBucket

@@ -21,8 +21,8 @@ from samzapy.cli.columns import Columns
 from samzapy.cli.job_address import READ_WAIT_S
 from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
 from samzapy.cli.terminal import printable
+from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.diagnosis import truncation_findings
-from samzapy.coordinator.grants import newest_grants
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.moment import Difference, differences, moment_json, task_key
 from samzapy.coordinator.replay import Replayed

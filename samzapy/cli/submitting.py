@@ -12,11 +12,11 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.cli.coordination import Here, HostProcesses
 from samzapy.cli.job_status import containers_told
 from samzapy.config import IntermediateStream, JobConfig
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
-from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.lifecycle.submission import check_joinable, check_readable, refuse_unexpected, submit_job
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
-from samzapy.coordinator.submission import check_joinable, check_readable, refuse_unexpected, submit_job
 from samzapy.errors import RejectedError
 from samzapy.model.container import Container, coordinator_transactional_id
 from samzapy.model.job import ProcessorId

@@ -27,8 +27,8 @@ from samzapy.cli.requests import (
 from samzapy.cli.run_job import read_config
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.table import print_rows
-from samzapy.coordinator.launching import is_over, wanted_processors
-from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.assignment.liveness import LIVING
+from samzapy.coordinator.launching.launches import is_over, wanted_processors
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import Action

@@ -103,7 +103,7 @@ class ContainerFigures:
         self._tasks[route.task_name] = self._tasks.get(route.task_name, NOTHING_MEASURED).followed_by(did)
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
-        """As heartbeats carry it (`coordinator.heartbeats`). `now_ms` is monotonic."""
+        """As heartbeats carry it (`coordinator.assignment.heartbeat_json`). `now_ms` is monotonic."""
         sums = {name: self._sums[name] for name in _SUMS}
         found: dict[str, Any] = {"atMs": now_ms, **sums, "batches": self.batches, "recoveries": self.recoveries}
         if self.restoring is not None:

@@ -4,7 +4,7 @@ What it may do it reads off grants and never off plans (design section 3). A pla
 to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So does a
 placement, which gives a processor's tasks to another execution, and so does a startpoint: a task that is to go on from
 elsewhere is let go first, and comes back with another grant. So this is a small fold beside the coordinator's own
-(`coordinator.grants` has the other side of the rule).
+(`coordinator.assignment.grants` has the other side of the rule).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Restoring:
     left_ms: int | None
 
     def as_json(self) -> Mapping[str, int]:
-        """As figures of a heartbeat (`coordinator.heartbeats`)."""
+        """As figures of a heartbeat (`coordinator.assignment.heartbeat_json`)."""
         left = {} if self.left_ms is None else {"restoreLeftMs": self.left_ms}
         return {"restored": self.restored, "restoreTotal": self.total, **left}
 

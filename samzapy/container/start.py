@@ -143,7 +143,7 @@ def copies_taken(
     """What says of tasks that took a copy of broadcast stores from another task that it is whole: where they begin.
 
     The coordinator does not grant the other task, should the plan have it again, before it reads that
-    (`coordinator.starts`). One that has committed under its grant has said so.
+    (`coordinator.assignment.starts`). One that has committed under its grant has said so.
     """
     return tuple(
         ProgressPut(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from samzapy.coordinator.expansion import ends_wanted
-from samzapy.coordinator.grants import wanted_grants
-from samzapy.coordinator.requests import in_order
-from samzapy.coordinator.rewinding import landmarks_wanted
+from samzapy.coordinator.assignment.grants import wanted_grants
+from samzapy.coordinator.inputs.growth import ends_wanted
+from samzapy.coordinator.requests.request_queue import in_order
+from samzapy.coordinator.requests.rewind import landmarks_wanted
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import ContainerPhase, transactional_ids
 from samzapy.model.job import ExecutionId, TaskName

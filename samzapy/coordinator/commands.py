@@ -119,8 +119,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Counters of one execution since it began, for people; no decision looks at them but `coordinator.expansion` at
-    the positions.
+    """Counters of one execution since it began, for people; no decision looks at them but `coordinator.inputs.growth`
+    at the positions.
 
     Attributes:
         at_ms: the container's monotonic time at which they were so; rates are differences over it.

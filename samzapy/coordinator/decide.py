@@ -8,6 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from samzapy.coordinator.assignment.grants import grant_tasks, noticed_taken_away, overdue, release
+from samzapy.coordinator.assignment.liveness import (
+    Sightings,
+    expire,
+    failed_starts_noted,
+    give_up,
+    hear,
+    held_up,
+    mark_fenced,
+    sighted,
+    still_named,
+    without_the_dead,
+)
 from samzapy.coordinator.commands import (
     CollectRequests,
     Command,
@@ -31,31 +44,23 @@ from samzapy.coordinator.commands import (
     Tick,
     TopicsLooked,
 )
-from samzapy.coordinator.departure import inputs_looked, noticed_missing, review_departures
-from samzapy.coordinator.dying_starts import noted_step, suspended_at_a_step, without_suspended
-from samzapy.coordinator.expansion import ends_read, noticed_unsettled, review_inputs, topics_looked
-from samzapy.coordinator.grants import grant_tasks, noticed_taken_away, overdue, release
-from samzapy.coordinator.launching import launches_looked, launches_superseded, review_launches, stopped_too_late
-from samzapy.coordinator.liveness import (
-    Sightings,
-    expire,
-    failed_starts_noted,
-    give_up,
-    hear,
-    held_up,
-    mark_fenced,
-    sighted,
-    still_named,
-    without_the_dead,
+from samzapy.coordinator.inputs.growth import ends_read, noticed_unsettled, review_inputs, topics_looked
+from samzapy.coordinator.inputs.removal import inputs_looked, noticed_missing, review_departures
+from samzapy.coordinator.inputs.topic_checks import refuse_made_again
+from samzapy.coordinator.launching.dying_starts import noted_step, suspended_at_a_step, without_suspended
+from samzapy.coordinator.launching.launches import (
+    launches_looked,
+    launches_superseded,
+    review_launches,
+    stopped_too_late,
 )
-from samzapy.coordinator.membership import noticed, review_members
-from samzapy.coordinator.requests import answered, collect, collected, read_requests, review_requests
-from samzapy.coordinator.rewinding import landmarks_read
-from samzapy.coordinator.standby import missing_standbys, promotions, review_standbys
+from samzapy.coordinator.launching.standbys import missing_standbys, promotions, review_standbys
+from samzapy.coordinator.launching.suspension import suspended_by_heartbeat, suspended_by_launcher
+from samzapy.coordinator.lifecycle.membership import noticed, review_members
+from samzapy.coordinator.lifecycle.submission import start_term, submit_job
+from samzapy.coordinator.requests.request_queue import answered, collect, collected, read_requests, review_requests
+from samzapy.coordinator.requests.rewind import landmarks_read
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
-from samzapy.coordinator.submission import start_term, submit_job
-from samzapy.coordinator.suspending import suspended_by_heartbeat, suspended_by_launcher
-from samzapy.coordinator.topic_watch import refuse_made_again
 from samzapy.stream.records import CoordinatorRecord
 
 COORDINATOR = "coordinator"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from samzapy.coordinator.grants import owners
-from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.assignment.grants import owners
+from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from samzapy.coordinator.grants import newest_grants
-from samzapy.coordinator.liveness import LIVING
+from samzapy.coordinator.assignment.grants import newest_grants
+from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.replay import BATCH_RECORDS, NOTHING, Replayed, replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, works_for
 from samzapy.errors import RejectedError

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from samzapy.coordinator.grants import counts_after, is_free
-from samzapy.coordinator.hosts import hosts_taken
-from samzapy.coordinator.liveness import LIVING, TRANSITIONS
+from samzapy.coordinator.assignment.grants import counts_after, is_free
+from samzapy.coordinator.assignment.liveness import LIVING, TRANSITIONS
+from samzapy.coordinator.assignment.starts import GrantIndex
+from samzapy.coordinator.launching.hosts import hosts_taken
 from samzapy.coordinator.repair import standing
-from samzapy.coordinator.rewinding import is_taken_up
-from samzapy.coordinator.starts import GrantIndex
+from samzapy.coordinator.requests.rewind import is_taken_up
 from samzapy.coordinator.state import CoordinatorState, Folding, works_for
 from samzapy.model.container import Container
 from samzapy.model.grant import BucketStart, Grant

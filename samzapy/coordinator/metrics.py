@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from samzapy.coordinator.assignment.grants import newest_grants, owners
+from samzapy.coordinator.assignment.liveness import LIVING, Sighting, Sightings
 from samzapy.coordinator.commands import Figures
-from samzapy.coordinator.grants import newest_grants, owners
-from samzapy.coordinator.liveness import LIVING, Sighting, Sightings
+from samzapy.coordinator.launching.standbys import standby_called
 from samzapy.coordinator.service import Snapshot, Timings
-from samzapy.coordinator.standby import standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.coordinator.status import furthest_behind
 from samzapy.model.container import Container

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from samzapy.coordinator.grants import owners
+from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.state import CoordinatorState, job_model, records_of
 from samzapy.plan.job_model_json import job_model_json
 from samzapy.stream.audit import Fields, fields_of

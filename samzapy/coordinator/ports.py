@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
 from samzapy.coordinator.commands import Command, Landmarks
-from samzapy.coordinator.starts import ChangelogPlace, PositionsRead
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched
 from samzapy.model.ssp import SystemStreamPartition

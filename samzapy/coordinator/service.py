@@ -34,7 +34,17 @@ from samzapy.coordinator.actions import (
     answers,
     hand_overs,
 )
-from samzapy.coordinator.beginnings import begun_anew, epoch_before, offset_defaults
+from samzapy.coordinator.assignment.grants import changelogs_begun, counts_after, input_end
+from samzapy.coordinator.assignment.initial_offsets import begun_anew, epoch_before, offset_defaults
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings
+from samzapy.coordinator.assignment.starts import (
+    GrantIndex,
+    PositionsRead,
+    copies_awaited,
+    kin_of,
+    refuse_newer_positions,
+    starts_of,
+)
 from samzapy.coordinator.commands import (
     CollectRequests,
     Command,
@@ -59,23 +69,13 @@ from samzapy.coordinator.commands import (
 )
 from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.diagnosis import cut_off_findings
-from samzapy.coordinator.grants import changelogs_begun, counts_after, input_end
-from samzapy.coordinator.liveness import LIVING, Sightings
+from samzapy.coordinator.inputs.topic_checks import topic_findings
+from samzapy.coordinator.launching.suspension import suspension_findings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes
 from samzapy.coordinator.repair import TailWatch, lost_numbers, new_term, restored
 from samzapy.coordinator.replay import NOTHING, check_whole, replay, with_foreign
-from samzapy.coordinator.requests import removal_of, response_of
-from samzapy.coordinator.starts import (
-    GrantIndex,
-    PositionsRead,
-    copies_awaited,
-    kin_of,
-    refuse_newer_positions,
-    starts_of,
-)
+from samzapy.coordinator.requests.request_queue import removal_of, response_of
 from samzapy.coordinator.state import Committed, CoordinatorState, evolve, latest, uncommitted
-from samzapy.coordinator.suspending import suspension_findings
-from samzapy.coordinator.topic_watch import topic_findings
 from samzapy.errors import (
     ConfigError,
     DataError,

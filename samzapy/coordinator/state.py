@@ -92,7 +92,8 @@ class CoordinatorState:
         container_count: how many it keeps running; None where people start them.
         standbys: how many each processor is to have, where that is not what the configuration says.
         suspended: the processors of which no container is started until their reason is resolved.
-        requests, request_memory: by uuid; those that are served, and those that were (`coordinator.requests`).
+        requests, request_memory: by uuid; those that are served, and those that were
+            (`coordinator.requests.request_queue`).
         views: what was made of this state so far (`remembered`); no part of what it says.
     """
 

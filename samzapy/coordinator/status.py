@@ -49,7 +49,7 @@ of how many, and the time left by its estimate; all are 0 but while a start take
 
 Rates are left to who asks twice: counters are those of the moment `atMs` of their container's own clock, and begin anew
 with each execution. Containers that are gone are listed only while a task still waits for their successor. `expansions`
-are partitions that inputs have got and that are not read yet (`coordinator.expansion`); their phase is settling,
+are partitions that inputs have got and that are not read yet (`coordinator.inputs.growth`); their phase is settling,
 reading ends, passing or refused.
 """
 
@@ -59,13 +59,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
+from samzapy.coordinator.assignment.grants import is_run, newest_grants
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import recorded_config
+from samzapy.coordinator.assignment.starts import PositionsRead, reached
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.expansion import expansions_json
-from samzapy.coordinator.grants import is_run, newest_grants
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import recorded_config
-from samzapy.coordinator.standby import role_of, standby_called
-from samzapy.coordinator.starts import PositionsRead, reached
+from samzapy.coordinator.inputs.growth import expansions_json
+from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError
 from samzapy.model.container import Container

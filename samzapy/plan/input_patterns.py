@@ -3,7 +3,7 @@
 They are put in the place of the names that match when a job is handed in, and both are recorded: from then on the job
 reads named streams, like any other, and a coordinator that takes over plans the same without asking the cluster what
 topics there are by now. A topic that appears later (`unread_matches`) is recorded and taken in by a decision of its own
-(`coordinator.expansion`), and so is one left out that was deleted (`may_depart`, `coordinator.departure`).
+(`coordinator.inputs.growth`), and so is one left out that was deleted (`may_depart`, `coordinator.inputs.removal`).
 
 Never matched are topics that begin with two underscores (Kafka's own and all of samzapy's), the stream that takes
 the job's dead letters, and broadcast inputs; who wants to read one of those names it. Where a task sends to is not

@@ -1,7 +1,8 @@
 """How many partitions the topic of an intermediate stream is to have: the configuration held against what is there.
 
 A topic is only ever made or given more partitions, because Kafka takes none away; so what must not be is refused before
-anything is done. Partitions that are added are read in their turn, like those of any input (`coordinator.expansion`).
+anything is done. Partitions that are added are read in their turn, like those of any input
+(`coordinator.inputs.growth`).
 """
 
 from __future__ import annotations

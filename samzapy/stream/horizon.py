@@ -5,8 +5,8 @@ record that is younger than that, the *audit horizon*, nothing is missing: every
 each key held when it began is there too. Before it stands what compaction left: the latest value of each key as of
 then, and no word about what was there in between, or what had been there and was removed.
 
-A downgrade (`coordinator.downgrading`) has the topic compacted at once. So before the last record that one wrote
-nothing is known to be whole, however young it is.
+A downgrade (`coordinator.lifecycle.downgrade`) has the topic compacted at once. So before the last record that one
+wrote nothing is known to be whole, however young it is.
 """
 
 from __future__ import annotations

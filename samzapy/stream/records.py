@@ -75,7 +75,7 @@ class ConfigPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:
-    """More partitions of an input, seen and not read yet (`coordinator.expansion`).
+    """More partitions of an input, seen and not read yet (`coordinator.inputs.growth`).
 
     Attributes:
         partition_count: of the topic, with them.
@@ -101,10 +101,10 @@ class InputPut:
     they were seen. `partition_count_first` is the count when the job was created, 0 for a topic that came later; what
     was added since is read from its beginning. `topic_id` is the cluster's id of the topic: another one means deleted
     and made again. `gone_at_ms` (wall clock) says that the topic was deleted, and since when that is known; 0: it is
-    there. `gone_refused`: why the plan needs it all the same; empty if it does not (`coordinator.departure`). `period`:
-    after how many partitions its tasks repeated when it went from a job with state, so that its keys find their state
-    again; 0: it did not. What was read under `epoch_before`, or an earlier epoch, was of another topic of that name and
-    counts for nothing.
+    there. `gone_refused`: why the plan needs it all the same; empty if it does not (`coordinator.inputs.removal`).
+    `period`: after how many partitions its tasks repeated when it went from a job with state, so that its keys find
+    their state again; 0: it did not. What was read under `epoch_before`, or an earlier epoch, was of another topic of
+    that name and counts for nothing.
     """
 
     system_stream: SystemStream
@@ -393,7 +393,7 @@ class StandbyPut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendedPut:
     """`suspended/<processor id>`: no container of the processor is started, because the next one would end as
-    `execution_id` did (`coordinator.suspending`).
+    `execution_id` did (`coordinator.launching.suspension`).
 
     `exit_code` is one of `errors.ExitCode`; `reason` is what the container said of its end.
     """

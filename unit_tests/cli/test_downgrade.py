@@ -10,8 +10,8 @@ import pytest
 
 from samzapy.cli.downgrade import ArchiveFile, Parts, carry_out
 from samzapy.cli.stream_source import StreamSource
-from samzapy.coordinator.downgrading import HURRIED
-from samzapy.coordinator.starts import PositionsRead
+from samzapy.coordinator.assignment.starts import PositionsRead
+from samzapy.coordinator.lifecycle.downgrade import HURRIED
 from samzapy.errors import BrokerUnavailableError, DeadlineError, FencedError, RejectedError, SamzapyError
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec

@@ -10,11 +10,11 @@ import pytest
 
 from samzapy.cli.submitting import submission_of
 from samzapy.config import JobConfig
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.lifecycle.submission import submit_job
 from samzapy.coordinator.state import INITIAL, CoordinatorState, evolve, uncommitted
-from samzapy.coordinator.submission import submit_job
 from samzapy.errors import MissingTopicError, TopicIdentityError, TopicPolicyError
 from samzapy.model.topic_checks import Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec, changelog_topic, checkpoint_topic, coordinator_topic

@@ -9,8 +9,8 @@ import json
 from dataclasses import replace
 
 from samzapy.container.start import positions_of
-from samzapy.coordinator.downgrading import Downgrade, look
-from samzapy.coordinator.starts import PositionsRead
+from samzapy.coordinator.assignment.starts import PositionsRead
+from samzapy.coordinator.lifecycle.downgrade import Downgrade, look
 from samzapy.stream.codec import decode
 from samzapy.testing.memory_log import MemoryLog
 from unit_tests.coordinator.scaled_back import left_by, stopped_job

@@ -17,6 +17,10 @@ from samzapy.coordinator.actions import (
     WriteResponse,
     actions,
 )
+from samzapy.coordinator.assignment.grants import counts_after
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import replan
+from samzapy.coordinator.assignment.starts import Bounds, GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.commands import (
     CollectRequests,
     ContainerGone,
@@ -39,10 +43,6 @@ from samzapy.coordinator.commands import (
     TopicsLooked,
 )
 from samzapy.coordinator.decide import decide, observe
-from samzapy.coordinator.grants import counts_after
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import replan
-from samzapy.coordinator.starts import Bounds, GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import SamzapyError
 from samzapy.model.container import ContainerPhase

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.commands import LaunchesLooked, LaunchTroubles
-from samzapy.coordinator.launching import to_kill, to_look_at, to_start
+from samzapy.coordinator.launching.launches import to_kill, to_look_at, to_start
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.stream.codec import decode

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.departure import LOOKS_MISSING
+from samzapy.coordinator.inputs.removal import LOOKS_MISSING
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import Sightings
+from samzapy.coordinator.lifecycle.submission import submit_job
 from samzapy.coordinator.state import INITIAL, committed, evolve, uncommitted
-from samzapy.coordinator.submission import submit_job
 from samzapy.errors import MissingTopicError, TopicIdentityError
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.downgrading import (
+from samzapy.coordinator.assignment.starts import PositionsRead
+from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.lifecycle.downgrade import (
     CAUSE,
     HURRIED,
     Downgrade,
@@ -15,9 +17,7 @@ from samzapy.coordinator.downgrading import (
     settings_before,
     settings_without,
 )
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.starts import PositionsRead
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.errors import ProducerError
 from samzapy.model.container import ContainerPhase

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.coordinator.assignment.liveness import Sighting, Sightings
+from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.commands import Figures, HeldGrant, Position, ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide, observe
-from samzapy.coordinator.liveness import Sighting, Sightings
-from samzapy.coordinator.planning import replan
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.errors import BrokerUnavailableError, ConfigError
 from samzapy.model.container import ContainerPhase

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from samzapy.coordinator import expansion
+from samzapy.coordinator.inputs import growth
 from samzapy.testing.ledger import Fed, Ledger, Output, Place, check_outputs, told, x_of
 from unit_tests.coordinator.test_expansion import SETTLE_MS, STATE, Job, an_ssp
 
@@ -124,6 +124,6 @@ def test_order_per_key_holds_for_producers_that_keep_it(properties):
 
 @pytest.mark.parametrize("properties", [{}, STATE], ids=["without state", "with state"])
 def test_without_the_rule_the_ledger_shows_it(properties, monkeypatch):
-    monkeypatch.setattr(expansion, "_has_passed", lambda *_: True)
+    monkeypatch.setattr(growth, "_has_passed", lambda *_: True)
 
     assert {"C"} <= {found.rule for found in violations(backlog=BACKLOG // 2, **properties)}

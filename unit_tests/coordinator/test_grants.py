@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.coordinator.assignment.grants import newest_grants, owners, wanted_grants
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import Tick
-from samzapy.coordinator.grants import newest_grants, owners, wanted_grants
-from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart

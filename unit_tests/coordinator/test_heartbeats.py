@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from samzapy.coordinator.assignment.heartbeat_json import REASON_LENGTH_MAX, parse_heartbeat
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.heartbeats import REASON_LENGTH_MAX, parse_heartbeat
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
 from samzapy.model.figures import TaskFigures

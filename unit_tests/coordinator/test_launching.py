@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.coordinator.assignment.liveness import Sighting, Sightings
 from samzapy.coordinator.commands import Figures, HeldGrant, LaunchesLooked, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.launching import (
+from samzapy.coordinator.launching.launches import (
     failed_job,
     is_over,
     launches_forgotten,
@@ -17,10 +18,9 @@ from samzapy.coordinator.launching import (
     to_start,
 )
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import Sighting, Sightings
-from samzapy.coordinator.membership import _forgotten
-from samzapy.coordinator.replacing import REPLACING
-from samzapy.coordinator.resizing import RESIZING
+from samzapy.coordinator.lifecycle.membership import _forgotten
+from samzapy.coordinator.requests.restart_container import REPLACING
+from samzapy.coordinator.requests.scale_containers import RESIZING
 from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase, ProcessorLocality

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samzapy.container.orders import Orders, follow
+from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches, ReviewMembers, Tick
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.launching import is_over, to_kill, to_start, wanted_processors
+from samzapy.coordinator.launching.launches import is_over, to_kill, to_start, wanted_processors
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import is_alive
 from samzapy.coordinator.state import INITIAL, evolve
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import UP, Launched, LaunchedState, LaunchRole

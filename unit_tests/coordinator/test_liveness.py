@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Tick
-from samzapy.coordinator.decide import observe
-from samzapy.coordinator.liveness import (
+from samzapy.coordinator.assignment.liveness import (
     LIVING,
     TRANSITIONS,
     News,
@@ -21,6 +19,8 @@ from samzapy.coordinator.liveness import (
     sighted,
     without_the_dead,
 )
+from samzapy.coordinator.commands import ContainerGone, ExecutionFenced, Tick
+from samzapy.coordinator.decide import observe
 from samzapy.coordinator.state import CoordinatorState, evolve, locality_of, uncommitted
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.stream.records import ContainerPut, GrantPut, JobIdentityPut, LocalityPut, TaskLocalityPut

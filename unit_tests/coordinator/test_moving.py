@@ -7,11 +7,11 @@ import pytest
 
 from samzapy.cli.requests import every_processor
 from samzapy.container.orders import Orders, follow
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewMembers
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.restarting import processors_with_query
+from samzapy.coordinator.requests.restart_query import processors_with_query
 from samzapy.model.container import ContainerPhase
 from samzapy.model.placement import Action, StatusCode
 from samzapy.plan.groupers import NO_GROUPERS

@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import replace
 
 from samzapy.container.orders import Orders, follow
+from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import is_alive
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import Action
 from samzapy.model.warmth import Warmth

@@ -5,7 +5,7 @@ import pytest
 from samzapy.container.orders import Orders, read_on
 from samzapy.coordinator import repair
 from samzapy.coordinator import replay as replay_module
-from samzapy.coordinator.grants import owners
+from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.repair import lost_numbers, standing
 from samzapy.coordinator.replay import replay

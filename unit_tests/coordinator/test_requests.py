@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from samzapy.coordinator import scaling
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import replan
+from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import replan
-from samzapy.coordinator.requests import FUTURE_MS_MAX, WAITING_MAX, read_requests
-from samzapy.coordinator.serving import counted
-from samzapy.coordinator.starts import Bounds, PositionsRead
+from samzapy.coordinator.requests import scale_factor
+from samzapy.coordinator.requests.handler import counted
+from samzapy.coordinator.requests.request_queue import FUTURE_MS_MAX, WAITING_MAX, read_requests
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.coordinator.status import status_of_log
 from samzapy.model.checkpoint import Checkpoint
@@ -330,7 +330,7 @@ def test_parts_that_were_at_different_places_leave_floors_until_they_are_passed(
 def test_a_scale_is_planned_once_however_often_it_is_looked_at(monkeypatch):
     """Counted, not timed: the plan of a large job takes long, and a change of it many reviews."""
     plans = []
-    monkeypatch.setattr(scaling, "replan", lambda *args: plans.append(1) or replan(*args))
+    monkeypatch.setattr(scale_factor, "replan", lambda *args: plans.append(1) or replan(*args))
     job = ScaledJob()
     job.settles()
 

@@ -6,12 +6,12 @@ import pytest
 
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.actions import ReadLandmarks, actions
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.coordinator.commands import Landmarks, LandmarksRead, StartsResolved, TaskStarts
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.explanation import explain
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.rewinding import moves, offset_of, refused_rewind
-from samzapy.coordinator.starts import Bounds
+from samzapy.coordinator.requests.rewind import moves, offset_of, refused_rewind
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase

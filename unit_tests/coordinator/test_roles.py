@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from samzapy.container.orders import Orders, follow
-from samzapy.coordinator.grants import executions_to_grant, release, taken_away, wanted_grants
-from samzapy.coordinator.liveness import may_register, may_work
-from samzapy.coordinator.membership import living_processors
-from samzapy.coordinator.standby import role_of, standby_called
+from samzapy.coordinator.assignment.grants import executions_to_grant, release, taken_away, wanted_grants
+from samzapy.coordinator.assignment.liveness import may_register, may_work
+from samzapy.coordinator.launching.standbys import role_of, standby_called
+from samzapy.coordinator.lifecycle.membership import living_processors
 from samzapy.coordinator.state import (
     INITIAL,
     CoordinatorState,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from samzapy.config import AcceptedLoss
+from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.service import CoordinatorService
-from samzapy.coordinator.starts import Bounds
 from samzapy.errors import (
     BrokerUnavailableError,
     ConfigError,

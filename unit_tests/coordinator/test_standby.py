@@ -5,12 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from samzapy.coordinator.assignment.liveness import KnownHost, Sighting, Sightings
 from samzapy.coordinator.commands import Figures, ReviewLaunches, ReviewRequests
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import KnownHost, Sighting, Sightings
-from samzapy.coordinator.requests import review_requests
-from samzapy.coordinator.standby import (
+from samzapy.coordinator.launching.standbys import (
     LAG_MAX,
     best_standby,
     clash,
@@ -20,7 +18,9 @@ from samzapy.coordinator.standby import (
     standby_count,
     with_standbys,
 )
-from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, STANDBYS_MAX
+from samzapy.coordinator.laws import Laws
+from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, STANDBYS_MAX
+from samzapy.coordinator.requests.request_queue import review_requests
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.job import ProcessorId, TaskMode

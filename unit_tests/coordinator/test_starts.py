@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.config import AcceptedLoss
-from samzapy.coordinator.commands import LossUsed
-from samzapy.coordinator.starts import (
+from samzapy.coordinator.assignment.starts import (
     Bounds,
     GrantIndex,
     PositionsRead,
@@ -21,6 +20,7 @@ from samzapy.coordinator.starts import (
     refuse_newer_positions,
     starts_of,
 )
+from samzapy.coordinator.commands import LossUsed
 from samzapy.errors import MissingTopicError, TruncatedTopicError
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.model.grant import BucketStart, Floor, Grant

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from samzapy.config import differences
+from samzapy.coordinator.assignment.liveness import Sighting, Sightings
+from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.commands import Figures, OwnTopicFound
-from samzapy.coordinator.liveness import Sighting, Sightings
-from samzapy.coordinator.planning import replan
+from samzapy.coordinator.lifecycle.submission import check_joinable, start_term, submit_job
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
-from samzapy.coordinator.submission import check_joinable, start_term, submit_job
 from samzapy.errors import (
     ConfigError,
     ExitCode,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from samzapy.coordinator.launching import failed_job
+from samzapy.coordinator.launching.launches import failed_job
 from samzapy.coordinator.status import status_json
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.commands import OwnTopicFound, TopicsLooked
+from samzapy.coordinator.inputs.topic_checks import compacted_topics, specs_of, topics_of
 from samzapy.coordinator.status import status_json
-from samzapy.coordinator.topic_watch import compacted_topics, specs_of, topics_of
 from samzapy.errors import TopicIdentityError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.topic_checks import Cluster

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import Landmarks
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
-from samzapy.coordinator.starts import Bounds, PositionsRead
 from samzapy.errors import BrokerUnavailableError, ProducerError
 from samzapy.model.container import coordinator_transactional_id
 from samzapy.testing.builders import a_config

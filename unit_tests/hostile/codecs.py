@@ -13,11 +13,11 @@ from uuid import UUID
 
 from samzapy.container.orders import Orders, follow, read_on
 from samzapy.container.start import positions_of, read_positions
+from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
 from samzapy.coordinator.commands import RequestsRead
-from samzapy.coordinator.heartbeats import parse_heartbeat
 from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.requests import read_requests, response_of
+from samzapy.coordinator.requests.request_queue import read_requests, response_of
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError
 from samzapy.model.checkpoint import Checkpoint

@@ -229,7 +229,7 @@ def test_processors_without_a_task_are_no_error(case):
 @pytest.mark.parametrize("case", [case for case in ANSWERED if case["standbys"]], ids=lambda case: case["id"])
 def test_a_standby_has_the_name_that_samza_gives_its_container_and_the_state_of_the_same_tasks(case):
     """Samza plans standbys as tasks of containers of their own. Here a standby is an execution of its processor, and
-    has all that the processor has; where it is, is decided when it is started (`coordinator.standby`)."""
+    has all that the processor has; where it is, is decided when it is started (`coordinator.launching.standbys`)."""
     of_each = range(case["in"]["replication"] - 1)
 
     expected = {

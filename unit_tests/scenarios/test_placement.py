@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from samzapy.coordinator.commands import Heartbeat, HeldGrant, LaunchesLooked
-from samzapy.coordinator.launching import failed_job
+from samzapy.coordinator.launching.launches import failed_job
 from samzapy.coordinator.laws import Laws
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchedState, LaunchPhase, LaunchRole, standby_name

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from samzapy.config import JobConfig
-from samzapy.coordinator.grants import owners
+from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.model.container import ContainerPhase
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission

@@ -11,28 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from samzapy.coordinator.launching import launches, standbys
+from samzapy.coordinator.requests import place_with_reserve, request_queue, restart_query, rewind, scale_factor
 
 from samzapy.adapters.host import launch_watch
 from samzapy.container import inheritance, restore
 from samzapy.coordinator import actions as actions_module
-from samzapy.coordinator import (
-    decide,
-    expansion,
-    grants,
-    launching,
-    liveness,
-    membership,
-    planning,
-    requests,
-    reserving,
-    restarting,
-    rewinding,
-    scaling,
-    service,
-    standby,
-    starts,
-    state,
-)
+from samzapy.coordinator import decide, service, state
+from samzapy.coordinator.assignment import grants, liveness, replanning, starts
+from samzapy.coordinator.inputs import growth
+from samzapy.coordinator.lifecycle import membership
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.errors import DeadlineError, ProducerError, SamzapyError
 from samzapy.model.container import Container, ContainerPhase
@@ -229,12 +217,12 @@ def old_grant_removed_first(patch: Patch) -> None:
 
 def generation_in_front_of_its_tasks(patch: Patch) -> None:
     """M1: a plan takes effect before its tasks are written."""
-    real = planning._records
+    real = replanning._records
 
     def mutated(*args):  # type: ignore[no-untyped-def]
         return sorted(real(*args), key=lambda found: not isinstance(found, GenerationPut))
 
-    patch.setattr(planning, "_records", mutated)
+    patch.setattr(replanning, "_records", mutated)
 
 
 def _reordered(patch: Patch, name: str, order: Callable[[Iterable[object]], Iterable[object]]) -> None:
@@ -248,7 +236,7 @@ def generation_reused(patch: Patch) -> None:
     def mutated(found: state.CoordinatorState) -> tuple[int, ...]:
         return () if found.generation is None else (found.generation.generation,)
 
-    patch.setattr(planning, "generations", mutated)
+    patch.setattr(replanning, "generations", mutated)
 
 
 def plan_for_the_dead(patch: Patch) -> None:
@@ -386,39 +374,41 @@ def uuid_memory_lost_at_failover(patch: Patch) -> None:
 
 def uuid_that_comes_again_is_new(patch: Patch) -> None:
     """H63: a request whose uuid was answered already is served once more."""
-    read = requests.read_requests
+    read = request_queue.read_requests
     patch.setattr(decide, "read_requests", lambda command, found: read(command, replace(found, request_memory={})))
 
 
 def position_in_front_of_its_decisions(patch: Patch) -> None:
     """Design section 3: the position on the placement topic is written before what was read there is decided."""
-    read = requests.read_requests
+    read = request_queue.read_requests
     patch.setattr(decide, "read_requests", lambda command, found: tuple(reversed(read(command, found))))
 
 
 def restart_in_front_of_its_request(patch: Patch) -> None:
     """M1: a restart is ordered before the request is recorded as begun; torn, it is ordered again."""
-    mutated = replace(restarting.RESTARTING, begin=lambda *known: tuple(reversed(tuple(restarting.begin(*known)))))
-    patch.setitem(requests._KINDS, Action.RESTART_QUERY, mutated)
+    mutated = replace(
+        restart_query.RESTARTING, begin=lambda *known: tuple(reversed(tuple(restart_query.begin(*known))))
+    )
+    patch.setitem(request_queue._KINDS, Action.RESTART_QUERY, mutated)
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
     """H68: a restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
 
     def mutated(request, now_ms, found, seen):  # type: ignore[no-untyped-def]
-        return next(iter(restarting._lives(request, found)), "")
+        return next(iter(restart_query._lives(request, found)), "")
 
-    patch.setitem(requests._KINDS, Action.RESTART_QUERY, replace(restarting.RESTARTING, done=mutated))
+    patch.setitem(request_queue._KINDS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, done=mutated))
 
 
 def ordered_restart_waits_for_nobody(patch: Patch) -> None:
     """H68: a restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
-    waits = requests._waits_for_a_query
+    waits = request_queue._waits_for_a_query
 
     def mutated(request):  # type: ignore[no-untyped-def]
         return waits(request) and request.status_code is StatusCode.ACCEPTED
 
-    patch.setattr(requests, "_waits_for_a_query", mutated)
+    patch.setattr(request_queue, "_waits_for_a_query", mutated)
 
 
 def answered_before_it_is_written(patch: Patch) -> None:
@@ -432,7 +422,7 @@ def answered_before_it_is_written(patch: Patch) -> None:
 
 def new_partitions_not_waiting(patch: Patch) -> None:
     """Design section 8: new partitions are planned as soon as the ends of the old ones are known."""
-    patch.setattr(expansion, "_has_passed", lambda *_: True)
+    patch.setattr(growth, "_has_passed", lambda *_: True)
 
 
 def merge_from_the_largest(patch: Patch) -> None:
@@ -480,7 +470,7 @@ def factor_written_each_time(patch: Patch) -> None:
     """L2: a scale that goes on records its factor once more."""
 
     def mutated(request, found, groupers):  # type: ignore[no-untyped-def]
-        return [FactorPut(factor=scaling.scale_wanted(request).factor, uuid=request.uuid)]
+        return [FactorPut(factor=scale_factor.scale_wanted(request).factor, uuid=request.uuid)]
 
     _beside(patch, "scaled", mutated)
 
@@ -491,20 +481,20 @@ def plan_of_a_scale_taken_twice(patch: Patch) -> None:
     def mutated(request, found, groupers):  # type: ignore[no-untyped-def]
         if found.generation is None:
             return []
-        return planning.replan(replace(found, generation=replace(found.generation, factor=0)), PROCESSORS, groupers)
+        return replanning.replan(replace(found, generation=replace(found.generation, factor=0)), PROCESSORS, groupers)
 
     _beside(patch, "scaled", mutated)
 
 
 def _beside(patch: Patch, name: str, mutated: Callable[..., Iterable[object]]) -> None:
     """What `mutated` gives where the real one gives nothing."""
-    real = getattr(scaling, name)
-    patch.setattr(scaling, name, lambda *known: list(real(*known)) or mutated(*known))
+    real = getattr(scale_factor, name)
+    patch.setattr(scale_factor, name, lambda *known: list(real(*known)) or mutated(*known))
 
 
 def scale_taken_for_granted(patch: Patch) -> None:
     """A scale has succeeded as soon as the plan has its factor, whoever has not let go yet."""
-    patch.setattr(scaling, "awaited", lambda *_: ())
+    patch.setattr(scale_factor, "awaited", lambda *_: ())
 
 
 # --- of what tasks keep, of rewinds, of inputs that end ---
@@ -558,12 +548,12 @@ def startpoints_ignored(patch: Patch) -> None:
 
 def startpoint_removed_at_once(patch: Patch) -> None:
     """Design section 8: a startpoint is removed before grants have everything that it is for."""
-    patch.setattr(rewinding, "is_taken_up", lambda *_: True)
+    patch.setattr(rewind, "is_taken_up", lambda *_: True)
 
 
 def rewind_taken_for_granted(patch: Patch) -> None:
     """A rewind has succeeded as soon as it is recorded, whoever has not let go yet."""
-    patch.setattr(rewinding, "awaited", lambda *_: ())
+    patch.setattr(rewind, "awaited", lambda *_: ())
 
 
 def state_of_an_earlier_run_kept(patch: Patch) -> None:
@@ -610,19 +600,19 @@ def nobody_is_killed(patch: Patch) -> None:
 
 def silence_is_an_end(patch: Patch) -> None:
     """ADR 0015: what the cluster manager knows nothing of has ended."""
-    looked = launching._looked
+    looked = launches._looked
 
     def mutated(launch, seen, command, found):  # type: ignore[no-untyped-def]
         if seen.state is LaunchedState.UNKNOWN:
             seen = replace(seen, state=LaunchedState.ENDED)
         return looked(launch, seen, command, found)
 
-    patch.setattr(launching, "_looked", mutated)
+    patch.setattr(launches, "_looked", mutated)
 
 
 def surplus_stays(patch: Patch) -> None:
     """A container that is not wanted any more is not told to stop."""
-    patch.setattr(launching, "_surplus", lambda _: {})
+    patch.setattr(launches, "_surplus", lambda _: {})
 
 
 def copies_are_heard(patch: Patch) -> None:
@@ -641,13 +631,13 @@ def moved_before_it_is_level(patch: Patch) -> None:
     def mutated(execution_id, found, seen):  # type: ignore[no-untyped-def]
         return liveness.is_alive(found, execution_id)
 
-    for module in (reserving, standby):
+    for module in (place_with_reserve, standbys):
         patch.setattr(module, "is_warm", mutated)
 
 
 def standby_beside_its_runner(patch: Patch) -> None:
     """A standby may be on a host with another container of its processor."""
-    for module in (reserving, standby):
+    for module in (place_with_reserve, standbys):
         patch.setattr(module, "clash", lambda *_: "")
 
 
@@ -657,15 +647,13 @@ def standbys_blind_to_each_other(patch: Patch) -> None:
     class Blind(state.Round):
         state = property(lambda self: self._state)  # type: ignore[assignment]
 
-    patch.setattr(standby, "Round", Blind)
+    patch.setattr(standbys, "Round", Blind)
 
 
 def job_ends_that_is_to_go_on(patch: Patch) -> None:
     """A processor whose containers fail too often ends the run, whatever the configuration says."""
-    run_failed = launching._run_failed
-    patch.setattr(
-        launching, "_run_failed", lambda command, found: run_failed(replace(command, fails_job=True), found)
-    )
+    run_failed = launches._run_failed
+    patch.setattr(launches, "_run_failed", lambda command, found: run_failed(replace(command, fails_job=True), found))
 
 
 def the_unanswered_live_on(patch: Patch) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from samzapy.coordinator.commands import LaunchesLooked, LaunchTroubles
-from samzapy.coordinator.launching import to_kill, to_look_at, to_start
+from samzapy.coordinator.launching.launches import to_kill, to_look_at, to_start
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import LaunchError

@@ -12,8 +12,8 @@ from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, offse
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
 from samzapy.container.start import read_positions
+from samzapy.coordinator.assignment.starts import Bounds, ChangelogPlace, PositionsRead
 from samzapy.coordinator.commands import Landmarks
-from samzapy.coordinator.starts import Bounds, ChangelogPlace, PositionsRead
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic

@@ -16,8 +16,8 @@ Adoption. The master has no field for an execution id, so a driver of unknown or
 that waits for a worker, or has only begun, has none yet. One that cannot know whose it is, because it is new, was not
 asked for `_AWAY_S` (another coordinator may have led meanwhile) or lost the answer to a start, is in doubt: it puts
 starts off for `_DOUBT_S` while there is such a driver. Started twice all the same, one of the two processes is told to
-stop by the coordinator, since an execution is one process (`coordinator.liveness.is_expected`); the execution has ended
-when none of its drivers is left.
+stop by the coordinator, since an execution is one process (`coordinator.assignment.liveness.is_expected`); the
+execution has ended when none of its drivers is left.
 """
 
 from __future__ import annotations

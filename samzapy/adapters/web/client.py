@@ -37,7 +37,7 @@ class HttpCoordinatorClient:
     """Talks to whichever coordinator it is told to; keeps no connection."""
 
     def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
-        """Send a heartbeat (`coordinator.heartbeats` has the shape); None when there is no valid answer.
+        """Send a heartbeat (`coordinator.assignment.heartbeat_json` has the shape); None when there is no valid answer.
 
         Args:
             body: its `job` and `executionId` must come back in the answer.

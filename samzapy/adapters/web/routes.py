@@ -4,7 +4,7 @@
 | route | answer |
 |---|---|
 | `GET /containerHeartbeat?executionContainerId=` | `{"alive": …, "job": …, "term": …, "executionContainerId": …}` |
-| `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.heartbeats`) |
+| `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.assignment.heartbeat_json`) |
 | `GET /jobModel` | the plan in force, and its standbys (`plan.job_model_json`) |
 | `GET /status` | `coordinator.status` |
 | `GET /metrics` | `coordinator.metrics`, in Prometheus' text format |
@@ -30,13 +30,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from samzapy.adapters.web.metrics import CONTENT_TYPE, exposition
+from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
+from samzapy.coordinator.assignment.liveness import is_expected, may_register, may_work
 from samzapy.coordinator.commands import Heartbeat
-from samzapy.coordinator.heartbeats import parse_heartbeat
-from samzapy.coordinator.liveness import is_expected, may_register, may_work
+from samzapy.coordinator.launching.standbys import with_standbys
 from samzapy.coordinator.metrics import samples_of
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.service import Snapshot
-from samzapy.coordinator.standby import with_standbys
 from samzapy.coordinator.state import job_model
 from samzapy.coordinator.status import status_json
 from samzapy.model.job import ExecutionId

@@ -22,18 +22,18 @@ from samzapy.container import orders as orders_module
 from samzapy.container import restore as restore_module
 from samzapy.container import start as start_module
 from samzapy.coordinator import laws as laws_module
-from samzapy.coordinator import planning as planning_module
 from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator.actions import actions
+from samzapy.coordinator.assignment import replanning as planning_module
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
+from samzapy.coordinator.launching.standbys import named
 from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.replay import NOTHING, Replayed
-from samzapy.coordinator.restarting import processors_with_query
-from samzapy.coordinator.scaling import scale_wanted
-from samzapy.coordinator.standby import named
+from samzapy.coordinator.requests.restart_query import processors_with_query
+from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import (
     INITIAL,
     TABLES,

@@ -13,10 +13,10 @@ from typing import Protocol
 from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.config import JobConfig
 from samzapy.container.start import positions_of
+from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
 from samzapy.coordinator.candidate import Candidate
 from samzapy.coordinator.commands import Command, Landmarks, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
-from samzapy.coordinator.starts import ChangelogPlace, PositionsRead
 from samzapy.errors import (
     BrokerUnavailableError,
     DeadlineError,

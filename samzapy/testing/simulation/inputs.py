@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from samzapy.coordinator.starts import Bounds
+from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.elasticity import key_bucket
 

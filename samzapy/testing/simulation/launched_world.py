@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig
+from samzapy.coordinator.assignment.grants import executions_to_grant
+from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.commands import SubmitJob
-from samzapy.coordinator.grants import executions_to_grant
-from samzapy.coordinator.hosts import hosts_taken, place_of
-from samzapy.coordinator.launching import failed_job, wanted_processors
-from samzapy.coordinator.liveness import LIVING
-from samzapy.coordinator.standby import standby_count, standbys_of
+from samzapy.coordinator.launching.hosts import hosts_taken, place_of
+from samzapy.coordinator.launching.launches import failed_job, wanted_processors
+from samzapy.coordinator.launching.standbys import standby_count, standbys_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole

@@ -1,4 +1,5 @@
-"""What the kinds of requests have in common: how one is begun, gone on with, done or late (`coordinator.requests`)."""
+"""What the kinds of requests have in common: how one is begun, gone on with, done or late
+(`coordinator.requests.request_queue`)."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.liveness import Sightings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.placement import MESSAGE_LENGTH_MAX, Phase, StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut

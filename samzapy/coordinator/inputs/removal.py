@@ -31,10 +31,17 @@ from dataclasses import replace
 from typing import Final
 
 from samzapy.config import JobConfig
+from samzapy.coordinator.assignment.liveness import Missed, Sightings
+from samzapy.coordinator.assignment.replanning import (
+    config_of,
+    keeps_state,
+    plan_of,
+    recorded_config,
+    replan,
+    streams_planned,
+)
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
-from samzapy.coordinator.expansion import is_running
-from samzapy.coordinator.liveness import Missed, Sightings
-from samzapy.coordinator.planning import config_of, keeps_state, plan_of, recorded_config, replan, streams_planned
+from samzapy.coordinator.inputs.growth import is_running
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding

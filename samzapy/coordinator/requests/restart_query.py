@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.serving import Kind, begun, ended
+from samzapy.coordinator.requests.handler import Kind, begun, ended
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId

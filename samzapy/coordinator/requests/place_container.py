@@ -1,17 +1,18 @@
 """A processor's tasks on another host, while the job runs: `place-container` (SEP-22, seed 004; design section 9).
 
 Theory. Recorded is which execution runs the processor's tasks, `placed/<processor>`. The plan stays as it is, and so
-does everybody else's part of it. What follows is the hand-over that each change has (`coordinator.grants`): the
-execution that has the tasks reads that it is to let go, finishes its batch, and the other one is granted them from
-where it stood. So the pause is that of a query that restarts, plus the restore of what state the destination does not
-have, and a coordinator that dies in between leaves nothing to be mended.
+does everybody else's part of it. What follows is the hand-over that each change has
+(`coordinator.assignment.grants`): the execution that has the tasks reads that it is to let go, finishes its batch,
+and the other one is granted them from where it stood. So the pause is that of a query that restarts, plus the restore
+of what state the destination does not have, and a coordinator that dies in between leaves nothing to be mended.
 
 Where nobody starts containers but people, a move goes to a container that stands on the destination already; it works
 for its own processor and for the one that was placed on it. The processor's own container stays, without tasks: to it
 the processor can be moved back, and it has them again when the other one is gone, because a placement ends with the
 execution that it names.
 
-Where the coordinator starts the containers, one is started for the move, which has phases (`coordinator.reserving`).
+Where the coordinator starts the containers, one is started for the move, which has phases
+(`coordinator.requests.place_with_reserve`).
 
 A move to where the tasks are is a restart of their query. One that begins has been told where to: who dies then makes
 it fail, and the tasks go on where they can.
@@ -23,11 +24,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from samzapy.coordinator import restarting
+from samzapy.coordinator.assignment.grants import executions_to_grant
+from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.grants import executions_to_grant
-from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.reserving import (
+from samzapy.coordinator.requests import restart_query
+from samzapy.coordinator.requests.handler import Kind, begun, ended
+from samzapy.coordinator.requests.place_with_reserve import (
     begin_reserve,
     done_reserve,
     go_on_reserve,
@@ -36,7 +38,6 @@ from samzapy.coordinator.reserving import (
     refused_reserve_now,
     tasks_awaited,
 )
-from samzapy.coordinator.serving import Kind, begun, ended
 from samzapy.coordinator.state import CoordinatorState, locality_of, sorted_processors, tombstone
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -117,7 +118,7 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
         return (ended(request, StatusCode.FAILED, f"{found}; nothing was done", command.now_ms),)
     processor_id = ProcessorId(request.processor_id)
     if found.execution_id == executions_to_grant(state).get(processor_id) and found.processor_id == processor_id:
-        return restarting.begin(request, command, state)
+        return restart_query.begin(request, command, state)
     text = f"processor {processor_id} goes to {found.execution_id} of processor {found.processor_id} on {found.host}"
     # Who is to have them is up already, so expiry is no matter any more: what has begun has its own time to end.
     moves = replace(
@@ -131,7 +132,7 @@ def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
     if request.phase:
         return  # `follow_up` knows what was heard, too.
     if not request.execution_id:
-        yield from restarting.go_on(request, command, state)
+        yield from restart_query.go_on(request, command, state)
         return
     if not is_alive(state, ExecutionId(request.execution_id)):
         text = (
@@ -152,7 +153,7 @@ def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sighti
     if request.phase:
         return done_reserve(request, now_ms, state, seen)
     if not request.execution_id:
-        return restarting.done(request, now_ms, state, seen)
+        return restart_query.done(request, now_ms, state, seen)
     if not _is_placed(request, state) or awaited(request, state, seen):
         return ""
     container = state.containers[ExecutionId(request.execution_id)]
@@ -168,7 +169,7 @@ def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
     if request.phase:
         return late_reserve(request, state, seen)
     if not request.execution_id:
-        return restarting.late(request, state, seen)
+        return restart_query.late(request, state, seen)
     waiting = awaited(request, state, seen)
     return f"{len(waiting)} tasks are not at work on {request.execution_id} yet ({some(waiting)}); the move goes on"
 

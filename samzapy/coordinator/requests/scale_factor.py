@@ -1,8 +1,9 @@
 """Another number of key buckets per input partition, while the job runs (SEP-32; design section 8).
 
 Theory. What is recorded is the wish, `factor`; the plan follows from it as from everything else on the log, and the
-hand-over of what splits or merges is the one that every change of a plan has (`coordinator.grants`). So there is no
-state of being scaled: whoever takes over a half-done change plans by the factor that stands there and grants on.
+hand-over of what splits or merges is the one that every change of a plan has (`coordinator.assignment.grants`). So
+there is no state of being scaled: whoever takes over a half-done change plans by the factor that stands there and
+grants on.
 
 A request is done when the plan has its factor, each task is granted, and each owner has read its grant. It fails where
 that cannot be planned, and then nothing was changed; a request that expires is one whose change goes on.
@@ -14,11 +15,11 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from samzapy.coordinator.assignment.grants import not_at_work
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import factor_of, replan
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.grants import not_at_work
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import factor_of, replan
-from samzapy.coordinator.serving import Kind, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
@@ -58,7 +59,7 @@ def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> 
         SamzapyError: it cannot be planned; says why.
     """
     wanted = scale_wanted(request)
-    assert wanted.factor is not None, "of the other scales `coordinator.resizing` is the kind"
+    assert wanted.factor is not None, "of the other scales `coordinator.requests.scale_containers` is the kind"
     found: list[CoordinatorRecord] = []
     if factor_of(state) != wanted.factor:
         found.append(FactorPut(factor=wanted.factor, uuid=request.uuid))

@@ -1,8 +1,8 @@
 """One standby more for a processor, or one less, while the job runs: `control-standby` (SEP-22).
 
 Theory. What is recorded is how many standbys the processor is to have, `standby/<processor>`; that they come and go
-follows from it (`coordinator.standby`). A request to start one is done when all of them are ready, and when it is too
-late for that, the number is as before. A request to stop one is done when there are no more than that.
+follows from it (`coordinator.launching.standbys`). A request to start one is done when all of them are ready, and
+when it is too late for that, the number is as before. A request to stop one is done when there are no more than that.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
+from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.hosts import place_of
-from samzapy.coordinator.launching import to_look_at
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.serving import Kind, begun, ended, said
-from samzapy.coordinator.standby import has_state, is_warm, named, standby_count, standbys_of
+from samzapy.coordinator.launching.hosts import place_of
+from samzapy.coordinator.launching.launches import to_look_at
+from samzapy.coordinator.launching.standbys import has_state, is_warm, named, standby_count, standbys_of
+from samzapy.coordinator.requests.handler import Kind, begun, ended, said
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name

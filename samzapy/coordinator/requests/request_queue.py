@@ -16,9 +16,9 @@ request. A message with a known uuid is the same request once more, whatever els
 those that were read. Processors do not wait for each other. A request that waits is held against what stands where when
 its turn comes, because the requests before it change that.
 
-*Serving.* Each action is a `Kind`: `coordinator.moving`, `restarting`, `replacing`, `scaling`, `resizing`,
-`rewinding`. A request for the whole job names no processor, and of those one is under way too. To stop the job is one
-record, written when the request is read.
+*Serving.* Each action is a `Kind`: `coordinator.requests.place_container`, `restarting`, `replacing`, `scaling`,
+`resizing`, `rewinding`. A request for the whole job names no processor, and of those one is under way too. To stop
+the job is one record, written when the request is read.
 
 *Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
 stands there. After the terminal one only a memory is left, small, because there may be 20,000.
@@ -43,7 +43,7 @@ from datetime import timedelta
 from heapq import nlargest
 from typing import Final, TypeVar
 
-from samzapy.coordinator import resizing, rewinding
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings
 from samzapy.coordinator.commands import (
     CollectRequests,
     MessagesRemoved,
@@ -51,18 +51,18 @@ from samzapy.coordinator.commands import (
     ResponsesWritten,
     ReviewRequests,
 )
-from samzapy.coordinator.hosts import place_of
-from samzapy.coordinator.launching import by_age, wanted_processors
-from samzapy.coordinator.liveness import LIVING, Sightings
-from samzapy.coordinator.moving import MOVING, refused_move, refused_move_now
-from samzapy.coordinator.replacing import REPLACING, refused_replacement
-from samzapy.coordinator.resizing import RESIZING
-from samzapy.coordinator.restarting import RESTARTING, processors_with_query
-from samzapy.coordinator.rewinding import REWINDING, taken_up
-from samzapy.coordinator.scaling import SCALING, scale_wanted
-from samzapy.coordinator.serving import UNFINISHED, Kind, ended
-from samzapy.coordinator.standby import named, refused_standby, role_of, standby_called
-from samzapy.coordinator.standby_control import CONTROLLING_STANDBYS, refused_control, refused_control_now
+from samzapy.coordinator.launching.hosts import place_of
+from samzapy.coordinator.launching.launches import by_age, wanted_processors
+from samzapy.coordinator.launching.standbys import named, refused_standby, role_of, standby_called
+from samzapy.coordinator.requests import rewind, scale_containers
+from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, refused_control, refused_control_now
+from samzapy.coordinator.requests.handler import UNFINISHED, Kind, ended
+from samzapy.coordinator.requests.place_container import MOVING, refused_move, refused_move_now
+from samzapy.coordinator.requests.restart_container import REPLACING, refused_replacement
+from samzapy.coordinator.requests.restart_query import RESTARTING, processors_with_query
+from samzapy.coordinator.requests.rewind import REWINDING, taken_up
+from samzapy.coordinator.requests.scale_containers import RESIZING
+from samzapy.coordinator.requests.scale_factor import SCALING, scale_wanted
 from samzapy.coordinator.state import CoordinatorState, Round, remembered, tombstone
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -388,7 +388,7 @@ def _refused(message: ContainerPlacementRequestMessage, state: CoordinatorState,
             "`samzapy job status` shows it"
         )
     if message.action is Action.SCALE:
-        return resizing.refused_resize(scale_of(message.arguments), state)
+        return scale_containers.refused_resize(scale_of(message.arguments), state)
     if message.action.is_of_job or not message.processor_id:
         return ""  # Or a request is asked about: `_decided` knows those that were read with it.
     known = _known_processors(state)
@@ -574,7 +574,7 @@ def _over(
 def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, limit_ms: int) -> str:
     what = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
-        if any(found.uuid == request.uuid for found in rewinding.landmarks_wanted(state)):
+        if any(found.uuid == request.uuid for found in rewind.landmarks_wanted(state)):
             return f"{what} nobody could tell where the inputs begin and end; nothing was done"
         return f"{what} other requests for {_whom(request)} are still served; nothing was done"
     return f"{what} {_kind(request).late(request, state, seen)}"

@@ -141,7 +141,7 @@ class Sightings:
         at_odds: since when a processor is there and not planned for, or planned for and not there.
         taken_away: since when a grant is to be let go that is not.
         unsettled: since when an input is known to have grown, by stream and new partition count; until it has settled.
-        missing: how often in a row looks have missed an input that may go (`coordinator.departure`).
+        missing: how often in a row looks have missed an input that may go (`coordinator.inputs.removal`).
         starts: of each processor the container that starts, until its query runs.
         hosts: what is known of each host; it outlives the containers that told it.
         standbys_missing: why standbys are not there, and not started either, by what they are called.
@@ -355,8 +355,8 @@ def _after(news: News, container: Container, reason: str) -> tuple[CoordinatorRe
 
 
 def _end_of_run(leaving: Container, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The last one that leaves ends the run (`coordinator.membership`). Where the coordinator starts the containers it
-    leaves to be started anew, unless the run is finished."""
+    """The last one that leaves ends the run (`coordinator.lifecycle.membership`). Where the coordinator starts the
+    containers it leaves to be started anew, unless the run is finished."""
     others = [found for found in state.containers.values() if found.phase in LIVING and found != leaving]
     if state.run is None or others or (state.container_count is not None and not state.run.finished):
         return ()

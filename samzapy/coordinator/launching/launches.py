@@ -13,7 +13,8 @@ off the records (`to_start`, `to_kill`), and what it sees comes back as a comman
 
 *Who is wanted.* While a run is on, one execution for each of the processors 0 to N-1 (`container-count`), the one that
 its tasks were placed on or else an active one of its own. Standbys and reserves are wanted by others
-(`coordinator.standby`, `coordinator.moving`); from its record on each lives by the rules here.
+(`coordinator.launching.standbys`, `coordinator.requests.place_container`); from its record on each lives by the rules
+here.
 
 *Stopping* is told on the stream: the container reads it, drains and ends. It is killed when it has not ended in time;
 at once, when it failed. Who is to be killed is given up as well, because maybe nobody can kill it: fenced, what it held
@@ -22,7 +23,7 @@ is free.
 *Failures* are counted in the records, from one execution of a processor to the next, within a window. A container
 failed when it ended without being told to, was given up, or was not heard of in time. After too many the job ends, or
 goes on without that processor. One that ended as each other one would is no failure: its processor is suspended
-(`coordinator.suspending`).
+(`coordinator.launching.suspension`).
 
 *Where.* On the host where the processor was last, because its state is there; after a start that came to nothing, on
 another one, because what was wrong there may be wrong for each; and after the second in a row not at once.
@@ -37,13 +38,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from samzapy.coordinator.assignment.grants import executions_to_grant
+from samzapy.coordinator.assignment.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
 from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
-from samzapy.coordinator.grants import executions_to_grant
-from samzapy.coordinator.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
-from samzapy.coordinator.liveness import LIVING, NOTHING_SEEN, Sightings, give_up, is_alive
-from samzapy.coordinator.serving import UNFINISHED
+from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
+from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
+from samzapy.coordinator.requests.handler import UNFINISHED
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
-from samzapy.coordinator.suspending import is_suspended_by, resumed, suspensions_over
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole

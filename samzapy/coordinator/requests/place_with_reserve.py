@@ -8,10 +8,10 @@ Theory. A move is done when the tasks are at work in another execution, and noth
      └──── no place, no start ────┴──► FAILED, and whoever runs the tasks was not touched
 ```
 
-From the last phase but one on it is the hand-over of every placement (`coordinator.moving`): one record says that the
-processor is placed on the reserve. The execution that ran it is not wanted any more then and is told to stop once it
-has let go (`coordinator.launching`). A reserve that dies after that leaves a processor without an execution: one is
-started where it ran last, and where that comes to nothing, anywhere.
+From the last phase but one on it is the hand-over of every placement (`coordinator.requests.place_container`): one
+record says that the processor is placed on the reserve. The execution that ran it is not wanted any more then and is
+told to stop once it has let go (`coordinator.launching.launches`). A reserve that dies after that leaves a processor
+without an execution: one is started where it ran last, and where that comes to nothing, anywhere.
 
 Which execution is the reserve says its launch record, which names the request. A request may have several tries.
 
@@ -30,19 +30,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from samzapy.coordinator.assignment.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
+from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
-from samzapy.coordinator.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
-from samzapy.coordinator.hosts import clash, hosts_allowed, place_of
-from samzapy.coordinator.launching import HOST_AWAY_MS, by_age, launch_wanted, ordered_to_stop, runner_of
-from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.serving import UNFINISHED, begun, ended, said
-from samzapy.coordinator.standby import (
+from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
+from samzapy.coordinator.launching.launches import HOST_AWAY_MS, by_age, launch_wanted, ordered_to_stop, runner_of
+from samzapy.coordinator.launching.standbys import (
     best_standby,
     has_state,
     is_warm,
     named,
     standbys_of,
 )
+from samzapy.coordinator.requests.handler import UNFINISHED, begun, ended, said
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName

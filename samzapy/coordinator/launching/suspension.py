@@ -6,7 +6,8 @@ processor is suspended, which is one record, `suspended/<processor>`, and no fai
 job. Its tasks wait, and the others go on. Wrong usage or a wrong environment may be of one host: it suspends the
 processor when it is a second failure in a row, as the second try goes to another host where one is known.
 
-Containers that end three times at one step of their start suspend it with code 1 (`coordinator.dying_starts`).
+Containers that end three times at one step of their start suspend it with code 1
+(`coordinator.launching.dying_starts`).
 
 The code comes in the last heartbeat of the container, else from the launcher; of the latter REJECTED counts as wrong
 usage does, because a JVM that runs out of memory may end with the same code. A suspension ends with what may have
@@ -20,9 +21,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from samzapy.config import JobConfig
+from samzapy.coordinator.assignment.grants import executions_to_grant, newest_grants
+from samzapy.coordinator.assignment.liveness import is_alive, is_expected
 from samzapy.coordinator.commands import Heartbeat, LaunchesLooked
-from samzapy.coordinator.grants import executions_to_grant, newest_grants
-from samzapy.coordinator.liveness import is_alive, is_expected
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase

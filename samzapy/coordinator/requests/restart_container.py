@@ -1,8 +1,9 @@
 """Another process for a processor, where the coordinator starts the containers: `restart-container`.
 
 Theory. The execution that runs the processor's tasks is told to stop, and that is all: it drains, and as one is wanted
-in its place another one is started, on its host, where its state is (`coordinator.launching`). Which one was to go is
-remembered in the request, so a repetition finds it stopped, and an execution that is another one is what was asked for.
+in its place another one is started, on its host, where its state is (`coordinator.launching.launches`). Which one was
+to go is remembered in the request, so a repetition finds it stopped, and an execution that is another one is what was
+asked for.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.launching import last_of_kind, may_live, ordered_to_stop, runner_of
-from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.moving import awaited
-from samzapy.coordinator.serving import Kind, begun, ended
-from samzapy.coordinator.standby import refused_standby
+from samzapy.coordinator.launching.launches import last_of_kind, may_live, ordered_to_stop, runner_of
+from samzapy.coordinator.launching.standbys import refused_standby
+from samzapy.coordinator.launching.suspension import resumed
+from samzapy.coordinator.requests.handler import Kind, begun, ended
+from samzapy.coordinator.requests.place_container import awaited
 from samzapy.coordinator.state import CoordinatorState, tombstone
-from samzapy.coordinator.suspending import resumed
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import ContainerPlacementRequestMessage, StatusCode

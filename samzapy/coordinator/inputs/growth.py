@@ -26,7 +26,7 @@ a key may have moved twice. One to four times the count, or eight times, counts 
 several between two looks.
 
 A topic that a pattern of the inputs matches is an input that had no partition before: there is nothing to wait for.
-One that is deleted goes another way (`coordinator.departure`).
+One that is deleted goes another way (`coordinator.inputs.removal`).
 
 What the plan refuses (keyed state, and the new count is no multiple) is recorded with the reason and shown; the job
 goes on with the partitions that it reads. The next expansion, more changelog partitions, or the job handed in anew
@@ -38,10 +38,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from samzapy.coordinator.assignment.grants import grants_in_force, input_end, is_free
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import config_of, plan_of, replan, streams_planned
 from samzapy.coordinator.commands import EndsRead, HeldGrant, ReviewInputs, TopicsLooked
-from samzapy.coordinator.grants import grants_in_force, input_end, is_free
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import config_of, plan_of, replan, streams_planned
 from samzapy.coordinator.state import CoordinatorState, evolve, remembered, uncommitted
 from samzapy.errors import ConfigError, DataError
 from samzapy.model.finding import Finding

@@ -3,7 +3,7 @@
 Theory. A container reports each step of its start in heartbeats, and none once its query runs. What ends it at the same
 step three times in a row would end the fourth one, too: a library that crashes over its state, a start that needs more
 memory than there is. Failures that are counted within a window do not see that where each start takes long. So the
-processor is suspended (`coordinator.suspending`), with the step as the reason.
+processor is suspended (`coordinator.launching.suspension`), with the step as the reason.
 
 The count is this term's: a coordinator that takes over begins anew, and three starts later it knows, too.
 """
@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from samzapy.coordinator.assignment.liveness import Sightings, StartUnderWay, is_alive, is_expected
 from samzapy.coordinator.commands import Heartbeat
-from samzapy.coordinator.liveness import Sightings, StartUnderWay, is_alive, is_expected
 from samzapy.coordinator.state import CoordinatorState, sorted_processors
 from samzapy.errors import ExitCode
 from samzapy.model.container import ContainerPhase

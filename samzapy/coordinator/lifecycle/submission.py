@@ -22,11 +22,8 @@ from samzapy.config import (
     differences,
     recorded_properties,
 )
-from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
-from samzapy.coordinator.expansion import without_refusals
-from samzapy.coordinator.launching import is_over
-from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
-from samzapy.coordinator.planning import (
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings, is_alive
+from samzapy.coordinator.assignment.replanning import (
     config_of,
     factor_of,
     generations,
@@ -35,10 +32,13 @@ from samzapy.coordinator.planning import (
     replan,
     streams_planned,
 )
-from samzapy.coordinator.scaling import scale_wanted
-from samzapy.coordinator.serving import UNFINISHED, ended
+from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, SubmitJob
+from samzapy.coordinator.inputs.growth import without_refusals
+from samzapy.coordinator.launching.launches import is_over
+from samzapy.coordinator.launching.suspension import resumed_by_losses
+from samzapy.coordinator.requests.handler import UNFINISHED, ended
+from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
-from samzapy.coordinator.suspending import resumed_by_losses
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -163,8 +163,9 @@ def inputs_to_read(config: JobConfig, topic_ids: Mapping[SystemStream, str], sta
     """`config` with the inputs that a plan is to be made from now, in place of all that its patterns match.
 
     What a pattern stands for comes and goes while the job runs, each time by a decision of its own, behind several
-    looks at the topics (`coordinator.departure`, `coordinator.expansion`). A submission is one look, by somebody who
-    may only have come to lead: so what is planned stays, though it is not found, and what went is not taken back here.
+    looks at the topics (`coordinator.inputs.removal`, `coordinator.inputs.growth`). A submission is one look, by
+    somebody who may only have come to lead: so what is planned stays, though it is not found, and what went is not
+    taken back here.
 
     Args:
         config: with the names of streams in place of its patterns.
@@ -333,7 +334,8 @@ def _count_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coor
 def _refuse_other_mode(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> None:
     """Who starts the containers stays as it is while a run is on: those of the one kind would disturb the others.
 
-    Containers that people started and that nobody has heard of are none; they are given up (`coordinator.launching`).
+    Containers that people started and that nobody has heard of are none; they are given up
+    (`coordinator.launching.launches`).
 
     Raises:
         RejectedError: says what to do first.

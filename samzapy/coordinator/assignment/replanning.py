@@ -121,7 +121,7 @@ def streams_planned(state: CoordinatorState) -> frozenset[SystemStream]:
 
 
 def inputs_gone(state: CoordinatorState) -> frozenset[SystemStream]:
-    """Those that were deleted, and that the job was decided to go on without (`coordinator.departure`)."""
+    """Those that were deleted, and that the job was decided to go on without (`coordinator.inputs.removal`)."""
     config = recorded_config(state)
     read = {SystemStream.parse(text) for text in (() if config is None else config.streams_read)}
     return frozenset(stream for stream in state.inputs if state.inputs[stream].gone_at_ms) - read

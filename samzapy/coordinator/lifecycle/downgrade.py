@@ -26,12 +26,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from samzapy.coordinator.liveness import LIVING
-from samzapy.coordinator.planning import factor_of
+from samzapy.coordinator.assignment.liveness import LIVING
+from samzapy.coordinator.assignment.replanning import factor_of
+from samzapy.coordinator.assignment.starts import PositionsRead, reached
 from samzapy.coordinator.replay import Replayed, check_whole, replay
-from samzapy.coordinator.rewinding import taken_up
-from samzapy.coordinator.serving import UNFINISHED
-from samzapy.coordinator.starts import PositionsRead, reached
+from samzapy.coordinator.requests.handler import UNFINISHED
+from samzapy.coordinator.requests.rewind import taken_up
 from samzapy.coordinator.state import CoordinatorState, latest, records_of
 from samzapy.errors import CorruptRecordError
 from samzapy.model.container import Container

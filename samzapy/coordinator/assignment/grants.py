@@ -10,11 +10,12 @@ when every earlier grant of the task, or of any overlapping key bucket, is free:
   the grant and final: should the next plan give the task back, its execution gets a new grant, and whoever
   takes over knows as much as who heard the heartbeat.
 
-Only then are the positions read, to the end, and the starts computed (`coordinator.starts`): nothing can move them
-any more. The start stands in the grant, so nothing written by an earlier owner can win later, whatever its offset.
-Positions of the checkpoint topic count only under the epoch of the grant they were written for.
+Only then are the positions read, to the end, and the starts computed (`coordinator.assignment.starts`): nothing can
+move them any more. The start stands in the grant, so nothing written by an earlier owner can win later, whatever its
+offset. Positions of the checkpoint topic count only under the epoch of the grant they were written for.
 
-Of a fresh run (`coordinator.membership`) the earlier runs' grants, and whatever was written under their epochs, do not
+Of a fresh run (`coordinator.lifecycle.membership`) the earlier runs' grants, and whatever was written under their
+epochs, do not
 count: its tasks begin as if they had never been granted, and the grant says so to its container. Entries of changelogs
 carry no epoch. So the first grant of a task in the run records where the task's changelogs end, at a moment when
 nobody can write to them any more, and the run's later grants repeat it: what counts stands behind that.
@@ -29,6 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings, give_up, is_alive, is_expected
+from samzapy.coordinator.assignment.starts import GrantIndex
 from samzapy.coordinator.commands import (
     ContainerGone,
     Heartbeat,
@@ -38,8 +41,6 @@ from samzapy.coordinator.commands import (
     TaskStarts,
     Tick,
 )
-from samzapy.coordinator.liveness import LIVING, Sightings, give_up, is_alive, is_expected
-from samzapy.coordinator.starts import GrantIndex
 from samzapy.coordinator.state import CoordinatorState, is_leaving, remembered, runs_its_own, tombstone, works_for
 from samzapy.model.grant import ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -322,7 +323,8 @@ def executions_to_grant(state: CoordinatorState) -> Mapping[ProcessorId, Executi
     # The last one set stays: the largest count and, among equals, the smallest id.
     ordered = sorted(living, key=lambda found: (-counts.get(found.execution_id, 0), found.execution_id))
     found = {container.processor_id: container.execution_id for container in reversed(ordered)}
-    # One that is gone gets none; nobody does, until the log says that its placement has ended (`coordinator.moving`).
+    # One that is gone gets none; nobody does, until the log says that its placement has ended
+    # (`coordinator.requests.place_container`).
     return found | {placed.processor_id: placed.execution_id for placed in state.placed.values()}
 
 

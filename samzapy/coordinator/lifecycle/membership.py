@@ -12,11 +12,11 @@ differ, somebody joined or left:
 - While no member is there, a plan is made at once for those who are: nobody works whom it could disturb, and who
   is the only one should not wait for others that may never come.
 
-Where the coordinator starts the containers (`coordinator.launching`), the members are those that are wanted, whether
-they live or not: a lost one is started anew, and its tasks wait for it. A wanted one that was never planned for is
-taken in when it has come, so that nobody lets go of tasks for whom has yet to start; together with the others that are
-to come, or after `job.debounce.time.ms`. One that is no longer wanted goes at once. The next run begins when it is
-submitted.
+Where the coordinator starts the containers (`coordinator.launching.launches`), the members are those that are wanted,
+whether they live or not: a lost one is started anew, and its tasks wait for it. A wanted one that was never planned
+for is taken in when it has come, so that nobody lets go of tasks for whom has yet to start; together with the others
+that are to come, or after `job.debounce.time.ms`. One that is no longer wanted goes at once. The next run begins when
+it is submitted.
 
 How long somebody was at odds with the plan is counted within a term (`Sightings.at_odds`): a coordinator that takes
 over waits again, which delays a plan and never makes a wrong one.
@@ -31,7 +31,7 @@ A job all of whose inputs have an end (`samza.offset.end`) finishes: when every 
 read what it holds to its end, the run is *finished*, and containers that read that stop by themselves. Its next run is
 *fresh*: it begins with nothing that earlier ones left (ADR 0009). What they recorded of places goes with the record
 of the run, and their plan keeps nobody's tasks waiting; positions and state are left out by each grant
-(`coordinator.grants`).
+(`coordinator.assignment.grants`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from samzapy.coordinator.assignment.grants import newest_grants
+from samzapy.coordinator.assignment.liveness import LIVING, Sightings, is_alive
+from samzapy.coordinator.assignment.replanning import config_of, replan
 from samzapy.coordinator.commands import HeldGrant, ReviewMembers
-from samzapy.coordinator.grants import newest_grants
-from samzapy.coordinator.launching import launches_forgotten, wanted_processors
-from samzapy.coordinator.liveness import LIVING, Sightings, is_alive
-from samzapy.coordinator.moving import placements_over
-from samzapy.coordinator.planning import config_of, replan
+from samzapy.coordinator.launching.launches import launches_forgotten, wanted_processors
+from samzapy.coordinator.requests.place_container import placements_over
 from samzapy.coordinator.state import (
     CoordinatorState,
     evolve,

@@ -2,7 +2,7 @@
 
 Theory. A standby is an execution of its processor that runs none of its tasks and has their state at hand on another
 host (`container.warming`). To take over is one record, `placed/<processor>` naming it; what follows is the hand-over
-that each change has (`coordinator.grants`). So there is little to decide here:
+that each change has (`coordinator.assignment.grants`). So there is little to decide here:
 
 - *How many* a processor has says its own record (`control-standby`), else the configuration: one less than
   `job.standbytasks.replication.factor`. A job without state has none: there would be nothing to have at hand.
@@ -24,10 +24,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from samzapy.coordinator.assignment.grants import executions_to_grant, newest_grants
+from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewLaunches
-from samzapy.coordinator.grants import executions_to_grant, newest_grants
-from samzapy.coordinator.hosts import clash, hosts_allowed, place_of
-from samzapy.coordinator.launching import (
+from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
+from samzapy.coordinator.launching.launches import (
     has_grants,
     is_asked_for,
     is_exhausted,
@@ -38,7 +39,6 @@ from samzapy.coordinator.launching import (
     ordered_to_stop,
     wanted_processors,
 )
-from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.state import CoordinatorState, Round, is_leaving, sorted_processors
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
@@ -418,8 +418,8 @@ def _host_for(
     """Where a standby is to be started; empty for anywhere, None for nowhere now.
 
     Among the hosts that may have it and are not full where the last one was, because its state is there; else the best
-    one (`coordinator.hosts`), and rather not the one that had no place for the last one. That which the processor left
-    for its standby is none, as long as another one is named.
+    one (`coordinator.launching.hosts`), and rather not the one that had no place for the last one. That which the
+    processor left for its standby is none, as long as another one is named.
     """
     if not command.names_hosts:
         return ""

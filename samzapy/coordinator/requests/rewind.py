@@ -3,8 +3,8 @@
 Theory. What is recorded is where each SSPKb that is meant is to be read from, `startpoint/<ssp_kb>`, under a number of
 the counter that grants have theirs from. Everything else follows from that, as it does from a plan: a grant that is
 older is to be let go, what was let go is granted anew, and its start is computed from the newest word on each part of
-it (`coordinator.starts`). So a rewind in the middle of a scale, a failover in the middle of a rewind, and two rewinds
-one after the other need no rule of their own. Who is not meant keeps grants and positions.
+it (`coordinator.assignment.starts`). So a rewind in the middle of a scale, a failover in the middle of a rewind, and
+two rewinds one after the other need no rule of their own. Who is not meant keeps grants and positions.
 
 Where `oldest` or a time lie only the cluster knows, so a request whose turn it is becomes an action first. Its answer
 makes offsets of it, once: the startpoints, and behind them the request as IN_PROGRESS. Torn between two of these it is
@@ -19,15 +19,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from samzapy.coordinator.beginnings import begun_anew, offset_defaults
+from samzapy.coordinator.assignment.grants import not_at_work
+from samzapy.coordinator.assignment.initial_offsets import begun_anew, offset_defaults
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import config_of
+from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequests
-from samzapy.coordinator.grants import not_at_work
-from samzapy.coordinator.liveness import Sightings
-from samzapy.coordinator.planning import config_of
-from samzapy.coordinator.serving import UNFINISHED, Kind, begun, counted, ended, went_on
-from samzapy.coordinator.starts import GrantIndex, PositionsRead, starts_of
+from samzapy.coordinator.launching.suspension import resumed
+from samzapy.coordinator.requests.handler import UNFINISHED, Kind, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
-from samzapy.coordinator.suspending import resumed
 from samzapy.model.job import TaskName
 from samzapy.model.placement import Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered

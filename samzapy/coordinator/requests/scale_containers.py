@@ -2,7 +2,7 @@
 
 Theory. The number is a record; everything else follows from it. Processors that are wanted and have no execution get
 one, and are planned for when it has come; those that are not wanted any more are planned for no longer, let go of their
-tasks, and are told to stop (`coordinator.launching`, `coordinator.membership`).
+tasks, and are told to stop (`coordinator.launching.launches`, `coordinator.lifecycle.membership`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from samzapy.coordinator.assignment.grants import executions_to_grant, not_at_work
+from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.grants import executions_to_grant, not_at_work
-from samzapy.coordinator.launching import to_look_at, to_start, wanted_processors
-from samzapy.coordinator.liveness import Sightings, is_alive
-from samzapy.coordinator.scaling import refused_scale, scale_wanted
-from samzapy.coordinator.serving import Kind, begun, counted, ended, went_on
+from samzapy.coordinator.launching.launches import to_look_at, to_start, wanted_processors
+from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
+from samzapy.coordinator.requests.scale_factor import refused_scale, scale_wanted
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.launch import Launch
 from samzapy.model.placement import Phase, Scale, StatusCode
@@ -48,7 +48,7 @@ def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
 def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
     """The number, where it does not stand yet. See `Kind`."""
     wanted = scale_wanted(request).containers
-    assert wanted is not None, "of the other scales `coordinator.scaling` is the kind"
+    assert wanted is not None, "of the other scales `coordinator.requests.scale_factor` is the kind"
     if state.container_count is None or state.container_count.count != wanted:
         yield ContainerCountPut(count=wanted, uuid=request.uuid)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from samzapy.coordinator.assignment.replanning import recorded_config, streams_planned
 from samzapy.coordinator.commands import TopicsLooked
-from samzapy.coordinator.departure import departure_findings
-from samzapy.coordinator.expansion import expansion_findings
-from samzapy.coordinator.planning import recorded_config, streams_planned
+from samzapy.coordinator.inputs.growth import expansion_findings
+from samzapy.coordinator.inputs.removal import departure_findings
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.finding import Finding
 from samzapy.model.ssp import SystemStream

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from samzapy.coordinator.assignment.liveness import Sightings, is_alive
 from samzapy.coordinator.commands import ReviewLaunches
-from samzapy.coordinator.liveness import Sightings, is_alive
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase

@@ -1,0 +1,1 @@
+"""The owner of each task, and the offsets that it starts from."""

@@ -1,0 +1,1 @@
+"""Inputs that grow, disappear, or no longer match their topic."""

@@ -1,0 +1,1 @@
+"""Containers that the coordinator starts, and their standbys."""

@@ -1,0 +1,1 @@
+"""Operator requests, one module per action, and the queue that they wait in."""
