@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from samzapy.config import Secret, in_force, merge, parse_config, read_properties
-from samzapy.coordinator.load import Advice
-from samzapy.coordinator.metrics import METRICS
 from samzapy.errors import ExitCode, SamzapyError
+from samzapy.inspection.load import Advice
+from samzapy.inspection.metrics import METRICS
 from samzapy.model.finding import CODES, Severity
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.groupers import Groupers

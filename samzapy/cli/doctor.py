@@ -1,7 +1,7 @@
 """`samzapy doctor`: what is wrong with a job, each thing with its code and what to do about it. Read-only.
 
 Gathers what the cluster, the topics, the leader and this host say; what follows from that is decided by the pure
-functions of `model.topic_checks`, `stream.examination` and `coordinator.diagnosis`. What stands behind an open
+functions of `model.topic_checks`, `stream.examination` and `inspection.diagnosis`. What stands behind an open
 transaction is not read, and that is one of the findings. Waited for is only one thing: that transactions end whose age
 no clock of the broker's tells.
 """
@@ -29,13 +29,18 @@ from samzapy.cli.job_status import leader_status
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig, parse_recorded
+from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.commands import TopicsLooked
-from samzapy.coordinator.diagnosis import (
+from samzapy.coordinator.inputs.topic_checks import compacted_topics, specs_of, topic_findings, topics_of
+from samzapy.coordinator.launching.suspension import suspension_findings
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState, job_model
+from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
+from samzapy.inspection.diagnosis import (
     LeaderSaid,
     OpenTransaction,
     clock_findings,
     container_findings,
-    cut_off_findings,
     is_of_unknown_age,
     key_findings,
     leader_findings,
@@ -44,12 +49,7 @@ from samzapy.coordinator.diagnosis import (
     transaction_findings,
     truncation_findings,
 )
-from samzapy.coordinator.inputs.topic_checks import compacted_topics, specs_of, topic_findings, topics_of
-from samzapy.coordinator.launching.suspension import suspension_findings
-from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.replay import replay
-from samzapy.coordinator.state import OFFSET_UNKNOWN, CoordinatorState, job_model
-from samzapy.errors import BrokerUnavailableError, ConfigError, CorruptRecordError, ExitCode
+from samzapy.inspection.invariants import Laws
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId
 from samzapy.model.topic_checks import TopicFound, check_topic, missing

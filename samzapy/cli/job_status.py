@@ -12,8 +12,8 @@ from samzapy.cli.job_address import JobAddress, never_ran
 from samzapy.cli.requests import recorded_state
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.status import is_stopped, status_of_log
 from samzapy.errors import DataError, DeadlineError, TemporaryError
+from samzapy.inspection.status import is_stopped, status_of_log
 from samzapy.model.failing import Failing
 
 _LEADER_WAIT_MS = 2000
@@ -34,7 +34,7 @@ def containers_told(job: str, state: CoordinatorState) -> Mapping[str, Mapping[s
 
 
 def read_status(address: JobAddress) -> Mapping[str, object]:
-    """The shape of `coordinator.status`, and `degraded`: a list of what is not as it should be.
+    """The shape of `inspection.status`, and `degraded`: a list of what is not as it should be.
 
     Raises:
         RejectedError: there is no such job.

@@ -18,9 +18,9 @@ from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id
 from samzapy.config import FACTORS, parse_recorded
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.assignment.replanning import plan_of
-from samzapy.coordinator.pauses import Pauses
 from samzapy.coordinator.state import CoordinatorState, evolve, job_model, locality_of, uncommitted
 from samzapy.errors import ConfigError, CorruptRecordError, RejectedError
+from samzapy.inspection.rebalance_pause import Pauses
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.plan.plan_change import PlanChange, plan_change_json

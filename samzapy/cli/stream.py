@@ -22,13 +22,13 @@ from samzapy.cli.job_address import READ_WAIT_S
 from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.coordinator.diagnosis import truncation_findings
-from samzapy.coordinator.laws import Laws
-from samzapy.coordinator.moment import Difference, differences, moment_json, task_key
 from samzapy.coordinator.replay import Replayed
 from samzapy.coordinator.replay import replay as replayed
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, CorruptRecordError, ExitCode, RejectedError, TemporaryError
+from samzapy.inspection.diagnosis import truncation_findings
+from samzapy.inspection.invariants import Laws
+from samzapy.inspection.state_at import Difference, differences, moment_json, task_key
 from samzapy.model.finding import CODES, Finding, Severity, finding_json
 from samzapy.model.topic_checks import check_topic
 from samzapy.model.topics import coordinator_spec, coordinator_topic

@@ -10,8 +10,8 @@ from samzapy.cli.columns import Columns
 from samzapy.cli.stream import REPLAY_COLUMNS, replay_cells
 from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
 from samzapy.cli.terminal import printable
-from samzapy.coordinator.explanation import Explanation, explanation_json
-from samzapy.coordinator.explanation import explain as explained
+from samzapy.inspection.explanation import Explanation, explanation_json
+from samzapy.inspection.explanation import explain as explained
 from samzapy.model.job import TaskName
 from samzapy.stream.audit import time_text
 from samzapy.stream.position import Position, Reading

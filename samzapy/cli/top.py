@@ -18,7 +18,7 @@ from samzapy.cli.job_status import leader_status, read_status
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
-from samzapy.coordinator.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
+from samzapy.inspection.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 
 _COLUMNS = ("task", "processor", "records/s", "lag", "share of batch", "busiest key", "buckets")
 _RIGHT = ("records/s", "lag", "share of batch")

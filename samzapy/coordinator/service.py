@@ -34,6 +34,7 @@ from samzapy.coordinator.actions import (
     answers,
     hand_overs,
 )
+from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.assignment.grants import changelogs_begun, counts_after, input_end
 from samzapy.coordinator.assignment.initial_offsets import begun_anew, epoch_before, offset_defaults
 from samzapy.coordinator.assignment.liveness import LIVING, Sightings
@@ -68,7 +69,6 @@ from samzapy.coordinator.commands import (
     TopicsLooked,
 )
 from samzapy.coordinator.decide import Decision, decide, observe
-from samzapy.coordinator.diagnosis import cut_off_findings
 from samzapy.coordinator.inputs.topic_checks import topic_findings
 from samzapy.coordinator.launching.suspension import suspension_findings
 from samzapy.coordinator.ports import Clock, CommandSource, Fencing, PlacementWriter, Positions, Processes

@@ -86,7 +86,7 @@ class _Tally:
 
 
 class Judge(Protocol):
-    """What a coordinator's record may not be, if it may not (`coordinator.laws.Laws.judge`)."""
+    """What a coordinator's record may not be, if it may not (`inspection.invariants.Laws.judge`)."""
 
     def __call__(
         self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False, /

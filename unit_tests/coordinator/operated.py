@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from samzapy.coordinator.status import status_json
+from samzapy.inspection.status import status_json
 from samzapy.model.placement import RESPONSE_TYPE, Action, ContainerPlacementRequestMessage, StatusCode
 from samzapy.stream.codec import decode
 from samzapy.stream.log import Write

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from samzapy.coordinator.commands import Figures, Position, TopicsLooked
-from samzapy.coordinator.status import status_json
+from samzapy.inspection.status import status_json
 from samzapy.model.ssp import SspKeyBucket, SystemStream
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec

@@ -9,7 +9,7 @@ from dataclasses import replace
 from samzapy.container.start import positions_of, superseded_keys
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.status import status_of_log
+from samzapy.inspection.status import status_of_log
 from samzapy.model.grant import Floor
 from samzapy.stream.codec import decode, encode
 from samzapy.stream.log import Write

@@ -8,10 +8,10 @@ from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewInputs, TopicsLooked
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.inputs.removal import LOOKS_MISSING
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.lifecycle.submission import submit_job
 from samzapy.coordinator.state import INITIAL, committed, evolve, uncommitted
 from samzapy.errors import MissingTopicError, TopicIdentityError
+from samzapy.inspection.invariants import Laws
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.ssp import SspKeyBucket

@@ -2,14 +2,14 @@
 
 import pytest
 
+from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.commands import ContainerGone
-from samzapy.coordinator.diagnosis import (
+from samzapy.inspection.diagnosis import (
     CLOCK_SKEW_MS,
     LeaderSaid,
     OpenTransaction,
     clock_findings,
     container_findings,
-    cut_off_findings,
     is_of_unknown_age,
     leader_findings,
     offline_findings,

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.assignment.starts import PositionsRead
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.lifecycle.downgrade import (
     CAUSE,
     HURRIED,
@@ -20,6 +19,7 @@ from samzapy.coordinator.lifecycle.downgrade import (
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.errors import ProducerError
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart
 from samzapy.model.placement import Action, StatusCode

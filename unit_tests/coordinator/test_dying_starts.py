@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.launching.dying_starts import DEATHS_MAX
-from samzapy.coordinator.status import status_json
+from samzapy.inspection.status import status_json
 from samzapy.model.placement import Action
 from unit_tests.coordinator.launched import LaunchedJob
 

@@ -17,12 +17,12 @@ from samzapy.coordinator.launching.launches import (
     to_kill,
     to_start,
 )
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.lifecycle.membership import _forgotten
 from samzapy.coordinator.requests.restart_container import REPLACING
 from samzapy.coordinator.requests.scale_containers import RESIZING
 from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
 from samzapy.errors import RejectedError
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.launch import Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode

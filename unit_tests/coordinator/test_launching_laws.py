@@ -13,8 +13,8 @@ from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches, ReviewMembers, Tick
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching.launches import is_over, to_kill, to_start, wanted_processors
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.state import INITIAL, evolve
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import UP, Launched, LaunchedState, LaunchRole
 from samzapy.stream.records import ContainerCountPut, RunPut

@@ -10,10 +10,10 @@ from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.actions import FenceExecution, ResolveStarts, actions
 from samzapy.coordinator.commands import ContainerGone, StartsResolved
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, Folding, evolve
 from samzapy.errors import BrokerUnavailableError, SamzapyError
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samzapy.coordinator.load import Advice, JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
+from samzapy.inspection.load import Advice, JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 
 
 def a_task_load(name: str = "a", **fields: Any) -> TaskLoad:

@@ -13,10 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from samzapy.adapters.web.metrics import exposition
-from samzapy.coordinator import metrics
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.metrics import METRICS, Kind, samples_of
 from samzapy.coordinator.service import Snapshot, Timings
+from samzapy.inspection import metrics
+from samzapy.inspection.metrics import METRICS, Kind, samples_of
 from samzapy.model.container import ContainerPhase
 from samzapy.model.figures import KeySketch, TaskFigures
 from samzapy.model.finding import Finding

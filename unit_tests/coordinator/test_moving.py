@@ -10,8 +10,8 @@ from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewMembers
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.requests.restart_query import processors_with_query
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase
 from samzapy.model.placement import Action, StatusCode
 from samzapy.plan.groupers import NO_GROUPERS

@@ -1,6 +1,6 @@
 """How long key buckets stood still, from the times of what was committed for them."""
 
-from samzapy.coordinator.pauses import Pauses
+from samzapy.inspection.rebalance_pause import Pauses
 from samzapy.model.checkpoint import Checkpoint, Progress
 from samzapy.stream.records import CheckpointPut, ProgressPut, Removed
 from samzapy.testing.builders import a_grant, an_ssp_kb

@@ -12,7 +12,7 @@ from dataclasses import replace
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.commands import Heartbeat
-from samzapy.coordinator.laws import Laws
+from samzapy.inspection.invariants import Laws
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import Action
 from samzapy.model.warmth import Warmth

@@ -6,11 +6,11 @@ from samzapy.container.orders import Orders, read_on
 from samzapy.coordinator import repair
 from samzapy.coordinator import replay as replay_module
 from samzapy.coordinator.assignment.grants import owners
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.repair import lost_numbers, standing
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, evolve, records_of
 from samzapy.errors import FencedError
+from samzapy.inspection.invariants import Laws
 from samzapy.stream.audit import ForeignEntry, history
 from samzapy.stream.codec import encode, parse_headers
 from samzapy.stream.examination import examine_coordinator_stream

@@ -10,9 +10,9 @@ from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.coordinator.commands import Landmarks, LandmarksRead, StartsResolved, TaskStarts
 from samzapy.coordinator.decide import decide
-from samzapy.coordinator.explanation import explain
 from samzapy.coordinator.requests.rewind import moves, offset_of, refused_rewind
 from samzapy.coordinator.state import evolve, uncommitted
+from samzapy.inspection.explanation import explain
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.placement import Action, StatusCode, rewind_of

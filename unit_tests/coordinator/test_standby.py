@@ -18,10 +18,10 @@ from samzapy.coordinator.launching.standbys import (
     standby_count,
     with_standbys,
 )
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, STANDBYS_MAX
 from samzapy.coordinator.requests.request_queue import review_requests
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.job import ProcessorId, TaskMode
 from samzapy.model.launch import LaunchPhase, LaunchRole

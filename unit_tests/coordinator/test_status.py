@@ -7,8 +7,8 @@ import pytest
 from samzapy.cli.job import bootstrap_lines
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.load import Advice, hint_of, load_of
-from samzapy.coordinator.status import status_json, status_of_log
+from samzapy.inspection.load import Advice, hint_of, load_of
+from samzapy.inspection.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing

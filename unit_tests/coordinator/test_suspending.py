@@ -3,8 +3,8 @@
 import pytest
 
 from samzapy.coordinator.launching.launches import failed_job
-from samzapy.coordinator.status import status_json
 from samzapy.errors import ExitCode
+from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchRole
 from samzapy.model.placement import Action, StatusCode

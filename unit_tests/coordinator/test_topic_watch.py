@@ -7,8 +7,8 @@ import pytest
 
 from samzapy.coordinator.commands import OwnTopicFound, TopicsLooked
 from samzapy.coordinator.inputs.topic_checks import compacted_topics, specs_of, topics_of
-from samzapy.coordinator.status import status_json
 from samzapy.errors import TopicIdentityError
+from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.topic_checks import Cluster
 from samzapy.plan.input_patterns import resolve_inputs

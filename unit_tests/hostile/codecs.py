@@ -15,11 +15,11 @@ from samzapy.container.orders import Orders, follow, read_on
 from samzapy.container.start import positions_of, read_positions
 from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
 from samzapy.coordinator.commands import RequestsRead
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.requests.request_queue import read_requests, response_of
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError
+from samzapy.inspection.invariants import Laws
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.placement import (

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from samzapy.coordinator.laws import Laws
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import RESPONSE_TYPE, Action, StatusCode

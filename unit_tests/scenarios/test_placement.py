@@ -8,7 +8,7 @@ import pytest
 
 from samzapy.coordinator.commands import Heartbeat, HeldGrant, LaunchesLooked
 from samzapy.coordinator.launching.launches import failed_job
-from samzapy.coordinator.laws import Laws
+from samzapy.inspection.invariants import Laws
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchedState, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import RESPONSE_TYPE, Action

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from samzapy.coordinator.commands import Heartbeat
-from samzapy.coordinator.status import status_json
+from samzapy.inspection.status import status_json
 from samzapy.model.placement import Action
 from unit_tests.scenarios.test_placement import STATE, Story
 

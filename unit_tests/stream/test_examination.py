@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from samzapy.coordinator.laws import Laws
+from samzapy.inspection.invariants import Laws
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.finding import Finding
 from samzapy.model.placement import ContainerPlacementRequestMessage

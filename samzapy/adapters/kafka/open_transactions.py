@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel
 
 from samzapy.adapters.kafka.clients import Admin
 from samzapy.adapters.kafka.reading import DEADLINE_S, end_offsets, stamps_at
-from samzapy.coordinator.diagnosis import OpenTransaction
+from samzapy.inspection.diagnosis import OpenTransaction
 
 _LOOK_EVERY_S = 0.5
 

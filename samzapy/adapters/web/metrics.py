@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from samzapy.coordinator.metrics import Kind, Metric, Sample
+from samzapy.inspection.metrics import Kind, Metric, Sample
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

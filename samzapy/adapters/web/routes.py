@@ -6,8 +6,8 @@
 | `GET /containerHeartbeat?executionContainerId=` | `{"alive": …, "job": …, "term": …, "executionContainerId": …}` |
 | `POST /containerHeartbeat` | the same, to a whole heartbeat (`coordinator.assignment.heartbeat_json`) |
 | `GET /jobModel` | the plan in force, and its standbys (`plan.job_model_json`) |
-| `GET /status` | `coordinator.status` |
-| `GET /metrics` | `coordinator.metrics`, in Prometheus' text format |
+| `GET /status` | `inspection.status` |
+| `GET /metrics` | `inspection.metrics`, in Prometheus' text format |
 
 Whoever does not lead, or has not made sure of it for longer than a lease, answers 503 and names the leader it
 knows; but `/metrics` is always answered, because who scrapes all processors of a job must not find most of them down.
@@ -34,11 +34,11 @@ from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
 from samzapy.coordinator.assignment.liveness import is_expected, may_register, may_work
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.launching.standbys import with_standbys
-from samzapy.coordinator.metrics import samples_of
 from samzapy.coordinator.ports import Clock
 from samzapy.coordinator.service import Snapshot
 from samzapy.coordinator.state import job_model
-from samzapy.coordinator.status import status_json
+from samzapy.inspection.metrics import samples_of
+from samzapy.inspection.status import status_json
 from samzapy.model.job import ExecutionId
 from samzapy.plan.job_model_json import job_model_json
 

@@ -1,10 +1,10 @@
 """The laws of design section 2, looked at after each step of a simulated history.
 
 Two kinds. `LogChecks` reads the coordinator stream as it grows, holds each record against those before it by the rules
-of `samzapy stream verify` (`coordinator.laws`), folds it by itself, and asks the world how things really are: whether
-an execution that a grant passes over could still commit, whether a start is where the work ends. `Probe` stands at the
-coordinator's own decisions: each one is taken again on the same facts in another order, and once more on what it led
-to.
+of `samzapy stream verify` (`inspection.invariants`), folds it by itself, and asks the world how things really are:
+whether an execution that a grant passes over could still commit, whether a start is where the work ends. `Probe`
+stands at the coordinator's own decisions: each one is taken again on the same facts in another order, and once more
+on what it led to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from samzapy.config import JobConfig, Text, parse_recorded, recording
 from samzapy.container import orders as orders_module
 from samzapy.container import restore as restore_module
 from samzapy.container import start as start_module
-from samzapy.coordinator import laws as laws_module
 from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator.actions import actions
@@ -30,7 +29,6 @@ from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import Command
 from samzapy.coordinator.decide import Decision, decide, observe
 from samzapy.coordinator.launching.standbys import named
-from samzapy.coordinator.laws import Laws
 from samzapy.coordinator.replay import NOTHING, Replayed
 from samzapy.coordinator.requests.restart_query import processors_with_query
 from samzapy.coordinator.requests.scale_factor import scale_wanted
@@ -45,6 +43,8 @@ from samzapy.coordinator.state import (
     uncommitted,
     with_parts,
 )
+from samzapy.inspection import invariants as laws_module
+from samzapy.inspection.invariants import Laws
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase

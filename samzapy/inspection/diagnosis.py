@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.status import is_stopped
+from samzapy.inspection.status import is_stopped
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.finding import Finding
 from samzapy.model.job import ExecutionId
@@ -21,9 +21,6 @@ from samzapy.plan.input_keys import InputKeys, refusal_of, warnings_of
 
 CLOCK_SKEW_MS = 60_000
 """Clocks decide nothing here, but they are read by people, and starts by time go by them."""
-
-KAFKA_SILENT_MS = 10_000
-"""So long brokers may take to answer a container: an election of a partition's leader is no finding."""
 
 _NAMES_MAX = 10
 _KEYS_REMEDY = "See docs/planning.md, Keys that meet; task.partitioner.check=off ends this look"
@@ -231,23 +228,6 @@ def container_findings(
                 )
             )
     return tuple(found)
-
-
-def cut_off_findings(silent_ms: Mapping[ExecutionId, int], state: CoordinatorState) -> tuple[Finding, ...]:
-    """Containers that send heartbeats and that no broker answers: they read and commit nothing."""
-    return tuple(
-        Finding(
-            code="container-cut-off",
-            subject=f"container {container.execution_id}",
-            found=f"container {container.execution_id} (processor {container.processor_id} on {container.host}) sends "
-            f"heartbeats, and no broker has answered it for {silent_ms[container.execution_id] // 1000} s: it reads "
-            "and commits nothing",
-            remedy=f"See that {container.host} reaches the brokers under the addresses that they advertise; the "
-            "container goes on by itself. To run its tasks elsewhere, end it",
-        )
-        for container in state.containers_sorted
-        if container.phase in LIVING and silent_ms.get(container.execution_id, 0) >= KAFKA_SILENT_MS
-    )
 
 
 def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:

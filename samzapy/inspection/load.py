@@ -1,6 +1,6 @@
 """How busy a job is, from two looks at its status, and what would make it faster.
 
-Works on the JSON of `coordinator.status`, so that whoever asks over HTTP (`samzapy job top`, a controller of the job's
+Works on the JSON of `inspection.status`, so that whoever asks over HTTP (`samzapy job top`, a controller of the job's
 size) needs nothing else. What was not told is None: by an older coordinator, of a task among very many, or because the
 two looks saw one and the same heartbeat.
 """
@@ -81,7 +81,7 @@ class JobLoad:
 
     Attributes:
         factor: its elasticity factor; `factor_fixed_by` is the setting because of which another one would be refused.
-        lag: counts each partition once (`coordinator.status`).
+        lag: counts each partition once (`inspection.status`).
     """
 
     job: str

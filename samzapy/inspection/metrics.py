@@ -22,7 +22,7 @@ from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.launching.standbys import standby_called
 from samzapy.coordinator.service import Snapshot, Timings
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.coordinator.status import furthest_behind
+from samzapy.inspection.status import furthest_behind
 from samzapy.model.container import Container
 from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ProcessorId

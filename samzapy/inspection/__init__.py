@@ -1,0 +1,1 @@
+"""The read side: status, metrics, explanations and checks of a coordinator stream. Decides nothing."""
