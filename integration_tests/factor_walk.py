@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings
 from integration_tests.ledger_run import INPUT, Seen, Subject, stopped_worker
+from samzapy.adapters.host.crash_points import CrashPoint, arming
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.placement import StatusCode
 from samzapy.testing.coordinator_audit import Audit
-from samzapy.testing.crash_points import CrashPoint, arming
 from samzapy.testing.job_process import kill
 from samzapy.testing.ledger import Violation
 

@@ -10,13 +10,13 @@ from typing import Self
 
 from confluent_kafka.admin import AdminClient
 
+from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
-from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.cli.coordination import HostProcesses, SystemClock
 from samzapy.config import JobConfig

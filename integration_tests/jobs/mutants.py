@@ -114,8 +114,8 @@ def without_query_numbers() -> None:
 
     One of an earlier query is killed after its Kafka commit, as Spark kills a cancelled worker wherever it is by then.
     """
+    from samzapy.adapters.host.crash_points import ArmedCrashPoints
     from samzapy.adapters.spark import slots
-    from samzapy.testing.crash_points import ArmedCrashPoints
 
     entered, hit, late = slots.WorkerSlots._entered, ArmedCrashPoints.hit, []
 

@@ -20,7 +20,7 @@ _stopped: list[Path] = []
 
 def install(text: str) -> None:
     """Arm it in this process."""
-    from samzapy.testing.crash_points import ArmedCrashPoints
+    from samzapy.adapters.host.crash_points import ArmedCrashPoints
 
     matched = re.fullmatch(r"([a-z-]+)@(\d+)=(.+)", text)
     assert matched is not None, text

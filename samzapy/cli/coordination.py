@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
@@ -23,7 +24,6 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.placement import KafkaInbox, KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.kafka.topic_watch import TopicWatch
-from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.candidate import TERM_ENDS, Candidate

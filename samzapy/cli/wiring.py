@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samzapy.adapters.faults import note_faults
+from samzapy.adapters.host.crash_points import crash_points
 from samzapy.adapters.host.processor_ids import kept_processor_id
 from samzapy.adapters.host.scratch import scratch_directory
 from samzapy.adapters.kafka.admin import KafkaAdmin
@@ -64,7 +65,6 @@ from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.model.location import LocationId
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.records import FORMAT_LEVEL
-from samzapy.testing.crash_points import crash_points
 from samzapy.version import __version__
 
 if TYPE_CHECKING:

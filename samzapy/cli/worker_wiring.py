@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from samzapy.adapters.faults import note_faults
+from samzapy.adapters.host.crash_points import crash_points
 from samzapy.adapters.host.interrupts import Interrupts
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
@@ -33,7 +34,6 @@ from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic
 from samzapy.task import load_task_factory
-from samzapy.testing.crash_points import crash_points
 
 _LOG = logging.getLogger(__name__)
 _SLOT_WAIT_S = 30.0

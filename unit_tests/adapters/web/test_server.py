@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from samzapy.adapters.host.command_queue import CommandInbox
 from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.adapters.web.inbox import CommandInbox
 from samzapy.adapters.web.routes import BODY_BYTES_MAX
 from samzapy.adapters.web.server import CONNECTIONS_MAX, PEER_GONE_S, CoordinatorServer
 from samzapy.errors import ConfigError
