@@ -2,7 +2,7 @@
 
 Run as a program it is one candidate, until its standard input ends: `python -m integration_tests.candidates
 <bootstrap.servers> <job.name> <input> <settings as JSON>`. It prints its URL. It takes the same way as a job's process
-(`samzapy.cli.coordination`), but has no container.
+(`samzapy.runtime.leadership`), but has no container.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.kafka.reading import read_to_end
-from samzapy.cli.coordination import Coordination, Here
-from samzapy.cli.submitting import submission_of
 from samzapy.config import JobConfig
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
 from samzapy.plan.groupers import NO_GROUPERS
+from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.submission import submission_of
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import TermPut

@@ -18,13 +18,13 @@ from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
 from samzapy.adapters.web.server import CoordinatorServer
-from samzapy.cli.coordination import HostProcesses, SystemClock
 from samzapy.config import JobConfig
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import checkpoint_spec, coordinator_spec, coordinator_topic, placement_spec, placement_topic
+from samzapy.runtime.leadership import HostProcesses, SystemClock
 from samzapy.testing.builders import a_config
 from samzapy.testing.topics import make_topics
 

@@ -8,12 +8,12 @@ from integration_tests.candidates import Contest
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.cli.submitting import read_state, submission_of
 from samzapy.config import JobConfig
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import coordinator_transactional_id
 from samzapy.model.topics import coordinator_topic
 from samzapy.plan.groupers import NO_GROUPERS
+from samzapy.runtime.submission import read_state, submission_of
 from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.builders import a_config
 

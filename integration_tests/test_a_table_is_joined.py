@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.cli import input_keys
 from samzapy.cli.cluster import submit
 from samzapy.cli.doctor import doctor
 from samzapy.cli.job import bootstrap_lines
@@ -25,12 +24,13 @@ from samzapy.cli.job import job as job_command
 from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_status import read_status
 from samzapy.cli.run_job import read_config
-from samzapy.cli.wiring import run_container
 from samzapy.errors import ExitCode, PartitionerError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.input_keys import look_at_keys, refusal_of
 from samzapy.plan.job_plan import plan_job
 from samzapy.plan.partitioners import HASHES, Partitioner
+from samzapy.runtime import input_keys
+from samzapy.runtime.container_process import run_container
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.builders import a_config
 from samzapy.testing.job_process import JobProcess, kill

@@ -22,11 +22,11 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
-from samzapy.cli.standalone_cluster import standalone_launcher
 from samzapy.errors import ConfigError, LaunchError, RejectedError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import Launch, Launched, LaunchedState
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerPut
 from samzapy.testing.broker import DevBroker

@@ -15,7 +15,6 @@ from integration_tests.small_job import SmallJob
 from samzapy.adapters.kafka.admin import KafkaAdmin, topic_id
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.topic_watch import TopicWatch
-from samzapy.cli.submitting import submission_of
 from samzapy.coordinator.commands import TopicsLooked
 from samzapy.coordinator.inputs.topic_checks import topics_of
 from samzapy.coordinator.state import CoordinatorState
@@ -29,6 +28,7 @@ from samzapy.errors import (
 from samzapy.model.topic_checks import Cluster, check_topic
 from samzapy.model.topics import TopicSpec, changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.plan.groupers import NO_GROUPERS
+from samzapy.runtime.submission import submission_of
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config
 from samzapy.testing.topics import make_topics

@@ -52,10 +52,10 @@ def _stop_once(file: Path) -> None:
 
 
 def _tell_outcome() -> None:
-    from samzapy.cli import worker_wiring
+    from samzapy.runtime import worker_process
 
     # From before it takes its slot until it has let go of it.
-    work = worker_wiring._WorkerProcess
+    work = worker_process._WorkerProcess
     run = work.run
 
     def told(self: Any, *arguments: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from samzapy.cli.signals import end_with_parent
+from samzapy.runtime.signals import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent()

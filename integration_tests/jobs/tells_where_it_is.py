@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from samzapy.cli.driver_stderr import real_stderr
-from samzapy.cli.signals import end_with_parent
+from samzapy.runtime.driver_stderr import real_stderr
+from samzapy.runtime.signals import end_with_parent
 
 
 def main() -> int:

@@ -26,10 +26,6 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
-from samzapy.cli.coordination import Coordination, Here
-from samzapy.cli.declared_names import load_checked_task
-from samzapy.cli.input_keys import check_inputs
-from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.run_job import (
     check_host,
     environment_of_spark,
@@ -38,13 +34,6 @@ from samzapy.cli.run_job import (
     read_config,
     submit_command,
     with_modules_beside,
-)
-from samzapy.cli.standalone_cluster import standalone_launcher
-from samzapy.cli.submitting import (
-    read_state,
-    refuse_what_the_stream_does_not_allow,
-    running_containers,
-    submission_of,
 )
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
@@ -55,6 +44,17 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, SamzapyError
 from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.declared_names import load_checked_task
+from samzapy.runtime.input_keys import check_inputs
+from samzapy.runtime.job_groupers import load_groupers
+from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.standalone_cluster import standalone_launcher
+from samzapy.runtime.submission import (
+    read_state,
+    refuse_what_the_stream_does_not_allow,
+    running_containers,
+    submission_of,
+)
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_WAIT_S = 3.0

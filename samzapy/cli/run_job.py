@@ -23,10 +23,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
 from samzapy.adapters.spark.java_properties import java_properties
-from samzapy.cli.declared_names import load_checked_task
-from samzapy.cli.driver_stderr import real_stderr
 from samzapy.cli.main import machine_error
-from samzapy.cli.signals import end_with_parent
 from samzapy.config import (
     JobConfig,
     Setting,
@@ -39,6 +36,9 @@ from samzapy.config import (
     sounds_secret,
 )
 from samzapy.errors import ConfigError, EnvironmentMissingError, ExitCode, SamzapyError, TaskModuleError
+from samzapy.runtime.declared_names import load_checked_task
+from samzapy.runtime.driver_stderr import real_stderr
+from samzapy.runtime.signals import end_with_parent
 from samzapy.task import is_loading_job_file
 
 _LOG = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ def run_job_file() -> None:
         config = read_config(job_file, options.config_file, options.overrides, os.environ)
         load_checked_task(job_file, config)
         log_files_read(job_file, options.config_file)
-        from samzapy.cli.wiring import run_container
+        from samzapy.runtime.container_process import run_container
 
         run_container(config, job_file, options.expected_generation)
     except SamzapyError as error:

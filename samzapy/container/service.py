@@ -1088,7 +1088,7 @@ class ContainerService:
 
         Left to the broker's time-out or the next start, an open transaction would hide all that others write behind
         it from whoever reads the outputs. A broker that does not answer leaves it open; how long that is waited for
-        is bounded from outside (`cli.wiring`).
+        is bounded from outside (`runtime.container_process`).
         """
         ports = self._ports
         open_slots = ports.slots.take_all(_YIELD_MS)

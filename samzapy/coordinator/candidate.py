@@ -9,8 +9,8 @@ Whoever was fenced by a newer leader drops everything and stands again behind th
 still has one, is a hint that has proven wrong. Whoever merely failed (no broker answered, a transaction ended in
 doubt) keeps the seat and takes office again: another would hardly fare better, and would have to read everything
 anew. But who fails to take office again and again lets others try: what ails may be this process's alone.
-A topic that is not there is such a failure too: a process that starts is refused without one (`cli.submitting`), so a
-candidate found it once, and a broker that was just restarted may not know it yet.
+A topic that is not there is such a failure too: a process that starts is refused without one (`runtime.submission`),
+so a candidate found it once, and a broker that was just restarted may not know it yet.
 """
 
 from __future__ import annotations

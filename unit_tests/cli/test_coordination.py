@@ -8,7 +8,7 @@ import pytest
 
 from samzapy.adapters.kafka import log, placement
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.coordination import Coordination, Here
+from samzapy.runtime.leadership import Coordination, Here
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
 from unit_tests.coordinator.world import World
 

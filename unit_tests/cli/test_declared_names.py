@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.cli.declared_names import load_checked_task, undeclared
 from samzapy.errors import ExitCode, TaskModuleError
+from samzapy.runtime.declared_names import load_checked_task, undeclared
 from unit_tests.container.worlds import a_job
 
 FUNCTION = "import samzapy\n@samzapy.task\ndef job(e, c, x):\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from samzapy.cli.driver_stderr import ForwardedStderr, real_stderr
+from samzapy.runtime.driver_stderr import ForwardedStderr, real_stderr
 
 
 def test_what_is_written_is_there_once_it_is_flushed() -> None:

@@ -10,11 +10,12 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner, Result
 
-from samzapy.cli import cluster, run_job, wiring
+from samzapy.cli import cluster, run_job
 from samzapy.cli.config import check
-from samzapy.cli.job_groupers import load_groupers
 from samzapy.cli.plan import plan
 from samzapy.config import JobConfig
+from samzapy.runtime import container_process
+from samzapy.runtime.job_groupers import load_groupers
 
 JOB = """
 import samzapy
@@ -122,7 +123,7 @@ def test_a_driver_below_spark_submit(
     monkeypatch.setattr(run_job, "end_with_parent", lambda: None)
     monkeypatch.setattr(run_job, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(
-        wiring, "run_container", lambda config, job_file, generation: run_with.append((config, job_file))
+        container_process, "run_container", lambda config, job_file, generation: run_with.append((config, job_file))
     )
 
     with pytest.raises(SystemExit) as end:

@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from samzapy.cli.input_keys import refuse_or_warn, warn_of_bootstrap
 from samzapy.config import JobConfig
 from samzapy.errors import ExitCode, PartitionerError
 from samzapy.inspection.diagnosis import key_findings
 from samzapy.model.finding import Severity
 from samzapy.plan.input_keys import InputKeys, look_at_keys
 from samzapy.plan.partitioners import Partitioner
+from samzapy.runtime.input_keys import refuse_or_warn, warn_of_bootstrap
 from samzapy.testing.builders import a_config
 from unit_tests.plan.test_input_keys import CUSTOMERS, ORDERS, a_plan, written
 

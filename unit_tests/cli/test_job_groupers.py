@@ -2,9 +2,9 @@
 
 import pytest
 
-from samzapy.cli.job_groupers import load_groupers
 from samzapy.errors import GrouperError, TaskModuleError
 from samzapy.plan.groupers import Groupers
+from samzapy.runtime.job_groupers import load_groupers
 from samzapy.testing.builders import a_config
 
 OWN = """

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from samzapy.cli.job_location import location_of_this_processor
 from samzapy.errors import ConfigError, TaskModuleError
 from samzapy.model.location import LocationId
+from samzapy.runtime.job_location import location_of_this_processor
 from samzapy.testing.builders import a_config
 
 OWN = """

@@ -9,12 +9,12 @@ import pytest
 
 from samzapy.adapters.boot import boot_id
 from samzapy.cli import job_status
-from samzapy.cli.coordination import Here, HostProcesses, advertised_host
-from samzapy.cli.submitting import refuse_second, running_containers
-from samzapy.cli.wiring import _processor_id
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
+from samzapy.runtime.container_process import _processor_id
+from samzapy.runtime.leadership import Here, HostProcesses, advertised_host
+from samzapy.runtime.submission import refuse_second, running_containers
 from samzapy.stream.records import ContainerPut, TermPut
 from samzapy.testing.builders import a_config, a_container
 
@@ -138,7 +138,7 @@ def test_the_address_in_the_term_record_is_one_that_others_can_use(settings, wan
 def test_a_process_of_another_container_of_the_machine_is_not_looked_for_here():
     """Both have one boot, and each has a process 1."""
     code = (
-        "from samzapy.cli.coordination import Here\n"
+        "from samzapy.runtime.leadership import Here\n"
         "here = Here.now()\n"
         "print(here.boot_id, here.pid, here.process_started_ms)\n"
     )

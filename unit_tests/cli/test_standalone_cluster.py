@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.cli.standalone_cluster import standalone_launcher
 from samzapy.errors import ConfigError
+from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.testing.builders import a_config
 
 THERE = {"cluster_standalone_rest_url": "http://m:6066", "cluster_standalone_page_url": "http://127.0.0.1:8080"}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from samzapy.cli.submitting import submission_of
 from samzapy.config import JobConfig
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import SubmitJob
@@ -19,6 +18,7 @@ from samzapy.errors import MissingTopicError, TopicIdentityError, TopicPolicyErr
 from samzapy.model.topic_checks import Cluster, TopicFound, check_topic, refuse
 from samzapy.model.topics import TopicSpec, changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.plan.groupers import NO_GROUPERS
+from samzapy.runtime.submission import submission_of
 from samzapy.testing.builders import a_config
 from unit_tests.coordinator.histories import a_term
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from samzapy.cli import wiring
-from samzapy.cli.signals import DrainRequest
 from samzapy.errors import EnvironmentMissingError, ExitCode
+from samzapy.runtime import container_process
+from samzapy.runtime.signals import DrainRequest
 from samzapy.testing.builders import a_config
 from samzapy.testing.waiting import wait_until
 
-END_GRACE_S = wiring._END_GRACE_S
+END_GRACE_S = container_process._END_GRACE_S
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_END_GRACE_S", "_LOST_GRACE_S", "_END_LOOK_S"):
-        monkeypatch.setattr(wiring, name, 0.01)
+        monkeypatch.setattr(container_process, name, 0.01)
 
 
 class Process:
@@ -30,7 +30,7 @@ class Process:
         self.drain = DrainRequest()
         self.given_up = given_up
         self.done: list[object] = []
-        wiring._bound_the_end(
+        container_process._bound_the_end(
             self.drain, 10, lambda: self.given_up, lambda: self.done.append("workers killed"), self.done.append
         )
 
@@ -70,7 +70,7 @@ def told_of(directory: Path, mounts: str, caplog: pytest.LogCaptureFixture) -> s
     table = directory.parent / "mounts"
     table.write_text(mounts)
     with caplog.at_level(logging.WARNING):
-        wiring._check_store_directory(a_config(local_store_dir=str(directory)), table)
+        container_process._check_store_directory(a_config(local_store_dir=str(directory)), table)
     return caplog.text
 
 
@@ -129,4 +129,4 @@ def test_a_directory_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         EnvironmentMissingError, match=r"local\.store\.dir: wanted a writable directory at .*/state, found"
     ):
-        wiring._check_store_directory(a_config(local_store_dir=str(tmp_path / "state")))
+        container_process._check_store_directory(a_config(local_store_dir=str(tmp_path / "state")))

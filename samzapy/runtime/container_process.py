@@ -1,9 +1,9 @@
 """The composition root of a container's driver: where its ports meet adapters.
 
-Started by a person, this process is one processor of the job, and a candidate to lead it (`cli.coordination`). Started
-by the job's coordinator (`cli.cluster`), it is a container only. Order of a start, so that a mistake is told before the
-JVM's ten seconds go by: configuration, directories, this processor's id, cluster, topics, whether that processor runs
-already; then Spark, then the coordinator in its thread, then the container in this one.
+Started by a person, this process is one processor of the job, and a candidate to lead it (`runtime.leadership`).
+Started by the job's coordinator (`cli.cluster`), it is a container only. Order of a start, so that a mistake is told
+before the JVM's ten seconds go by: configuration, directories, this processor's id, cluster, topics, whether that
+processor runs already; then Spark, then the coordinator in its thread, then the container in this one.
 """
 
 from __future__ import annotations
@@ -38,18 +38,6 @@ from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
-from samzapy.cli.coordination import Coordination, Here, SystemClock
-from samzapy.cli.input_keys import check_inputs
-from samzapy.cli.job_groupers import load_groupers
-from samzapy.cli.job_location import location_of_this_processor
-from samzapy.cli.signals import DrainRequest, install_handlers
-from samzapy.cli.submitting import (
-    read_state,
-    refuse_second,
-    refuse_what_the_stream_does_not_allow,
-    running_containers,
-    submission_of,
-)
 from samzapy.config import JobConfig
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
 from samzapy.coordinator.commands import SubmitJob
@@ -64,6 +52,18 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.model.location import LocationId
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.input_keys import check_inputs
+from samzapy.runtime.job_groupers import load_groupers
+from samzapy.runtime.job_location import location_of_this_processor
+from samzapy.runtime.leadership import Coordination, Here, SystemClock
+from samzapy.runtime.signals import DrainRequest, install_handlers
+from samzapy.runtime.submission import (
+    read_state,
+    refuse_second,
+    refuse_what_the_stream_does_not_allow,
+    running_containers,
+    submission_of,
+)
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.version import __version__
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
 
 _LOG = logging.getLogger(__name__)
-_WORKER_ENTRY = "samzapy.cli.worker_wiring:run"
+_WORKER_ENTRY = "samzapy.runtime.worker_process:run"
 _CLOSE_WAIT_S = 3.0
 _LEADER_WAIT_MS = 2000
 _END_GRACE_S = 3.0
