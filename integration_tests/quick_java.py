@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, VARIABLE
 from samzapy.cli.class_archive import made_archive
-from samzapy.cli.run_job import environment_of_spark
 from samzapy.errors import EnvironmentMissingError
+from samzapy.runtime.spark_submit import environment_of_spark
 from samzapy.testing.broker import make_class_archive
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

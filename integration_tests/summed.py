@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.job_address import JobAddress
 from samzapy.cli.requests import recorded_state
 from samzapy.coordinator.state import CoordinatorState
+from samzapy.runtime.job_address import JobAddress
 from samzapy.testing.job_process import JobProcess
 
 JOB_FILE = Path(__file__).parent / "jobs" / "running_sums.py"

@@ -21,9 +21,7 @@ from samzapy.cli.cluster import submit
 from samzapy.cli.doctor import doctor
 from samzapy.cli.job import bootstrap_lines
 from samzapy.cli.job import job as job_command
-from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_status import read_status
-from samzapy.cli.run_job import read_config
 from samzapy.errors import ExitCode, PartitionerError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.input_keys import look_at_keys, refusal_of
@@ -31,6 +29,8 @@ from samzapy.plan.job_plan import plan_job
 from samzapy.plan.partitioners import HASHES, Partitioner
 from samzapy.runtime import input_keys
 from samzapy.runtime.container_process import run_container
+from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.job_config import read_config
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.builders import a_config
 from samzapy.testing.job_process import JobProcess, kill

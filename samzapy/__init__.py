@@ -43,6 +43,6 @@ def run() -> None:
     Stands under `if __name__ == "__main__":` of a file given to spark-submit. Reads `--config FILE` (default: the
     file of the same name beside the script, ending in .properties) and `--set key=value` from the command line.
     """
-    from samzapy.cli.run_job import run_job_file
+    from samzapy.runtime.job_file import run_job_file
 
     run_job_file()

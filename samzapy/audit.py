@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.adapters.spark.audit import history_frame
-from samzapy.cli.job_address import JobAddress
-from samzapy.cli.stream_source import StreamSource, source_of_files, source_of_topic
 from samzapy.errors import ConfigError
+from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.stream_source import StreamSource, source_of_files, source_of_topic
 from samzapy.stream.log import LogRecord
 
 __all__ = ["history"]

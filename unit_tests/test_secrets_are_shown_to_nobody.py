@@ -28,11 +28,11 @@ from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.cli import run_job
 from samzapy.cli.config import config as config_command
 from samzapy.cli.job import job as job_command
-from samzapy.cli.run_job import read_config
 from samzapy.config import JobConfig
 from samzapy.coordinator.lifecycle.submission import check_joinable
 from samzapy.coordinator.replay import replay
 from samzapy.errors import ConfigError, RejectedError, SamzapyError
+from samzapy.runtime.job_config import read_config
 from samzapy.stream.audit import as_json, history
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, a_work_plan
 from unit_tests.coordinator.world import World

@@ -27,8 +27,8 @@ from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets, read_to_end
-from samzapy.cli.run_job import environment_of_spark
 from samzapy.model.topics import TopicSpec
+from samzapy.runtime.spark_submit import environment_of_spark
 from samzapy.stream.log import LogRecord
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until

@@ -29,11 +29,11 @@ from integration_tests.bad_input.kit import (
     run_samzapy,
     unique,
 )
-from samzapy.cli.job_address import JobAddress
 from samzapy.cli.job_status import read_status
 from samzapy.container.start import positions_of
 from samzapy.errors import DeadlineError, ExitCode, RejectedError
 from samzapy.model.topics import checkpoint_topic
+from samzapy.runtime.job_address import JobAddress
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
 from samzapy.testing.job_process import JobProcess

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import click
 
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
-from samzapy.cli.job_address import JobAddress, no_such_job, of_a_job
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.table import print_rows
 from samzapy.container.start import Positions, read_positions
 from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic
+from samzapy.runtime.job_address import JobAddress, no_such_job
 
 _COLUMNS = ("ssp", "checkpoint", "epoch", "task", "execution", "progress", "progressEpoch", "progressExecution")
 _NUMBERS = ("checkpoint", "epoch", "progress", "progressEpoch")

@@ -13,7 +13,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import archive_path, make_archive
 from samzapy.adapters.spark.class_archive import of_worker as worker_environment
-from samzapy.cli.run_job import check_host, environment_of_spark
+from samzapy.runtime.spark_submit import check_host, environment_of_spark
 
 
 @click.command("class-archive")

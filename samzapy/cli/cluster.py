@@ -26,15 +26,6 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.follow import KafkaLeaderSearch
 from samzapy.adapters.maven.java import find_java
-from samzapy.cli.run_job import (
-    check_host,
-    environment_of_spark,
-    expected_generation_option,
-    log_files_read,
-    read_config,
-    submit_command,
-    with_modules_beside,
-)
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.launches import failed_job, is_over
@@ -46,8 +37,11 @@ from samzapy.model.launch import Launch
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.declared_names import load_checked_task
 from samzapy.runtime.input_keys import check_inputs
+from samzapy.runtime.job_config import log_files_read, read_config
+from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.leadership import Coordination, Here
+from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.runtime.submission import (
     read_state,

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import click
 
-from samzapy.cli.job_address import JobAddress, address_of, coordinator_records
-from samzapy.cli.run_job import job_file_option, read_config, read_settings
+from samzapy.cli.run_job import job_file_option
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.job_address import JobAddress, address_of, coordinator_records
+from samzapy.runtime.job_config import read_config, read_settings
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.stream.audit import ForeignEntry, UnreadableEntry, history, time_text
 from samzapy.stream.keys import Namespace

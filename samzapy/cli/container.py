@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from samzapy.cli.container_list import list_containers
-from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.requests import (
     RESTART_S,
     Asking,
@@ -29,6 +29,7 @@ from samzapy.cli.terminal import printable
 from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.errors import RejectedError
 from samzapy.model.placement import Action, ContainerPlacementResponseMessage, StatusCode
+from samzapy.runtime.job_address import JobAddress
 
 
 @click.group()

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.job_status import containers_told
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.requests import recorded_state
 from samzapy.cli.table import print_rows
 from samzapy.coordinator.assignment.grants import grants_in_force
@@ -20,6 +19,8 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, LaunchPhase
+from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.leader_status import containers_told
 
 _NUMBERS = ("tasks", "standbyLag", "restoreLeftMs", "heartbeatAgeMs")
 _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reason")

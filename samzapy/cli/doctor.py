@@ -22,8 +22,7 @@ from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
-from samzapy.cli.job_address import READ_WAIT_S, JobAddress, never_ran, no_such_job, of_a_job
-from samzapy.cli.job_status import leader_status
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import JobConfig, parse_recorded
@@ -59,6 +58,8 @@ from samzapy.model.topics import (
     placement_topic,
 )
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs
+from samzapy.runtime.job_address import READ_WAIT_S, JobAddress, never_ran, no_such_job
+from samzapy.runtime.leader_status import leader_status
 from samzapy.runtime.leadership import Here, HostProcesses
 from samzapy.stream.examination import (
     examine_changelog,

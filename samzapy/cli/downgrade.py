@@ -19,11 +19,9 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.election import election_group
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.cli.job_address import JobAddress, coordinator_records, never_ran, of_a_job
-from samzapy.cli.job_status import leader_status
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.stream import export_to
-from samzapy.cli.stream_source import StreamSource, source_of_topic
 from samzapy.cli.terminal import printable
 from samzapy.container.start import positions_of
 from samzapy.coordinator.assignment.starts import PositionsRead
@@ -42,7 +40,10 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import CorruptRecordError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.container import coordinator_transactional_id
 from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_spec, coordinator_topic
+from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
+from samzapy.runtime.leader_status import leader_status
 from samzapy.runtime.leadership import Here
+from samzapy.runtime.stream_source import StreamSource, source_of_topic
 from samzapy.stream.codec import decode
 from samzapy.stream.export import read_export
 from samzapy.stream.horizon import is_of_downgrade

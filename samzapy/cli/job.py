@@ -13,7 +13,7 @@ import click
 
 from samzapy.cli.cluster import submit
 from samzapy.cli.downgrade import downgrade
-from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.job_status import read_status
 from samzapy.cli.plan import plan
 from samzapy.cli.rewind import rewind
@@ -23,6 +23,7 @@ from samzapy.cli.terminal import printable
 from samzapy.cli.top import top
 from samzapy.cli.whole_job import list_jobs, restart, stop
 from samzapy.errors import ExitCode
+from samzapy.runtime.job_address import JobAddress
 
 
 @click.group()

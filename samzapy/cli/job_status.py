@@ -7,30 +7,14 @@ from collections.abc import Mapping
 import click
 
 from samzapy.adapters.kafka.positions import KafkaPositions
-from samzapy.adapters.web.client import HttpCoordinatorClient
-from samzapy.cli.job_address import JobAddress, never_ran
 from samzapy.cli.requests import recorded_state
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DataError, DeadlineError, TemporaryError
 from samzapy.inspection.status import is_stopped, status_of_log
 from samzapy.model.failing import Failing
-
-_LEADER_WAIT_MS = 2000
-
-
-def leader_status(job: str, url: str | None) -> Mapping[str, object] | None:
-    """What the leader at `url` tells of the job; None where nobody leads, or does not answer soon."""
-    return None if url is None else HttpCoordinatorClient().status(url, job, _LEADER_WAIT_MS)
-
-
-def containers_told(job: str, state: CoordinatorState) -> Mapping[str, Mapping[str, object]]:
-    """What the leader tells of containers it has heard of, by execution; nothing where no leader answers."""
-    told = leader_status(job, None if state.term is None else state.term.url)
-    rows = None if told is None else told.get("containers")
-    if not isinstance(rows, list):
-        return {}
-    return {str(row.get("executionId")): row for row in rows if isinstance(row, dict)}
+from samzapy.runtime.job_address import JobAddress, never_ran
+from samzapy.runtime.leader_status import leader_status
 
 
 def read_status(address: JobAddress) -> Mapping[str, object]:

@@ -7,7 +7,6 @@ trace is only ever printed for a fault of ours.
 
 from __future__ import annotations
 
-import errno
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import click
 
 from samzapy.cli.terminal import printable_lines
 from samzapy.errors import SamzapyError
+from samzapy.runtime.failures import machine_error
 from samzapy.version import __version__
 
 
@@ -71,26 +71,6 @@ samzapy = LazyGroup(
     help="Streaming jobs on Spark Structured Streaming, with a Kafka topic as their only coordinator.",
 )
 click.version_option(__version__, prog_name="samzapy", message="%(prog)s %(version)s")(samzapy)
-
-
-_OF_THE_MACHINE = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.EIO,
-)
-
-
-def machine_error(error: OSError) -> SamzapyError | None:
-    """What a disk that is full, or files that nobody may touch, are to who typed a command; None for other errors."""
-    if error.errno not in _OF_THE_MACHINE:
-        return None
-    where = "this machine's files" if error.filename is None else error.filename
-    return SamzapyError(f"wanted to use {where}, found: {error.strerror}; mend that, and start again")
 
 
 def run_command(command: click.Command, name: str, args: Sequence[str] | None) -> None:

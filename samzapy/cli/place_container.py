@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from samzapy.cli.job_address import address_of
 from samzapy.cli.main import run_command
 from samzapy.cli.requests import destination_host_option, placement_store, request_expiry_option
+from samzapy.runtime.job_address import address_of
 
 BOOTSTRAP_SERVERS = "SAMZAPY_BOOTSTRAP_SERVERS"
 """The variable that names the cluster. SEP-22's command has no option for that."""

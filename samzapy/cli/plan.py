@@ -16,9 +16,8 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.state_size import changelog_sizes
-from samzapy.cli.job_address import JobAddress
 from samzapy.cli.requests import recorded_state
-from samzapy.cli.run_job import job_file_option, log_files_read, read_config
+from samzapy.cli.run_job import job_file_option
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
@@ -48,6 +47,8 @@ from samzapy.plan.plan_change import (
 )
 from samzapy.runtime.declared_names import load_checked_task
 from samzapy.runtime.input_keys import divided_ssps, keeps_keys, look_at_inputs, warn_of_bootstrap
+from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.job_config import log_files_read, read_config
 from samzapy.runtime.job_groupers import load_groupers
 
 _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")

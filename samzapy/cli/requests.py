@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from samzapy.cli.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.terminal import printable
 from samzapy.config import parse_recorded
@@ -33,6 +32,7 @@ from samzapy.model.placement import (
 )
 from samzapy.model.topics import coordinator_topic
 from samzapy.placement import ContainerPlacementMetadataStore
+from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 
 RESTART_S = 300.0
 """So long a container may drain and another one take to start, with Spark and the state."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
-from samzapy.cli.job_address import READ_WAIT_S, JobAddress, of_a_job
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.plan import change_with_sizes, print_change
 from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.config import FACTORS, parse_recorded
@@ -23,6 +23,7 @@ from samzapy.inspection.rebalance_pause import Pauses
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import checkpoint_topic, coordinator_topic
 from samzapy.plan.plan_change import PlanChange, plan_change_json
+from samzapy.runtime.job_address import READ_WAIT_S, JobAddress
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.stream.codec import decode
 from samzapy.stream.records import FactorPut

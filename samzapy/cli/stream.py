@@ -18,8 +18,7 @@ import click
 
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.cli.columns import Columns
-from samzapy.cli.job_address import READ_WAIT_S
-from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
+from samzapy.cli.stream_source import PositionParam, of_a_stream, print_horizon
 from samzapy.cli.terminal import printable
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.replay import Replayed
@@ -32,6 +31,8 @@ from samzapy.inspection.state_at import Difference, differences, moment_json, ta
 from samzapy.model.finding import CODES, Finding, Severity, finding_json
 from samzapy.model.topic_checks import check_topic
 from samzapy.model.topics import coordinator_spec, coordinator_topic
+from samzapy.runtime.job_address import READ_WAIT_S
+from samzapy.runtime.stream_source import StreamSource, check_reached
 from samzapy.stream.audit import (
     LATEST_VALUE_ONLY,
     Entry,
@@ -132,7 +133,7 @@ def state(source: StreamSource, position: Position | None, output: str) -> None:
     if output == "json":
         click.echo(json.dumps({"topic": source.topic, **place, **moment_json(found)}, indent=2))
     else:
-        source.say_horizon(reading)
+        print_horizon(source, reading)
         _print_state(found, place, source.topic)
 
 
@@ -157,7 +158,7 @@ def diff(source: StreamSource, first: Position, second: Position, output: str) -
     if reading.last is not None and not second.includes(reading.last):
         raise ConfigError(f"wanted A before B, found {first} after {second}: name the earlier one first")
     if output == "table":
-        source.say_horizon(reading)
+        print_horizon(source, reading)
     whole = source.is_whole(reading)
     touched: dict[str, LogRecord] = {}
     after = _fold_noting(before, reading.until(second), source.topic, touched)

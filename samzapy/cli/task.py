@@ -8,11 +8,12 @@ import click
 
 from samzapy.cli.columns import Columns
 from samzapy.cli.stream import REPLAY_COLUMNS, replay_cells
-from samzapy.cli.stream_source import PositionParam, StreamSource, check_reached, of_a_stream
+from samzapy.cli.stream_source import PositionParam, of_a_stream, print_horizon
 from samzapy.cli.terminal import printable
 from samzapy.inspection.explanation import Explanation, explanation_json
 from samzapy.inspection.explanation import explain as explained
 from samzapy.model.job import TaskName
+from samzapy.runtime.stream_source import StreamSource, check_reached
 from samzapy.stream.audit import time_text
 from samzapy.stream.position import Position, Reading
 
@@ -41,7 +42,7 @@ def explain(source: StreamSource, name: str, position: Position | None, output: 
     if output == "json":
         click.echo(json.dumps(explanation_json(found), indent=2))
     else:
-        source.say_horizon(reading)
+        print_horizon(source, reading)
         _print(found)
 
 

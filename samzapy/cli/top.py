@@ -13,12 +13,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samzapy.cli.job_address import JobAddress, of_a_job
-from samzapy.cli.job_status import leader_status, read_status
+from samzapy.cli.job_address import of_a_job
+from samzapy.cli.job_status import read_status
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.table import print_table
 from samzapy.cli.terminal import printable
 from samzapy.inspection.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
+from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.leader_status import leader_status
 
 _COLUMNS = ("task", "processor", "records/s", "lag", "share of batch", "busiest key", "buckets")
 _RIGHT = ("records/s", "lag", "share of batch")

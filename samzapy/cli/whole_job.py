@@ -13,7 +13,7 @@ import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.job_address import JobAddress, of_a_job
+from samzapy.cli.job_address import of_a_job
 from samzapy.cli.requests import (
     RESTART_S,
     Asking,
@@ -24,7 +24,6 @@ from samzapy.cli.requests import (
     recorded_state,
     run_id_of,
 )
-from samzapy.cli.run_job import read_config
 from samzapy.cli.seconds import Seconds
 from samzapy.cli.table import print_rows
 from samzapy.coordinator.assignment.liveness import LIVING
@@ -33,6 +32,8 @@ from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, DeadlineError, RejectedError, SamzapyError
 from samzapy.model.placement import Action
 from samzapy.model.topics import coordinator_topic
+from samzapy.runtime.job_address import JobAddress
+from samzapy.runtime.job_config import read_config
 
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 30.0

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
-from samzapy.cli.run_job import QUIET_SPARK
 from samzapy.config import JobConfig
 from samzapy.errors import ConfigError
 from samzapy.runtime.leadership import Here, advertised_host
+from samzapy.runtime.spark_submit import QUIET_SPARK
 
 _ANSWER_MS = 5000
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024

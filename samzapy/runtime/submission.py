@@ -9,7 +9,6 @@ from dataclasses import replace
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.cli.job_status import containers_told
 from samzapy.config import IntermediateStream, JobConfig
 from samzapy.coordinator.assignment.liveness import LIVING, Sightings
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
@@ -33,6 +32,7 @@ from samzapy.model.topics import (
 from samzapy.plan.groupers import Groupers
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be
+from samzapy.runtime.leader_status import containers_told
 from samzapy.runtime.leadership import Here, HostProcesses
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from samzapy.cli.downgrade import ArchiveFile, Parts, carry_out
-from samzapy.cli.stream_source import StreamSource
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.lifecycle.downgrade import HURRIED
 from samzapy.errors import BrokerUnavailableError, DeadlineError, FencedError, RejectedError, SamzapyError
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec
+from samzapy.runtime.stream_source import StreamSource
 from samzapy.stream.export import read_export
 from samzapy.stream.horizon import Extent
 from samzapy.stream.log import LogRecord, Write

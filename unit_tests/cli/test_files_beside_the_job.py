@@ -15,6 +15,8 @@ from samzapy.cli.config import check
 from samzapy.cli.plan import plan
 from samzapy.config import JobConfig
 from samzapy.runtime import container_process
+from samzapy.runtime import job_file as job_file_module
+from samzapy.runtime.job_config import config_path
 from samzapy.runtime.job_groupers import load_groupers
 
 JOB = """
@@ -119,15 +121,15 @@ def test_a_driver_below_spark_submit(
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "argv", [named.argument, *named.options])
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(named.directory)])
-    monkeypatch.setattr(run_job, "_prepare_jvm", lambda: None)
-    monkeypatch.setattr(run_job, "end_with_parent", lambda: None)
-    monkeypatch.setattr(run_job, "_log_to_stderr", lambda: None)
+    monkeypatch.setattr(job_file_module, "_prepare_jvm", lambda: None)
+    monkeypatch.setattr(job_file_module, "end_with_parent", lambda: None)
+    monkeypatch.setattr(job_file_module, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(
         container_process, "run_container", lambda config, job_file, generation: run_with.append((config, job_file))
     )
 
     with pytest.raises(SystemExit) as end:
-        run_job.run_job_file()
+        job_file_module.run_job_file()
 
     assert 0 == end.value.code
     ((config, job_file),) = run_with
@@ -150,7 +152,7 @@ def test_samzapy_job_submit(named: Named, monkeypatch: pytest.MonkeyPatch, caplo
     assert load_groupers(config, job_file.parent).ssps is not None
     ((of_containers, properties),) = launched
     assert of_containers == job_file and job_file.is_absolute()
-    assert os.path.normpath(run_job.config_path(job_file, properties)) == str(named.properties)
+    assert os.path.normpath(config_path(job_file, properties)) == str(named.properties)
     has_read(named, caplog)
 
 

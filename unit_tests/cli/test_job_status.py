@@ -6,9 +6,9 @@ import pytest
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli import job_status
-from samzapy.cli.job_address import JobAddress
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.failing import Failing
+from samzapy.runtime.job_address import JobAddress
 from samzapy.stream.records import JobIdentityPut
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from samzapy.adapters.boot import boot_id
-from samzapy.cli import job_status
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import RejectedError
 from samzapy.model.container import ContainerPhase
+from samzapy.runtime import leader_status
 from samzapy.runtime.container_process import _processor_id
 from samzapy.runtime.leadership import Here, HostProcesses, advertised_host
 from samzapy.runtime.submission import refuse_second, running_containers
@@ -75,7 +75,7 @@ def test_another_one_or_one_that_is_gone_is_in_nobody_s_way(container):
 
 def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch):
     monkeypatch.setattr(
-        job_status.HttpCoordinatorClient,
+        leader_status.HttpCoordinatorClient,
         "status",
         lambda *_: {
             "containers": [{"executionId": "e2", "heartbeatAgeMs": 5}, {"executionId": "e1", "heartbeatAgeMs": 700}]
@@ -97,7 +97,7 @@ def test_one_on_another_host_is_refused_while_the_leader_hears_of_it(monkeypatch
     ids=["no leader", "odd answer", "silent", "never heard of", "another"],
 )
 def test_one_on_another_host_that_nobody_hears_of_is_in_nobody_s_way(monkeypatch, told):
-    monkeypatch.setattr(job_status.HttpCoordinatorClient, "status", lambda *_: told)
+    monkeypatch.setattr(leader_status.HttpCoordinatorClient, "status", lambda *_: told)
 
     refuse(elsewhere())
 

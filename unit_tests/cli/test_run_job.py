@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from samzapy.cli import run_job
 from samzapy.cli.cluster import submit
-from samzapy.cli.run_job import environment_of_spark, read_config
 from samzapy.config import Secret
 from samzapy.errors import ConfigError, EnvironmentMissingError
+from samzapy.runtime.job_config import read_config
+from samzapy.runtime.job_file import _parse_arguments
+from samzapy.runtime.spark_submit import environment_of_spark
 
 TASK = "import samzapy\n\n@samzapy.task\ndef process(envelope, collector, context):\n    pass\n"
 PROPERTIES = "job.name=flights\ntask.inputs=kafka.orders\nsystems.kafka.bootstrap.servers=127.0.0.1:1\n"
@@ -57,9 +59,9 @@ def test_the_plan_that_was_looked_at_is_passed_on_to_the_job(job_file: Path, mon
     ran = CliRunner().invoke(run_job.run, [str(job_file), "--expected-generation", "7", "--set", "job.id=7"])
 
     own = became[became.index(str(job_file)) + 1 :]
-    assert 7 == run_job._parse_arguments(own).expected_generation
+    assert 7 == _parse_arguments(own).expected_generation
     assert "--expected-generation 7" in ran.output
-    assert run_job._parse_arguments([]).expected_generation is None
+    assert _parse_arguments([]).expected_generation is None
 
 
 def test_a_cluster_that_is_not_named_is_asked_for_before_anything_starts(job_file: Path) -> None:

@@ -1,0 +1,146 @@
+"""`samzapy.run()`: from a job file in Spark's driver to a running container."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from samzapy.adapters.host.spark_host import refuse_replaced_letters
+from samzapy.adapters.installed_spark import refuse_other_pyspark
+from samzapy.adapters.maven.java import find_java
+from samzapy.config import (
+    sounds_secret,
+)
+from samzapy.errors import ConfigError, ExitCode, SamzapyError, TaskModuleError
+from samzapy.runtime.declared_names import load_checked_task
+from samzapy.runtime.driver_stderr import real_stderr
+from samzapy.runtime.failures import machine_error
+from samzapy.runtime.job_config import log_files_read, read_config
+from samzapy.runtime.signals import end_with_parent
+from samzapy.runtime.spark_submit import check_host, environment_of_spark
+from samzapy.task import is_loading_job_file
+
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+expected_generation_option = click.option(
+    "--expected-generation",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Refuse if another plan than N is in force by now; `samzapy job plan` shows from which one it was made.",
+)
+
+
+def run_job_file() -> None:
+    """Run the script that is `__main__` as a job and end the process with its exit code."""
+    if is_loading_job_file():
+        raise TaskModuleError(
+            "samzapy.run() was called while the job file was being loaded; put it under\n"
+            '    if __name__ == "__main__":\n        samzapy.run()'
+        )
+    end_with_parent()
+    sys.stderr = real_stderr(os.environ)
+    _log_to_stderr()
+    try:
+        _prepare_jvm()
+        job_file = _main_file()
+        options = _parse_arguments(sys.argv[1:])
+        config = read_config(job_file, options.config_file, options.overrides, os.environ)
+        load_checked_task(job_file, config)
+        log_files_read(job_file, options.config_file)
+        from samzapy.runtime.container_process import run_container
+
+        run_container(config, job_file, options.expected_generation)
+    except SamzapyError as error:
+        print(f"samzapy: {error}", file=sys.stderr, flush=True)
+        _end(error.exit_code)
+    except OSError as error:
+        found = machine_error(error)
+        if found is None:
+            raise
+        print(f"samzapy: {found}", file=sys.stderr, flush=True)
+        _end(found.exit_code)
+    except KeyboardInterrupt:
+        # Once the job has begun, Ctrl-C drains it.
+        print("samzapy: interrupted before the job had begun", file=sys.stderr, flush=True)
+        _end(_INTERRUPTED)
+    _end(ExitCode.OK)
+
+
+def _end(code: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+class _Arguments:
+    def __init__(self, config_file: Path | None, overrides: Sequence[str], expected_generation: int | None) -> None:
+        self.config_file = config_file
+        self.overrides = overrides
+        self.expected_generation = expected_generation
+
+
+def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
+    @click.command(add_help_option=False)
+    @click.option("--config", "config_file", type=click.Path(path_type=Path))
+    @click.option("--set", "overrides", multiple=True)
+    @expected_generation_option
+    def parse(config_file: Path | None, overrides: Sequence[str], expected_generation: int | None) -> _Arguments:
+        return _Arguments(config_file, overrides, expected_generation)
+
+    try:
+        found = parse.main(list(arguments), standalone_mode=False)
+    except click.ClickException as error:
+        said = error.format_message()
+        if sounds_secret(said):
+            # It repeats the argument, which may be a setting whose --set was forgotten.
+            said = "Wanted options, found an argument that is none and that sounds like a secret."
+        raise ConfigError(
+            f"{said} After the job file stand --config FILE, --set key=value and --expected-generation N; "
+            "spark-submit's own options stand before it"
+        ) from None
+    assert isinstance(found, _Arguments)
+    return found
+
+
+def _prepare_jvm() -> None:
+    """Refuse a JVM that is none of this job's; where there is none yet, have the one that pyspark starts work here.
+
+    Raises:
+        EnvironmentMissingError: names what is missing and the way out.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        check_host([])
+        refuse_replaced_letters(sys.argv[1:])
+        refuse_other_pyspark()
+        return
+    # Without spark-submit pyspark starts a JVM itself, and of none or an old one it tells nothing readable.
+    find_java()
+    check_host(sys.argv)
+    os.environ.update(environment_of_spark())
+    refuse_other_pyspark()
+
+
+def _main_file() -> Path:
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None:
+        raise TaskModuleError("wanted samzapy.run() called from a job file given to spark-submit, found no file")
+    # Not where a link leads to: properties and groupers stand beside the path that was given.
+    return Path(path).absolute()
+
+
+def _log_to_stderr() -> None:
+    """Our own lines go to stderr, unless the job has set logging up already."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("samzapy").setLevel(logging.INFO)
+    # py4j logs each callback that Spark cancels as an error with a stack trace; what failed reaches us otherwise.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -1,0 +1,77 @@
+"""The spark-submit command of a job, and the environment and host that it needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from samzapy.adapters.host.spark_host import SparkHost
+from samzapy.adapters.installed_spark import pyspark_home
+from samzapy.adapters.maven.fetch import cache_root, jars_there
+from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
+from samzapy.errors import EnvironmentMissingError
+
+QUIET_SPARK = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
+
+
+def submit_command(
+    job_file: Path, config_file: Path | None, overrides: Sequence[str], spark_options: Sequence[str]
+) -> list[str]:
+    """The spark-submit command for a job.
+
+    Raises:
+        EnvironmentMissingError: spark-submit does not stand beside this Python.
+    """
+    program = Path(sys.executable).with_name("spark-submit")
+    if not program.exists():
+        raise EnvironmentMissingError(f"wanted spark-submit at {program}, found nothing; pip install pyspark there")
+    config = [] if config_file is None else ["--config", str(config_file)]
+    settings = [part for override in overrides for part in ("--set", override)]
+    return [str(program), *QUIET_SPARK, *spark_options, str(job_file), *config, *settings]
+
+
+def check_host(command: Sequence[str]) -> None:
+    """Refuse a host on which spark-submit's JVM would end with a stack trace, for the command that is to run there.
+
+    Raises:
+        EnvironmentMissingError: names what is missing and the way out.
+    """
+    SparkHost.here().check([*command, os.getcwd(), sys.prefix])
+
+
+def environment_of_spark() -> dict[str, str]:
+    """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive.
+
+    Its Spark is the one that pip installed, whatever SPARK_HOME says of another; the settings of that one stay.
+    """
+    own = str(Path(sys.executable).parent)
+    given = dict(os.environ)
+    given.pop("PYSPARK_DRIVER_PYTHON_OPTS", None)
+    settings = Path(given.get("SPARK_HOME", ""), "conf")
+    if "SPARK_HOME" in given and "SPARK_CONF_DIR" not in given and settings.is_dir():
+        given["SPARK_CONF_DIR"] = str(settings)
+    given |= {
+        "PATH": f"{own}{os.pathsep}{given.get('PATH', '')}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Named, because Spark's own search for it breaks at blanks in paths.
+        "SPARK_HOME": str(pyspark_home()),
+    }
+    # Where they are yet to be fetched the job does that, and adds them to its session.
+    jars = jars_there(SPARK_KAFKA)
+    environment = with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
+    return SparkHost.here().environment(environment)
+
+
+def with_modules_beside(job_file: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the job file imports what stands beside the path that it was named by.
+
+    Python itself looks beside the file that a link leads to, and nowhere beside the link.
+    """
+    if not job_file.is_symlink():
+        return dict(environment)
+    path = (str(job_file.absolute().parent), environment.get("PYTHONPATH", ""))
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
