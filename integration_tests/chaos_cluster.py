@@ -16,11 +16,11 @@ from pathlib import Path
 
 from integration_tests.chaos_cluster_run import ASKED_WITHIN_S, SLOTS, STANDBY_OF, ClusterRun
 from integration_tests.chaos_plan import Seat, Whole, disturbed
+from integration_tests.support.cutting_proxy import CuttingProxy
+from integration_tests.support.job_process import kill
+from integration_tests.support.ledger import Violation
+from integration_tests.support.spark_cluster import MASTER
 from samzapy.model.launch import EXECUTION_VARIABLE
-from samzapy.testing.cutting_proxy import CuttingProxy
-from samzapy.testing.job_process import kill
-from samzapy.testing.ledger import Violation
-from samzapy.testing.spark_cluster import MASTER
 from samzapy.testing.waiting import wait_until
 
 RECORDS_PER_S = 150.0

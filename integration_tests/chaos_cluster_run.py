@@ -14,6 +14,11 @@ from typing import Any, TypeVar
 
 from integration_tests.chaos_plan import Whole, Written, whole_of, zombie_writes
 from integration_tests.launched_run import LaunchedRun
+from integration_tests.support import coordinator_audit as audit
+from integration_tests.support.cutting_proxy import Address, CuttingProxy
+from integration_tests.support.job_process import JobProcess, kill
+from integration_tests.support.ledger import Violation
+from integration_tests.support.spark_cluster import SparkCluster
 from samzapy.adapters.host.processes import ProcessIdentity, processes_bearing
 from samzapy.adapters.host.scratch import scratch_directories
 from samzapy.adapters.web.client import HttpCoordinatorClient
@@ -21,12 +26,7 @@ from samzapy.errors import DeadlineError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.stream.records import ContainerPut, LaunchPut
-from samzapy.testing import coordinator_audit as audit
 from samzapy.testing.broker import LOOPBACK, DevBroker, free_port
-from samzapy.testing.cutting_proxy import Address, CuttingProxy
-from samzapy.testing.job_process import JobProcess, kill
-from samzapy.testing.ledger import Violation
-from samzapy.testing.spark_cluster import SparkCluster
 from samzapy.testing.waiting import wait_until
 
 T = TypeVar("T")

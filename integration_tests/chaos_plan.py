@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from integration_tests.support.ledger import Violation
 from samzapy.coordinator.launching.standbys import LAG_MAX
-from samzapy.testing.ledger import Violation
 
 KINDS: Mapping[str, str] = {
     "move": "an operator moves a processor to another worker",

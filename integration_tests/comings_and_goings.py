@@ -15,15 +15,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from integration_tests.ledger_run import INPUT, PARTITIONS, LedgerRun, Seen, Subject
+from integration_tests.support.coordinator_audit import Audit
+from integration_tests.support.grant_changes import grant_changes, transactions
+from integration_tests.support.job_process import JobProcess, kill
+from integration_tests.support.ledger import Violation
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import DeadlineError, ExitCode
 from samzapy.model.job import ProcessorId
 from samzapy.placement import ANY_HOST, ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import ConfigPut, ContainerPut, PlacedPut, RunPut, TermPut
-from samzapy.testing.coordinator_audit import Audit
-from samzapy.testing.grant_changes import grant_changes, transactions
-from samzapy.testing.job_process import JobProcess, kill
-from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
 
 PROCESSORS = 3

@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from integration_tests.comings_and_goings import DONE_WITHIN_S, ComingsAndGoings
 from integration_tests.ledger_run import INPUT, Seen, Subject, stopped_worker
+from integration_tests.support.coordinator_audit import Audit
+from integration_tests.support.job_process import kill
+from integration_tests.support.ledger import Violation
 from samzapy.adapters.host.crash_points import CrashPoint, arming
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.placement import StatusCode
-from samzapy.testing.coordinator_audit import Audit
-from samzapy.testing.job_process import kill
-from samzapy.testing.ledger import Violation
 
 T = TypeVar("T")
 

@@ -14,6 +14,8 @@ from typing import cast
 from confluent_kafka import KafkaError, KafkaException
 
 from integration_tests.ledger_run import INPUT, LedgerRun
+from integration_tests.support.job_process import JobProcess, kill
+from integration_tests.support.ledger import Violation
 from samzapy.adapters.host.processes import ProcessIdentity, processes_with
 from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.launching.launches import runner_of
@@ -23,8 +25,6 @@ from samzapy.model.job import ExecutionId
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.stream.records import ContainerPut, CoordinatorRecord
 from samzapy.testing.broker import DevBroker
-from samzapy.testing.job_process import JobProcess, kill
-from samzapy.testing.ledger import Violation
 from samzapy.testing.waiting import wait_until
 
 SAMZAPY = Path(sys.executable).with_name("samzapy")

@@ -28,20 +28,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
-from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.adapters.host.scratch import scratch_directories
-from samzapy.adapters.kafka.errors import translate
-from samzapy.coordinator.assignment.grants import owners
-from samzapy.coordinator.replay import replay
-from samzapy.errors import TemporaryError
-from samzapy.stream.codec import decode
-from samzapy.stream.log import LogRecord
-from samzapy.stream.records import Record
-from samzapy.testing import coordinator_audit as audit
-from samzapy.testing.broker import DevBroker
-from samzapy.testing.broker_cluster import DevCluster
-from samzapy.testing.job_process import JobProcess
-from samzapy.testing.ledger import (
+from integration_tests.support import coordinator_audit as audit
+from integration_tests.support.job_process import JobProcess
+from integration_tests.support.ledger import (
     Fed,
     Feed,
     Ledger,
@@ -57,6 +46,17 @@ from samzapy.testing.ledger import (
     sums_of,
     value_of,
 )
+from samzapy.adapters.host.processes import ProcessIdentity
+from samzapy.adapters.host.scratch import scratch_directories
+from samzapy.adapters.kafka.errors import translate
+from samzapy.coordinator.assignment.grants import owners
+from samzapy.coordinator.replay import replay
+from samzapy.errors import TemporaryError
+from samzapy.stream.codec import decode
+from samzapy.stream.log import LogRecord
+from samzapy.stream.records import Record
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.broker_cluster import DevCluster
 from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from integration_tests.support.spark_cluster import SparkCluster
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
@@ -22,7 +23,6 @@ from samzapy.errors import LaunchError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, LaunchedState
 from samzapy.testing.builders import a_launch
-from samzapy.testing.spark_cluster import SparkCluster
 from samzapy.testing.waiting import wait_until
 from unit_tests.coordinator.launched import Process
 from unit_tests.scenarios.test_placement import Story

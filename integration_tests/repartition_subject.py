@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from integration_tests.ledger_run import JOBS, Inputs, LedgerRun, Subject, Topics
-from samzapy.testing.ledger import Place, Violation
-from samzapy.testing.repartition_ledger import Regrouped, check_regrouped, regrouped_of, totals_of
+from integration_tests.support.ledger import Place, Violation
+from integration_tests.support.repartition_ledger import Regrouped, check_regrouped, regrouped_of, totals_of
 
 REGROUPED = "regrouped"
 INTERMEDIATE = "groups"

@@ -21,10 +21,8 @@ from integration_tests.ledger_run import (
     flush,
     owner_and_name,
 )
-from samzapy.model.grant import Grant
-from samzapy.stream.records import GrantPut
-from samzapy.testing.ledger import Place, Violation
-from samzapy.testing.rules_ledger import (
+from integration_tests.support.ledger import Place, Violation
+from integration_tests.support.rules_ledger import (
     Heard,
     Life,
     Read,
@@ -35,6 +33,8 @@ from samzapy.testing.rules_ledger import (
     rule_of,
     sums_of_weighted,
 )
+from samzapy.model.grant import Grant
+from samzapy.stream.records import GrantPut
 
 RULES, HEARD = "rules", "heard"
 RULE_PARTITIONS = 2

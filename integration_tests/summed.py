@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from integration_tests.support.job_process import JobProcess
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.cli.requests import recorded_state
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.runtime.job_address import JobAddress
-from samzapy.testing.job_process import JobProcess
 
 JOB_FILE = Path(__file__).parent / "jobs" / "running_sums.py"
 EACH, KEYS = 60, 5

@@ -11,7 +11,7 @@ import pytest
 
 from integration_tests.launched_run import LaunchedRun
 from integration_tests.seeds import told_seed
-from samzapy.testing.ledger import told
+from integration_tests.support.ledger import told
 
 RECORDS_PER_S = 200
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import pytest
 
+from integration_tests.support.holding_proxy import HoldingProxy
 from samzapy.adapters.kafka import transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
@@ -24,7 +25,6 @@ from samzapy.errors import SamzapyError
 from samzapy.stream.end_txn_plug import TransactionSigns, must_renew
 from samzapy.stream.log import Write
 from samzapy.testing.broker import DevBroker, wants_containers
-from samzapy.testing.holding_proxy import HoldingProxy
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 

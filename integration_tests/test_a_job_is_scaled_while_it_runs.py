@@ -10,7 +10,7 @@ import pytest
 from integration_tests.factor_walk import KILLS, FactorWalk
 from integration_tests.rules_subject import RulesSubject
 from integration_tests.seeds import told_seed
-from samzapy.testing.ledger import told
+from integration_tests.support.ledger import told
 
 CHANGES = 8
 # Of the job with rules: a split and two merges. Who is killed in the second comes back in the third.

@@ -13,7 +13,7 @@ import pytest
 from integration_tests.chaos_cluster import RECORDS_PER_S, disturb
 from integration_tests.chaos_plan import plan_of
 from integration_tests.seeds import told_seed
-from samzapy.testing.ledger import told
+from integration_tests.support.ledger import told
 
 # A sleeper's tasks go to its standby, so that is also a failover.
 KINDS = ("move", "zombie", "coordinator")

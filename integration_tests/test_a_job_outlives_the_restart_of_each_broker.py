@@ -22,10 +22,10 @@ import pytest
 from integration_tests.ledger_run import LedgerRun
 from integration_tests.seeds import told_seed
 from integration_tests.sizes import sized
+from integration_tests.support.ledger import told
 from samzapy.placement import ContainerPlacementMetadataStore, StatusCode
 from samzapy.stream.records import RunPut
 from samzapy.testing.broker_cluster import DevCluster
-from samzapy.testing.ledger import told
 
 RECORDS_PER_S = 200
 FACTORS = (2, 4, 1)

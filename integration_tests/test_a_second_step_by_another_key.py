@@ -15,8 +15,8 @@ from integration_tests.ledger_run import INPUT, LedgerRun, stopped_in_a_transact
 from integration_tests.repartition_subject import INTERMEDIATE, PARTITIONS_FIRST, RepartitionSubject
 from integration_tests.seeds import told_seed
 from integration_tests.sizes import sized
-from samzapy.testing.job_process import kill
-from samzapy.testing.ledger import told
+from integration_tests.support.job_process import kill
+from integration_tests.support.ledger import told
 
 RECORDS_PER_S = 150
 # A record is two messages here, and the second waits for the next micro-batch; what is left at the end is to be little.

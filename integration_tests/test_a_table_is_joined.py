@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from integration_tests.support.job_process import JobProcess, kill
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.topics import KafkaTopics
@@ -33,7 +34,6 @@ from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.job_config import read_config
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.builders import a_config
-from samzapy.testing.job_process import JobProcess, kill
 from samzapy.testing.topics import make_topics
 
 JOB_FILE = Path(__file__).parent / "jobs" / "table_join.py"

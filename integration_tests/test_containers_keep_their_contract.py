@@ -32,6 +32,7 @@ from confluent_kafka import Message, Producer
 
 from integration_tests.candidates import CandidateProcess, Contest, config_of
 from integration_tests.small_job import heartbeat_from_elsewhere
+from integration_tests.support.cutting_proxy import Address, CuttingProxy
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.reading import PartitionReader
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
@@ -45,7 +46,6 @@ from samzapy.stream.codec import encode, parse_headers
 from samzapy.stream.numbering import BEGINNING, VALUE_RESTORED, Reading
 from samzapy.stream.records import ContainerPut, EpochPut
 from samzapy.testing.broker import DevBroker
-from samzapy.testing.cutting_proxy import Address, CuttingProxy
 from samzapy.testing.fake_container import FakeContainer
 from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until

@@ -19,10 +19,10 @@ from confluent_kafka import Producer
 
 from integration_tests.ledger_run import PARTITIONS, LedgerRun, stopped_in_a_transaction
 from integration_tests.sizes import FULL, VARIABLE
+from integration_tests.support.job_process import JobProcess, kill
+from integration_tests.support.ledger import Violation, told
 from samzapy.adapters.host.crash_points import CrashPoint, arming
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.testing.job_process import JobProcess, kill
-from samzapy.testing.ledger import Violation, told
 from samzapy.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.ledger, pytest.mark.timeout(900)]

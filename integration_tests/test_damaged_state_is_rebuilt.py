@@ -14,9 +14,9 @@ import pytest
 
 from integration_tests.ledger_run import PARTITIONS, LedgerRun
 from integration_tests.seeds import told_seed
+from integration_tests.support.job_process import kill
+from integration_tests.support.ledger import told
 from samzapy.stream.changelog import changelog_key
-from samzapy.testing.job_process import kill
-from samzapy.testing.ledger import told
 
 RECORDS_PER_S = 200
 PAGE_BYTES = 4096

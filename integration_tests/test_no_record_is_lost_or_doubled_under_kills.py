@@ -21,9 +21,9 @@ import pytest
 from integration_tests.ledger_run import LedgerRun, stopped_in_a_transaction, stopped_worker
 from integration_tests.seeds import told_seed
 from integration_tests.sizes import sized
+from integration_tests.support.job_process import kill
+from integration_tests.support.ledger import told
 from samzapy.errors import ExitCode
-from samzapy.testing.job_process import kill
-from samzapy.testing.ledger import told
 
 RECORDS_MIN = 100_000
 CHAOS_MIN_S = 90.0

@@ -9,7 +9,7 @@ import pytest
 
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.seeds import told_seed
-from samzapy.testing.ledger import told
+from integration_tests.support.ledger import told
 
 DISTURBED_S = 180.0
 

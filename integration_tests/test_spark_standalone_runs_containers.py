@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from integration_tests.placed_on_spark import SparkStory
+from integration_tests.support.spark_cluster import Ports, SparkCluster
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
@@ -31,7 +32,6 @@ from samzapy.stream.codec import decode
 from samzapy.stream.records import ContainerPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config, a_launch
-from samzapy.testing.spark_cluster import Ports, SparkCluster
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 

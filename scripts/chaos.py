@@ -40,7 +40,7 @@ from integration_tests.chaos_plan import KINDS, plan_of
 from integration_tests.comings_and_goings import RECORDS_PER_S, ComingsAndGoings
 from integration_tests.factor_walk import FactorWalk
 from integration_tests.subjects import SUBJECTS
-from samzapy.testing.ledger import Violation, told
+from integration_tests.support.ledger import Violation, told
 
 SECONDS = 600.0
 CHANGES, EXPANSIONS = 30, 3

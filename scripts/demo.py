@@ -44,13 +44,13 @@ from demo_flights import (
 from demo_flow import NOTICED_WITHIN_S, Flow, Message
 from demo_screen import Screen, Status, ask_status, make_screen
 
+from integration_tests.support.spark_cluster import SparkCluster
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ConfigError, DeadlineError, EnvironmentMissingError, ExitCode, RejectedError, SamzapyError
 from samzapy.testing.broker import DevBroker, free_port
-from samzapy.testing.spark_cluster import SparkCluster
 from samzapy.testing.topics import make_topics
 
 ROOT = Path(__file__).resolve().parent.parent

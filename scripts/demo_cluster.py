@@ -1,7 +1,7 @@
 """The demo's act on a cluster: a container is moved and another one killed on three hosts, while flights come in.
 
-The hosts are workers of a real Spark standalone cluster on this machine (`samzapy.testing.spark_cluster`). Each takes
-two containers and has one at first, so that a move finds a place for the second one, which it needs.
+The hosts are workers of a real Spark standalone cluster on this machine (`integration_tests.support.spark_cluster`).
+Each takes two containers and has one at first, so that a move finds a place for the second one, which it needs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Protocol
 from demo_flow import Flow, Message
 from demo_screen import Runner, Status
 
+from integration_tests.support.spark_cluster import SparkCluster
 from samzapy.adapters.host.processes import processes_with
 from samzapy.errors import SamzapyError
 from samzapy.model.launch import EXECUTION_VARIABLE
-from samzapy.testing.spark_cluster import SparkCluster
 from samzapy.testing.waiting import wait_until
 
 CONTAINERS = 3

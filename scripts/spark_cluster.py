@@ -5,7 +5,7 @@
     scripts/spark-cluster down [--dir DIRECTORY]
 
 A real master with its REST server, and workers w1, w2, ... on 127.0.0.1, 127.0.0.2, ..., each as a host of its own
-(`samzapy.testing.spark_cluster`). It outlives the command; `down` ends it with everything that runs on it.
+(`integration_tests.support.spark_cluster`). It outlives the command; `down` ends it with everything that runs on it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from integration_tests.support.spark_cluster import Ports, SparkCluster
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ExitCode, SamzapyError
-from samzapy.testing.spark_cluster import Ports, SparkCluster
 
 _PORTS = Ports(master_port=17077, rest_port=16066, page_port=18080)
 

@@ -2,7 +2,7 @@
 
 Spark's start is most of a job's start. So what is refused before it runs as `python job.py`, and what comes after it
 runs as a driver of one JVM that stays: the driver is a process of its own, as under spark-submit, with its own exit
-code and stderr. Jobs that take signals run under a spark-submit of their own (`samzapy.testing.job_process`).
+code and stderr. Jobs that take signals run under a spark-submit of their own (`integration_tests.support.job_process`).
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from integration_tests.bad_input.kit import (
     run_samzapy,
     unique,
 )
+from integration_tests.support.job_process import JobProcess
 from samzapy.cli.job_status import read_status
 from samzapy.container.start import positions_of
 from samzapy.errors import DeadlineError, ExitCode, RejectedError
@@ -36,7 +37,6 @@ from samzapy.model.topics import checkpoint_topic
 from samzapy.runtime.job_address import JobAddress
 from samzapy.stream.codec import decode
 from samzapy.stream.log import LogRecord
-from samzapy.testing.job_process import JobProcess
 from samzapy.testing.waiting import wait_until
 
 STARTS_WITHIN_S = 300.0

@@ -24,13 +24,13 @@ from integration_tests.bad_input.kit import (
     run_samzapy,
     unique,
 )
+from integration_tests.support.job_process import JobProcess
 from samzapy.adapters.maven.fetch import jar_paths
 from samzapy.errors import ExitCode
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.records import JobIdentityPut
 from samzapy.testing.broker import DevBroker, free_port
-from samzapy.testing.job_process import JobProcess
 from samzapy.testing.waiting import wait_until
 
 A_JOB = ("--config", str(PROPERTIES), "--set", "job.name=a", "--set", "task.inputs=kafka.b")

@@ -1,4 +1,4 @@
-"""`samzapy dev`: Kafka on this machine, for development; and the coordinator, simulated.
+"""`samzapy dev`: Kafka on this machine, for development.
 
 The same broker (`testing/broker.py`) and cluster (`testing/broker_cluster.py`) as in the tests, started so that they
 outlive the command. Everything about them is in one directory; the pid file of each node names its process, and
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import signal
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,6 @@ from samzapy.cli.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster
-from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.simulate import simulate as a_history
-from samzapy.testing.simulation.world import EVENT_COUNT, Kind
 from samzapy.testing.topics import make_topics, topic_names
 
 PORT_DEFAULT = 19092
@@ -55,7 +51,7 @@ _node_argument = click.argument("node_id", type=click.IntRange(1), metavar="NODE
 
 @click.group()
 def dev() -> None:
-    """Kafka on this machine, for development; and the coordinator, simulated."""
+    """Kafka on this machine, for development."""
 
 
 @dev.command()
@@ -201,52 +197,6 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
     else:
         _print_status(columns)
     context.exit(ExitCode.OK if facts["state"] == "running" else ExitCode.REJECTED)
-
-
-@dev.command()
-@click.option("--seed", type=int, required=True, help="The number that the history is made from.")
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Histories, from that seed on.")
-@click.option("--events", type=click.IntRange(1), default=EVENT_COUNT, show_default=True, help="Events of each.")
-@click.option(
-    "--kind",
-    type=click.Choice([kind.value for kind in Kind]),
-    help="What the job is like; by default the seed chooses.",
-)
-@click.pass_context
-def simulate(context: click.Context, seed: int, count: int, events: int, kind: str | None) -> None:
-    """Lives through a job's history made from a seed, with all its faults, and judges it.
-
-    One history is told line by line; of several, each that breaks a law or ends in an error is named. Exit code 1 then.
-    """
-    broken = 0
-    for number in range(seed, seed + count):
-        try:
-            history = a_history(
-                number, events, click.echo if count == 1 else None, None if kind is None else Kind(kind)
-            )
-        except BrokenLawError as error:
-            broken += 1
-            click.echo(f"seed {number}: {error}")
-        except Exception as error:
-            # No law, but the product cannot go on; the others are lived through all the same.
-            broken += 1
-            if count == 1:
-                click.echo("".join(traceback.format_exception(error)), err=True)
-            click.echo(f"seed {number}: {_error_text(error)}")
-        else:
-            figures = (
-                f"{history.kind}, {history.events} events, {sum(history.faults.values())} faults, "
-                f"{history.terms} terms, {history.grants} grants, {history.commits} commits"
-            )
-            click.echo(f"seed {number}: {figures}, {history.virtual_ms // 1000} s, digest {history.digest}")
-    context.exit(ExitCode.FAILED if broken else ExitCode.OK)
-
-
-def _error_text(error: Exception) -> str:
-    """What ended a history, where, and how to see it again."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"
-    return "\n".join((said, *getattr(error, "__notes__", ())))
 
 
 def _print_status(columns: Mapping[str, Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from samzapy.testing.simulation.world import EVENT_COUNT, World
+from simulation.world import EVENT_COUNT, World
 from unit_tests.cli import independent_fold
 from unit_tests.cli.audited import a_file, check_states, rows_of, samzapy
 

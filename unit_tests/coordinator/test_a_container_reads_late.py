@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from integration_tests.support.coordinator_audit import Audit, Audited
 from samzapy.container.orders import Orders, follow
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
-from samzapy.testing.coordinator_audit import Audit, Audited
 from unit_tests.coordinator.world import World
 
 LATE_MS = 5_000

@@ -1,5 +1,5 @@
 """Order per key while a topic grows twice under a backlog: producers notice at different times, and nothing waits
-for nothing. What comes out is judged by the ledger (`samzapy.testing.ledger`)."""
+for nothing. What comes out is judged by the ledger (`integration_tests.support.ledger`)."""
 
 import random
 import zlib
@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from integration_tests.support.ledger import Fed, Ledger, Output, Place, check_outputs, told, x_of
 from samzapy.coordinator.inputs import growth
-from samzapy.testing.ledger import Fed, Ledger, Output, Place, check_outputs, told, x_of
 from unit_tests.coordinator.test_expansion import SETTLE_MS, STATE, Job, an_ssp
 
 BACKLOG = 100_000

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from integration_tests.support.coordinator_audit import Audit, Audited
 from samzapy.config import JobConfig
 from samzapy.coordinator.assignment.grants import owners
 from samzapy.coordinator.replay import replay
 from samzapy.model.container import ContainerPhase
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
-from samzapy.testing.coordinator_audit import Audit, Audited
 from unit_tests.coordinator.world import World
 
 Records = list[Audited]

@@ -14,9 +14,9 @@ from typing import Self
 
 import pytest
 
+from integration_tests.support.cutting_proxy import Address, CuttingProxy
 from samzapy.errors import SamzapyError
 from samzapy.testing.broker import LOOPBACK
-from samzapy.testing.cutting_proxy import Address, CuttingProxy
 from samzapy.testing.waiting import wait_until
 
 WORD = "CUTTING_PROXY_TEST"

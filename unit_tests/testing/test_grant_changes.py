@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from integration_tests.support.grant_changes import grant_changes, transactions
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ProcessorId
 from samzapy.stream.records import ContainerPut, GenerationPut, GrantPut, PlannedTaskPut, Record
 from samzapy.testing.builders import a_container, a_grant
-from samzapy.testing.grant_changes import grant_changes, transactions
 
 P0, P1 = ProcessorId("0"), ProcessorId("1")
 

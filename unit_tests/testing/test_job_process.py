@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.job_process import JobProcess, SlotSeen, kill, slots_in
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.spark.slots import CONTENT_BYTES, DriverSlots, slot_path
-from samzapy.testing.job_process import JobProcess, SlotSeen, kill, slots_in
 
 HOLD = """
 import fcntl, signal, sys

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.testing.ledger import (
+from integration_tests.support.ledger import (
     Fed,
     Feed,
     Ledger,

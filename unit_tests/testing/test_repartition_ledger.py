@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 import xxhash
 
-from samzapy.testing.ledger import Fed, Feed, Ledger, Place, x_of
-from samzapy.testing.repartition_ledger import (
+from integration_tests.support.ledger import Fed, Feed, Ledger, Place, x_of
+from integration_tests.support.repartition_ledger import (
     Regrouped,
     check_regrouped,
     group_of,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from samzapy.testing.ledger import Place, x_of
-from samzapy.testing.rules_ledger import (
+from integration_tests.support.ledger import Place, x_of
+from integration_tests.support.rules_ledger import (
     Heard,
     Life,
     Rules,

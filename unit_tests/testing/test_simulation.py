@@ -1,4 +1,4 @@
-"""Histories of a whole job, each made from its seed, each step judged (`testing.simulation`).
+"""Histories of a whole job, each made from its seed, each step judged (`simulation`).
 
 `SAMZAPY_SIMULATIONS` says how many histories; CI sets it in `.ci/run`. The seeds are always the same ones: the even
 ones here, the others in `test_simulation_of_odd_seeds`, which runs beside this one.
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from samzapy.cli.dev import dev
 from samzapy.coordinator.actions import ResolveStarts
 from samzapy.coordinator.service import CoordinatorService
-from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.simulate import simulate
-from samzapy.testing.simulation.world import EVENT_COUNT, History, Kind, World
+from simulation.checks import BrokenLawError
+from simulation.command import simulate as simulate_command
+from simulation.simulate import simulate
+from simulation.world import EVENT_COUNT, History, Kind, World
 
 COUNT = int(os.environ.get("SAMZAPY_SIMULATIONS", "100"))
 PARTS = 10
@@ -68,8 +68,7 @@ def test_a_history_that_showed_a_fault_shows_none_any_more(shown: Shown) -> None
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
     """To the byte: the digest covers the trace and both topics. Sets and dicts differ between the processes."""
-    program = "import sys; from samzapy.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "dev", "simulate", "--seed", "1000", "--count", "12"]
+    command = [sys.executable, "-m", "simulation.command", "--seed", "1000", "--count", "12"]
 
     told = [
         subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
@@ -113,7 +112,7 @@ def test_a_broken_law_tells_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch)
             break
 
     ((seed, text),) = told.items()
-    assert f"samzapy dev simulate --seed {seed} --events 400" in text
+    assert f"scripts/simulate --seed {seed} --events 400" in text
 
 
 def test_an_error_of_the_product_tells_how_to_see_it_again_and_the_command_goes_on(
@@ -126,9 +125,9 @@ def test_an_error_of_the_product_tells_how_to_see_it_again_and_the_command_goes_
 
     with pytest.raises(KeyError) as caught:
         simulate(11, 50, kind=Kind.WALK)
-    told = CliRunner().invoke(dev, ["simulate", "--seed", "11", "--count", "2", "--events", "50"])
+    told = CliRunner().invoke(simulate_command, ["--seed", "11", "--count", "2", "--events", "50"])
 
-    assert ["See it happen with: samzapy dev simulate --seed 11 --events 50 --kind walk"] == caught.value.__notes__
+    assert ["See it happen with: scripts/simulate --seed 11 --events 50 --kind walk"] == caught.value.__notes__
     assert (1, "") == (told.exit_code, told.stderr)
     assert [
         line
@@ -136,16 +135,16 @@ def test_an_error_of_the_product_tells_how_to_see_it_again_and_the_command_goes_
         for line in (
             f"seed {seed}: KeyError: 'kafka.orders.0' (test_simulation.py, line {fails.__code__.co_firstlineno + 1}, "
             "in fails)",
-            f"See it happen with: samzapy dev simulate --seed {seed} --events 50",
+            f"See it happen with: scripts/simulate --seed {seed} --events 50",
         )
     ] == told.stdout.splitlines()
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_the_command_that_shows_a_history_again_is_one(kind: Kind) -> None:
-    command = ["simulate", "--seed", "5", "--count", "2", "--events", "1", "--kind", str(kind)]
+    command = ["--seed", "5", "--count", "2", "--events", "1", "--kind", str(kind)]
 
-    told = CliRunner().invoke(dev, command)
+    told = CliRunner().invoke(simulate_command, command)
 
     assert 0 == told.exit_code, told.output
     assert 2 == told.output.count(f": {kind}, ")

@@ -29,11 +29,11 @@ from samzapy.model.placement import Action, StatusCode
 from samzapy.stream import numbering
 from samzapy.stream.records import EpochPut, FactorPut, GenerationPut, Removed
 from samzapy.testing.memory_log import MemoryLog
-from samzapy.testing.simulation import containers, world
-from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.coordinators import CoordinatorProcess
-from samzapy.testing.simulation.simulate import simulate
-from samzapy.testing.simulation.world import PROCESSORS, Kind
+from simulation import containers, world
+from simulation.checks import BrokenLawError
+from simulation.coordinators import CoordinatorProcess
+from simulation.simulate import simulate
+from simulation.world import PROCESSORS, Kind
 
 Patch = pytest.MonkeyPatch
 HISTORIES_MAX = 600
@@ -355,7 +355,7 @@ def the_dead_come_back(patch: Patch) -> None:
     }
     patch.setattr(liveness, "TRANSITIONS", rows)
     patch.setattr(
-        "samzapy.testing.simulation.world.is_expected",
+        "simulation.world.is_expected",
         lambda found, heartbeat: heartbeat.execution_id in found.containers,
     )
     patch.setattr(liveness, "is_expected", lambda found, heartbeat: heartbeat.execution_id in found.containers)
@@ -417,7 +417,7 @@ def answered_before_it_is_written(patch: Patch) -> None:
     def mutated(self: object, writes: list[object]) -> int:
         return 0
 
-    patch.setattr("samzapy.testing.simulation.coordinators._Placement.write", mutated)
+    patch.setattr("simulation.coordinators._Placement.write", mutated)
 
 
 def new_partitions_not_waiting(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""Histories of a job whose coordinator starts its containers (`testing.simulation.launched_world`).
+"""Histories of a job whose coordinator starts its containers (`simulation.launched_world`).
 
 `SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each two hundred of those one of these, and ten at least.
 """
@@ -17,11 +17,11 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.stream.records import ContainerPut
 from samzapy.testing.builders import a_container, a_grant
-from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.containers import SimulatedContainer
-from samzapy.testing.simulation.launched_world import LaunchedWorld
-from samzapy.testing.simulation.simulate import simulate
-from samzapy.testing.simulation.world import Kind
+from simulation.checks import BrokenLawError
+from simulation.containers import SimulatedContainer
+from simulation.launched_world import LaunchedWorld
+from simulation.simulate import simulate
+from simulation.world import Kind
 from unit_tests.testing.test_simulation import COUNT
 
 EVENT_COUNT = 600
@@ -51,9 +51,8 @@ def test_they_are_full_of_starts_moves_and_trouble_with_both() -> None:
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
-    program = "import sys; from samzapy.cli.main import main; sys.exit(main())"
     options = ["--seed", "7", "--count", "2", "--kind", "launched", "--events", "300"]
-    command = [sys.executable, "-c", program, "dev", "simulate", *options]
+    command = [sys.executable, "-m", "simulation.command", *options]
 
     told = [
         subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from samzapy.testing.simulation.simulate import simulate
-from samzapy.testing.simulation.world import Kind
+from simulation.simulate import simulate
+from simulation.world import Kind
 from unit_tests.testing.test_simulation import COUNT, PARTS
 
 WALKS = 2

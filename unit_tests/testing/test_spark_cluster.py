@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.support.spark_cluster import Ports, SparkCluster
 from samzapy.adapters.host.processes import ProcessIdentity, start_in_own_session
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.testing.spark_cluster import Ports, SparkCluster
 
 
 def test_nothing_runs_before_the_start_and_nothing_is_to_be_stopped(tmp_path: Path) -> None:

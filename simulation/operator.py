@@ -24,7 +24,7 @@ from samzapy.stream.placement import Encoding, Place, decode_message, encode_mes
 from samzapy.stream.records import MemoryPhase
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import read_inbox
-from samzapy.testing.simulation.state import HOSTS
+from simulation.state import HOSTS
 
 _ALL_GOOD = 0.5
 _FAR_MS = 10 * 365 * 86_400_000

@@ -32,11 +32,11 @@ from samzapy.model.ssp import SystemStreamPartition
 from samzapy.stream.log import LogRecord, Write
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import MemoryPlacementWriter
-from samzapy.testing.simulation.checks import BrokenLawError, Probe, decoded
-from samzapy.testing.simulation.cluster import ReachedCluster, SimulatedCluster
-from samzapy.testing.simulation.inputs import Inputs
-from samzapy.testing.simulation.state import Changelogs
 from samzapy.testing.virtual_clock import VirtualClock
+from simulation.checks import BrokenLawError, Probe, decoded
+from simulation.cluster import ReachedCluster, SimulatedCluster
+from simulation.inputs import Inputs
+from simulation.state import Changelogs
 
 
 class ProcessEnded(BaseException):

@@ -1,4 +1,5 @@
-"""What must be right of a broadcast input and a store of scope `broadcast`, beside `testing.ledger` (design section 8).
+"""What must be right of a broadcast input and a store of scope `broadcast`, beside `integration_tests.support.ledger`
+(design section 8).
 
 Theory. A rule sets a weight by name, or removes it. All tasks read all rules, from several partitions, each at its own
 pace. What a task knows is right when it is the fold of some first rules of each partition; how many that is, the task
@@ -7,7 +8,7 @@ begins with the copy of its own last life, or of another task's, and reads on wh
 that tasks hear along a line of such lives are 1, 2, 3, ... without a gap and none twice. Only where nobody goes on
 from a life it is not known how far it went: that is the one thing which the documentation leaves open.
 
-Rules have the letters of `testing.ledger`: C order, D state, H changelog and local stores.
+Rules have the letters of `integration_tests.support.ledger`: C order, D state, H changelog and local stores.
 
 Pure, as that is.
 """
@@ -22,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from samzapy.testing.ledger import Place, Violation, x_of
+from integration_tests.support.ledger import Place, Violation, x_of
 
 WEIGHTS = 20
 """How many names a partition's rules set weights for."""
@@ -65,7 +66,7 @@ class Life(NamedTuple):
 
 def rule_of(partition: int, n: int) -> bytes:
     """The value of rule `n`, from 1, of a partition: JSON."""
-    chance = random.Random(f"{partition}/{n}")  # noqa: S311  # chance that can be repeated is what is wanted
+    chance = random.Random(f"{partition}/{n}")  # chance that can be repeated is what is wanted
     weight = None if chance.random() < 0.2 else chance.randint(2, 9)
     return json.dumps({"n": n, "name": f"{partition}/{chance.randrange(WEIGHTS)}", "weight": weight}).encode()
 

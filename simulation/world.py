@@ -36,7 +36,8 @@ from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from samzapy.testing.memory_placement import read_inbox
-from samzapy.testing.simulation.checks import (
+from samzapy.testing.virtual_clock import VirtualClock
+from simulation.checks import (
     COMPARED,
     BrokenLawError,
     LaunchTruth,
@@ -45,12 +46,11 @@ from samzapy.testing.simulation.checks import (
     NobodyLaunched,
     Probe,
 )
-from samzapy.testing.simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_MUCH, SimulatedContainer
-from samzapy.testing.simulation.coordinators import CoordinatorProcess, ProcessEnded
-from samzapy.testing.simulation.inputs import FACTORS, FINEST, Inputs
-from samzapy.testing.simulation.operator import Operator
-from samzapy.testing.simulation.state import BROADCAST, HOSTS, KEYED, Changelogs, Disk
-from samzapy.testing.virtual_clock import VirtualClock
+from simulation.containers import SLOT_COUNT, STOPS_NOW, WORKS_MUCH, SimulatedContainer
+from simulation.coordinators import CoordinatorProcess, ProcessEnded
+from simulation.inputs import FACTORS, FINEST, Inputs
+from simulation.operator import Operator
+from simulation.state import BROADCAST, HOSTS, KEYED, Changelogs, Disk
 
 T = TypeVar("T")
 
@@ -238,7 +238,7 @@ class World:
 
     def __init__(self, seed: int, tell: Callable[[str], None] | None = None, kind: Kind | None = None) -> None:
         self.seed = seed
-        self.random = Random(seed)  # noqa: S311 - the same history for the same seed is the point
+        self.random = Random(seed)
         self.kind = kind or _KINDS[self.random.randrange(len(_KINDS))]
         families = CONFIGS[self.kind]
         self.configs = families[self.random.randrange(len(families))]
@@ -249,7 +249,7 @@ class World:
         self._began_ms = self.clock.monotonic_ms()
         self._quiet = False
         # Of its own: whether links break changes nothing in the histories in which none does.
-        self._of_links = Random(f"links of {seed}")  # noqa: S311 - as above
+        self._of_links = Random(f"links of {seed}")
         self._loses_answers = self._of_links.random() < _HISTORIES_THAT_LOSE_ANSWERS
         self._events = 0
         self._depth = 0

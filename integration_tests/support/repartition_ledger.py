@@ -1,4 +1,5 @@
-"""What must be right of a second step by another key, beside `testing.ledger`, which judges the first one.
+"""What must be right of a second step by another key, beside `integration_tests.support.ledger`, which judges the
+first one.
 
 Theory. The first step sends each fed record on under the key of its group, with the place where it read it and the
 task that did. The second step answers each of them once, with the running total of its group, and with the place in
@@ -8,7 +9,7 @@ must be those of the answers before (D); and who answers is whom the group belon
 
 Nothing is assumed of the order in which several tasks send to one group.
 
-Rules have the letters of `testing.ledger`; pure, as that is.
+Rules have the letters of `integration_tests.support.ledger`; pure, as that is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from samzapy.testing.ledger import Fed, Key, Ledger, Place, Violation, owners_of_places, x_of
+from integration_tests.support.ledger import Fed, Key, Ledger, Place, Violation, owners_of_places, x_of
 
 GROUPS = 97
 

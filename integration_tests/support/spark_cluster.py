@@ -212,7 +212,7 @@ class SparkCluster:
     def page(self) -> Mapping[str, Any] | None:
         """What the master's `/json/` says; None when it does not answer."""
         try:
-            with urlopen(f"{self.page_url}/json/", timeout=_ANSWER_WAIT_S) as answer:  # noqa: S310  # ours
+            with urlopen(f"{self.page_url}/json/", timeout=_ANSWER_WAIT_S) as answer:  # ours
                 found = json.load(answer)
         except (URLError, OSError, ValueError):
             return None

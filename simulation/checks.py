@@ -81,8 +81,8 @@ from samzapy.stream.records import (
 )
 from samzapy.testing import memory_placement as memory_placement_module
 from samzapy.testing.memory_log import MemoryTopic
-from samzapy.testing.simulation.inputs import BUCKET_OF, FINEST, Inputs
-from samzapy.testing.simulation.state import BROADCAST, entry_of, one_more
+from simulation.inputs import BUCKET_OF, FINEST, Inputs
+from simulation.state import BROADCAST, entry_of, one_more
 
 T = TypeVar("T", CoordinatorState, Sightings)
 

@@ -16,7 +16,7 @@ from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import split_changelog_key
 from samzapy.stream.log import LogRecord
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
-from samzapy.testing.simulation.inputs import Inputs
+from simulation.inputs import Inputs
 
 HOSTS = ("host-a", "host-b")
 """Each has a disk."""

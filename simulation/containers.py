@@ -39,9 +39,10 @@ from samzapy.stream.codec import encode
 from samzapy.stream.log import Write
 from samzapy.stream.records import CheckpointPut, ProgressPut
 from samzapy.testing.memory_log import MemoryLog, MemoryTopic
-from samzapy.testing.simulation.checks import BrokenLawError, Ledger, decoded
-from samzapy.testing.simulation.inputs import FINEST, Inputs
-from samzapy.testing.simulation.state import (
+from samzapy.testing.virtual_clock import VirtualClock
+from simulation.checks import BrokenLawError, Ledger, decoded
+from simulation.inputs import FINEST, Inputs
+from simulation.state import (
     BROADCAST,
     KEYED,
     Changelogs,
@@ -52,7 +53,6 @@ from samzapy.testing.simulation.state import (
     entry_of,
     one_more,
 )
-from samzapy.testing.virtual_clock import VirtualClock
 
 SLOT_COUNT = 1
 STOPS_NOW = 0.3

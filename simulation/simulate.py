@@ -6,9 +6,9 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from samzapy.testing.simulation.checks import BrokenLawError
-from samzapy.testing.simulation.launched_world import LaunchedWorld
-from samzapy.testing.simulation.world import EVENT_COUNT, History, Kind, World
+from simulation.checks import BrokenLawError
+from simulation.launched_world import LaunchedWorld
+from simulation.world import EVENT_COUNT, History, Kind, World
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def simulate(
         BrokenLawError: a law did not hold; says how to see the history again.
         Exception: whatever the product, or the simulation, ended with; a note says how to see it again.
     """
-    again = f"See it happen with: samzapy dev simulate --seed {seed} --events {event_count}"
+    again = f"See it happen with: scripts/simulate --seed {seed} --events {event_count}"
     if kind is not None:
         again += f" --kind {kind}"
     try:

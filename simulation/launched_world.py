@@ -31,13 +31,13 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import ANY_HOST, FORCE_RESTART_LAST_SEEN, LAST_SEEN, STANDBY, Action
 from samzapy.model.ssp import SystemStreamPartition
-from samzapy.testing.simulation.checks import BrokenLawError, LaunchTruth
-from samzapy.testing.simulation.cluster import SimulatedCluster
-from samzapy.testing.simulation.containers import SimulatedContainer
-from samzapy.testing.simulation.coordinators import CoordinatorProcess
-from samzapy.testing.simulation.inputs import FINEST
-from samzapy.testing.simulation.operator import Operator
-from samzapy.testing.simulation.world import PROCESSORS, Event, World, is_drivable
+from simulation.checks import BrokenLawError, LaunchTruth
+from simulation.cluster import SimulatedCluster
+from simulation.containers import SimulatedContainer
+from simulation.coordinators import CoordinatorProcess
+from simulation.inputs import FINEST
+from simulation.operator import Operator
+from simulation.world import PROCESSORS, Event, World, is_drivable
 
 HOSTS = ("host-a", "host-b", "host-c", "host-d")
 _SLOTS = 4

@@ -7,7 +7,7 @@ one pass over the outputs.
 
 The rules keep the letters of the reliability reference: A completeness, B no phantom, C exactly once and in order,
 D state, E ownership, G positions, H changelog and local stores, R two readers. (I, the coordinator's log, is
-`testing.coordinator_audit`; J and K ask the broker and the machine, so they stand in the tests.)
+`integration_tests.support.coordinator_audit`; J and K ask the broker and the machine, so they stand in the tests.)
 
 Pure: what is checked are values, so a test can spoil one record of a good history and see which rule says so.
 """
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from samzapy.testing.coordinator_audit import Bucket
+from integration_tests.support.coordinator_audit import Bucket
 
 X_MAX = 10_007
 
@@ -107,7 +107,7 @@ class Feed:
     """
 
     def __init__(self, seed: int, *, key_count: int = 500, without_key_share: float = 0.02) -> None:
-        self._random = random.Random(seed)  # noqa: S311  # chance that can be repeated is what is wanted
+        self._random = random.Random(seed)  # chance that can be repeated is what is wanted
         self._key_count = key_count
         self._without_key_share = without_key_share
         self._counts: Counter[Key] = Counter()

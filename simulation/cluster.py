@@ -15,8 +15,8 @@ from random import Random
 from samzapy.errors import BrokerUnavailableError, LaunchError
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
-from samzapy.testing.simulation.containers import SimulatedContainer
 from samzapy.testing.virtual_clock import VirtualClock
+from simulation.containers import SimulatedContainer
 
 _NOT_NOW = 0.06
 """How often a request is refused for the moment; and how often it is done, and nobody hears of that."""
