@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from integration_tests.support.job_process import JobProcess
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.requests import recorded_state
+from samzapy.cli.target.requests import recorded_state
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.runtime.job_address import JobAddress
 

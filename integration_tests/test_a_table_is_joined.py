@@ -18,11 +18,11 @@ from integration_tests.support.job_process import JobProcess, kill
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.key_sample import sample_keys
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.cli.cluster import submit
 from samzapy.cli.doctor import doctor
-from samzapy.cli.job import bootstrap_lines
-from samzapy.cli.job import job as job_command
-from samzapy.cli.job_status import read_status
+from samzapy.cli.job.group import bootstrap_lines
+from samzapy.cli.job.group import job as job_command
+from samzapy.cli.job.submit import submit
+from samzapy.cli.target.status import read_status
 from samzapy.errors import ExitCode, PartitionerError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.input_keys import look_at_keys, refusal_of

@@ -18,7 +18,7 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.cli import doctor as doctor_module
 from samzapy.cli.doctor import doctor
-from samzapy.cli.job import job as job_command
+from samzapy.cli.job.group import job as job_command
 from samzapy.coordinator.inputs.topic_checks import topics_of
 from samzapy.errors import RejectedError
 from samzapy.model.topics import checkpoint_topic, coordinator_topic

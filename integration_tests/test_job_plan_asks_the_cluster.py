@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.cli.job import job as job_command
+from samzapy.cli.job.group import job as job_command
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.assignment.replanning import replan
 from samzapy.coordinator.lifecycle.submission import start_term, submit_job

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from integration_tests.small_job import SmallJob, heartbeat_from_elsewhere
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.web.client import HeartbeatAnswer
-from samzapy.cli.job import job as job_command
+from samzapy.cli.job.group import job as job_command
 from samzapy.coordinator.commands import Figures
 from samzapy.errors import RejectedError
 from samzapy.model.checkpoint import Checkpoint

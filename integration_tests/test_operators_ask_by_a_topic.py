@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 
 from integration_tests.console_tools import SEPARATOR, consume, produce
 from integration_tests.operated_job import OperatedJob
-from samzapy.cli.container import container as container_command
-from samzapy.cli.place_container import main as place_container
+from samzapy.cli.container.group import container as container_command
+from samzapy.cli.container.place_container import main as place_container
 from samzapy.errors import RejectedError
 from samzapy.placement import (
     Action,

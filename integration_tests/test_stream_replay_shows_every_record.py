@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.cli.stream import stream
+from samzapy.cli.stream.group import stream
 from samzapy.errors import CorruptRecordError
 from samzapy.model.ssp import SystemStream
 from samzapy.model.topics import coordinator_spec, coordinator_topic

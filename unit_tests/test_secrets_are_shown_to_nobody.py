@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from samzapy.adapters.kafka.clients import KafkaConnection, make_client
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.server import CoordinatorServer
-from samzapy.cli import run_job
+from samzapy.cli import run
 from samzapy.cli.config import config as config_command
-from samzapy.cli.job import job as job_command
+from samzapy.cli.job.group import job as job_command
 from samzapy.config import JobConfig
 from samzapy.coordinator.lifecycle.submission import check_joinable
 from samzapy.coordinator.replay import replay
@@ -177,7 +177,7 @@ def becomes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `samzapy run` would become."""
     became: list[str] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
-    monkeypatch.setattr(run_job, "find_java", lambda: None)
+    monkeypatch.setattr(run, "find_java", lambda: None)
     return became
 
 
@@ -241,9 +241,9 @@ def _commands(file: Path, sets: Sequence[str], shown: Shown) -> None:
         (config_command, ["check", *options]),
         (job_command, ["plan", *options, "--partitions", "kafka.flights=2"]),
         (job_command, ["plan", *options, "--partitions", "kafka.flights=2", "-o", "json"]),
-        (run_job.run, [str(file.with_suffix(".py")), *options[2:], "--conf", f"spark.some.password={sets[0][-20:]}"])
+        (run.run, [str(file.with_suffix(".py")), *options[2:], "--conf", f"spark.some.password={sets[0][-20:]}"])
         if sets
-        else (run_job.run, [str(file.with_suffix(".py"))]),
+        else (run.run, [str(file.with_suffix(".py"))]),
     ]
     for command, arguments in asked:
         result = CliRunner().invoke(command, arguments)

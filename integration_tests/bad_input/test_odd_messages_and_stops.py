@@ -30,7 +30,7 @@ from integration_tests.bad_input.kit import (
     unique,
 )
 from integration_tests.support.job_process import JobProcess
-from samzapy.cli.job_status import read_status
+from samzapy.cli.target.status import read_status
 from samzapy.container.start import positions_of
 from samzapy.errors import DeadlineError, ExitCode, RejectedError
 from samzapy.model.topics import checkpoint_topic

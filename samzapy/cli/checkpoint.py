@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import click
 
 from samzapy.adapters.kafka.reading import beginning_offsets, read_to_end
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.table import print_rows
+from samzapy.cli.output.table import print_rows
+from samzapy.cli.target.address import of_a_job
 from samzapy.container.start import Positions, read_positions
 from samzapy.errors import MissingTopicError
 from samzapy.model.topics import checkpoint_topic

@@ -17,7 +17,7 @@ import click
 
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.cli.dev_messages import message_commands
-from samzapy.cli.table import print_table
+from samzapy.cli.output.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster

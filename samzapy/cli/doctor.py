@@ -22,9 +22,9 @@ from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.open_transactions import open_transactions, still_open
 from samzapy.adapters.kafka.reading import PartitionReader, beginning_offsets
 from samzapy.adapters.kafka.transactions import TRANSACTION_TIMEOUT_MS
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.table import print_table
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.table import print_table
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.target.address import of_a_job
 from samzapy.config import JobConfig, parse_recorded
 from samzapy.coordinator.assignment.cut_off import cut_off_findings
 from samzapy.coordinator.commands import TopicsLooked

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from samzapy.cli.terminal import printable_lines
+from samzapy.cli.output.terminal import printable_lines
 from samzapy.errors import SamzapyError
 from samzapy.runtime.failures import machine_error
 from samzapy.version import __version__
@@ -32,13 +32,15 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "checkpoint": LazyCommand("samzapy.cli.checkpoint:checkpoint", "Positions of record."),
     "class-archive": LazyCommand("samzapy.cli.class_archive:class_archive", "Let jobs start sooner on this machine."),
     "config": LazyCommand("samzapy.cli.config:config", "What counts for a key, and where it comes from."),
-    "container": LazyCommand("samzapy.cli.container:container", "List containers, move or restart a processor."),
+    "container": LazyCommand(
+        "samzapy.cli.container.group:container", "List containers, move or restart a processor."
+    ),
     "dev": LazyCommand("samzapy.cli.dev:dev", "A Kafka broker on this machine, for development."),
     "doctor": LazyCommand("samzapy.cli.doctor:doctor", "What is wrong with a job, and what to do about it."),
-    "job": LazyCommand("samzapy.cli.job:job", "Start, stop and scale a job; how it is."),
-    "run": LazyCommand("samzapy.cli.run_job:run", "Run a job file through spark-submit."),
-    "task": LazyCommand("samzapy.cli.task:task", "Why a task is where it is."),
-    "stream": LazyCommand("samzapy.cli.stream:stream", "What the coordinator decided, when and why."),
+    "job": LazyCommand("samzapy.cli.job.group:job", "Start, stop and scale a job; how it is."),
+    "run": LazyCommand("samzapy.cli.run:run", "Run a job file through spark-submit."),
+    "task": LazyCommand("samzapy.cli.stream.task:task", "Why a task is where it is."),
+    "stream": LazyCommand("samzapy.cli.stream.group:stream", "What the coordinator decided, when and why."),
 }
 
 

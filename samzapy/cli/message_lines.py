@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from samzapy.adapters.kafka.console import TopicMessage
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.terminal import printable
 from samzapy.errors import RejectedError
 
 _FIELDS = {"key", "value", "headers", "partition", "timestampMs", "offset"}

@@ -1,7 +1,7 @@
 """The composition root of a container's driver: where its ports meet adapters.
 
 Started by a person, this process is one processor of the job, and a candidate to lead it (`runtime.leadership`).
-Started by the job's coordinator (`cli.cluster`), it is a container only. Order of a start, so that a mistake is told
+Started by the job's coordinator (`cli.job.submit`), it is a container only. Order of a start, so that a mistake is told
 before the JVM's ten seconds go by: configuration, directories, this processor's id, cluster, topics, whether that
 processor runs already; then Spark, then the coordinator in its thread, then the container in this one.
 """

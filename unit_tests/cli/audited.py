@@ -9,8 +9,8 @@ from random import Random
 
 from click.testing import CliRunner, Result
 
-from samzapy.cli.stream import stream
-from samzapy.cli.task import task
+from samzapy.cli.stream.group import stream
+from samzapy.cli.stream.task import task
 from samzapy.model.topic_checks import Cluster
 from samzapy.model.topics import coordinator_spec, coordinator_topic
 from samzapy.stream.export import ExportHeader, write_export

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from samzapy.adapters.host import process_launcher
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.cli.cluster import launcher_of, submit
+from samzapy.cli.job.submit import launcher_of, submit
 from samzapy.coordinator.lifecycle.submission import refuse_started_by_people
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import ConfigError, RejectedError

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from samzapy.cli import columns, doctor, job
-from samzapy.cli.columns import Columns
-from samzapy.cli.table import print_rows
+from samzapy.cli import doctor
+from samzapy.cli.job import group
+from samzapy.cli.output import columns
+from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.table import print_rows
 from samzapy.model.finding import Finding
 
 LONG = "x" * 2000
@@ -64,7 +66,7 @@ def test_the_status_of_a_job_is_whole_and_not_spread(capsys: pytest.CaptureFixtu
         {"task": "Partition 1", "processorId": "1", "owner": "c-1", "epoch": 2, "positions": [], "lag": 4},
     ]
 
-    job._print({"job": "orders-1", "containers": rows, "tasks": tasks})
+    group._print({"job": "orders-1", "containers": rows, "tasks": tasks})
 
     lines = capsys.readouterr().out.splitlines()
     assert 7 == len(lines) and lines[2].endswith(LONG)

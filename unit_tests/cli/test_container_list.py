@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from samzapy.cli import container_list as module
-from samzapy.cli.container_list import container_rows, list_containers
+from samzapy.cli.container import listing as module
+from samzapy.cli.container.listing import container_rows, list_containers
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase, LaunchRole

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
-from samzapy.cli import container as module
-from samzapy.cli import requests
-from samzapy.cli.container import container
+from samzapy.cli.container import group as module
+from samzapy.cli.container.group import container
+from samzapy.cli.target import requests
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.model.placement import Action, ContainerPlacementResponseMessage, StatusCode
 from samzapy.stream.records import ConfigPut, ContainerCountPut, CoordinatorRecord, RunPut

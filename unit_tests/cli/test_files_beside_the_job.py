@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner, Result
 
-from samzapy.cli import cluster, run_job
+from samzapy.cli import run
 from samzapy.cli.config import check
-from samzapy.cli.plan import plan
+from samzapy.cli.job import submit
+from samzapy.cli.job.plan import plan
 from samzapy.config import JobConfig
 from samzapy.runtime import container_process
 from samzapy.runtime import job_file as job_file_module
@@ -103,7 +104,7 @@ def test_samzapy_run(named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pyte
     became: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.append((command, environment)))
 
-    ran(CliRunner().invoke(run_job.run, [named.argument, *named.options]))
+    ran(CliRunner().invoke(run.run, [named.argument, *named.options]))
 
     ((command, environment),) = became
     assert named.argument in command and (named.options == [] or str(named.properties) in command)
@@ -142,11 +143,11 @@ def test_samzapy_job_submit(named: Named, monkeypatch: pytest.MonkeyPatch, caplo
     led: list[tuple[JobConfig, Path]] = []
     launched: list[tuple[Path, Path | None]] = []
     monkeypatch.setattr(
-        cluster, "launcher_of", lambda config, job_file, properties, *_: launched.append((job_file, properties))
+        submit, "launcher_of", lambda config, job_file, properties, *_: launched.append((job_file, properties))
     )
-    monkeypatch.setattr(cluster, "run_coordinator", lambda config, job_file, *_: led.append((config, job_file)))
+    monkeypatch.setattr(submit, "run_coordinator", lambda config, job_file, *_: led.append((config, job_file)))
 
-    ran(CliRunner().invoke(cluster.submit, [named.argument, *named.options]))
+    ran(CliRunner().invoke(submit.submit, [named.argument, *named.options]))
 
     ((config, job_file),) = led
     assert load_groupers(config, job_file.parent).ssps is not None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli import job_status
+from samzapy.cli.target import status
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.failing import Failing
 from samzapy.runtime.job_address import JobAddress
@@ -16,9 +16,9 @@ def degraded(monkeypatch: pytest.MonkeyPatch, **container: Any) -> Any:
     """What is listed as degraded of a job with this one container."""
     told = {"containers": [{"executionId": "container-0-8f", **container}], "tasks": [{"task": "a", "owner": "e"}]}
     state = CoordinatorState(job=JobIdentityPut(job_name="flights", job_id="1"))
-    monkeypatch.setattr(job_status, "recorded_state", lambda address: state)
-    monkeypatch.setattr(job_status, "leader_status", lambda job, url: told)
-    return job_status.read_status(
+    monkeypatch.setattr(status, "recorded_state", lambda address: state)
+    monkeypatch.setattr(status, "leader_status", lambda job, url: told)
+    return status.read_status(
         JobAddress(job="flights-1", connection=KafkaConnection(bootstrap_servers="localhost:1"))
     )["degraded"]
 

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from samzapy.cli.config import config
-from samzapy.cli.place_container import BOOTSTRAP_SERVERS, joined, main
+from samzapy.cli.container.place_container import BOOTSTRAP_SERVERS, joined, main
 
 GIVEN = ["--deployment-id", "1-00000000", "--app-name", "flights", "--processor-id", "4", "--destination-host", "b"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from samzapy.cli.job import job
-from samzapy.cli.plan import Known, print_change, with_previous
-from samzapy.cli.scale import expected_text
+from samzapy.cli.job.group import job
+from samzapy.cli.job.plan import Known, print_change, with_previous
+from samzapy.cli.job.scale import expected_text
 from samzapy.errors import ConfigError, MissingTopicError, PartitionSchemeError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream, SystemStreamPartition

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from samzapy.cli import requests as module
-from samzapy.cli.requests import Asking
+from samzapy.cli.target import requests as module
+from samzapy.cli.target.requests import Asking
 from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
 from samzapy.errors import DeadlineError, SamzapyError
 from samzapy.model.placement import ContainerPlacementResponseMessage, StatusCode

@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from samzapy.cli import run_job
-from samzapy.cli.cluster import submit
+from samzapy.cli import run
+from samzapy.cli.job.submit import submit
 from samzapy.config import Secret
 from samzapy.errors import ConfigError, EnvironmentMissingError
 from samzapy.runtime.job_config import read_config
@@ -36,7 +36,7 @@ def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
     settings = ["--set", "systems.kafka.client.sasl.password=hunter2", "--set", "job.id=7"]
 
-    ran = CliRunner().invoke(run_job.run, [str(job_file), *settings, "--master", "local[4]"])
+    ran = CliRunner().invoke(run.run, [str(job_file), *settings, "--master", "local[4]"])
 
     assert "systems.kafka.client.sasl.password=hunter2" in became
     assert "hunter2" not in ran.output
@@ -56,7 +56,7 @@ def test_the_plan_that_was_looked_at_is_passed_on_to_the_job(job_file: Path, mon
     became: list[str] = []
     monkeypatch.setattr(os, "execve", lambda program, command, environment: became.extend(command))
 
-    ran = CliRunner().invoke(run_job.run, [str(job_file), "--expected-generation", "7", "--set", "job.id=7"])
+    ran = CliRunner().invoke(run.run, [str(job_file), "--expected-generation", "7", "--set", "job.id=7"])
 
     own = became[became.index(str(job_file)) + 1 :]
     assert 7 == _parse_arguments(own).expected_generation
@@ -67,7 +67,7 @@ def test_the_plan_that_was_looked_at_is_passed_on_to_the_job(job_file: Path, mon
 def test_a_cluster_that_is_not_named_is_asked_for_before_anything_starts(job_file: Path) -> None:
     job_file.with_suffix(".properties").write_text("job.name=flights\ntask.inputs=kafka.orders\n")
 
-    told = CliRunner().invoke(run_job.run, [str(job_file)])
+    told = CliRunner().invoke(run.run, [str(job_file)])
 
     assert isinstance(told.exception, ConfigError)
     assert "wanted systems.kafka.bootstrap.servers" in str(told.exception)
@@ -87,7 +87,7 @@ def test_a_configuration_shows_no_password_in_its_repr(job_file: Path) -> None:
     assert Secret("hunter2") == config.client_properties("kafka")["sasl.password"]
 
 
-@pytest.mark.parametrize("command", [run_job.run, submit], ids=["run", "submit"])
+@pytest.mark.parametrize("command", [run.run, submit], ids=["run", "submit"])
 def test_a_directory_is_no_job(command: click.Command) -> None:
     told = CliRunner().invoke(command, ["."])
 
@@ -114,7 +114,7 @@ def test_the_spark_of_the_environment_is_started_whatever_others_there_are(
 @pytest.mark.parametrize(
     "command",
     [
-        (run_job.run, ()),
+        (run.run, ()),
         (
             submit,
             ("--cluster", "process", "--set", "cluster.process.dir=/no/dir", "--set", "cluster.process.hosts=h:1"),

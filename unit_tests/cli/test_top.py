@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from click.testing import CliRunner
 
-from samzapy.cli import top as module
-from samzapy.cli.job import job
+from samzapy.cli.job import top as module
+from samzapy.cli.job.group import job
 from unit_tests.coordinator.test_load import a_status
 
 ARGUMENTS = ["top", "--job", "flights-1", "--bootstrap-servers", "nowhere:1"]

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from samzapy.cli.requests import every_processor
+from samzapy.cli.target.requests import every_processor
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewMembers

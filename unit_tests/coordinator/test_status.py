@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from samzapy.cli.job import bootstrap_lines
+from samzapy.cli.job.group import bootstrap_lines
 from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.inspection.load import Advice, hint_of, load_of

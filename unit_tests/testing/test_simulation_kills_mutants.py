@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from samzapy.coordinator.launching import launches, standbys
-from samzapy.coordinator.requests import place_with_reserve, request_queue, restart_query, rewind, scale_factor
 
 from samzapy.adapters.host import launch_watch
 from samzapy.container import inheritance, restore
@@ -20,7 +18,9 @@ from samzapy.coordinator import actions as actions_module
 from samzapy.coordinator import decide, service, state
 from samzapy.coordinator.assignment import grants, liveness, replanning, starts
 from samzapy.coordinator.inputs import growth
+from samzapy.coordinator.launching import launches, standbys
 from samzapy.coordinator.lifecycle import membership
+from samzapy.coordinator.requests import place_with_reserve, request_queue, restart_query, rewind, scale_factor
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.errors import DeadlineError, ProducerError, SamzapyError
 from samzapy.model.container import Container, ContainerPhase

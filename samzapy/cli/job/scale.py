@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.kafka.reading import PartitionReader, stamps_at
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.plan import change_with_sizes, print_change
-from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
+from samzapy.cli.job.plan import change_with_sizes, print_change
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.config import FACTORS, parse_recorded
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.assignment.replanning import plan_of

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import click
 
 from samzapy.adapters.kafka.positions import KafkaPositions
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
-from samzapy.cli.table import print_rows
+from samzapy.cli.output.table import print_rows
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.requests import Asking, placement_store, recorded_state, run_id_of, show_answer, with_request
 from samzapy.coordinator.requests.rewind import Move, meant, moves, refused_rewind
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, RejectedError

@@ -6,10 +6,10 @@ import json
 
 import click
 
-from samzapy.cli.columns import Columns
-from samzapy.cli.stream import REPLAY_COLUMNS, replay_cells
-from samzapy.cli.stream_source import PositionParam, of_a_stream, print_horizon
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.stream.group import REPLAY_COLUMNS, replay_cells
+from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
 from samzapy.inspection.explanation import Explanation, explanation_json
 from samzapy.inspection.explanation import explain as explained
 from samzapy.model.job import TaskName

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from samzapy.cli.main import run_command
-from samzapy.cli.requests import destination_host_option, placement_store, request_expiry_option
+from samzapy.cli.target.requests import destination_host_option, placement_store, request_expiry_option
 from samzapy.runtime.job_address import address_of
 
 BOOTSTRAP_SERVERS = "SAMZAPY_BOOTSTRAP_SERVERS"

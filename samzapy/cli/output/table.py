@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from samzapy.cli.columns import Columns
+from samzapy.cli.output.columns import Columns
 
 
 def print_rows(

@@ -19,10 +19,10 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.election import election_group
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topics import KafkaTopics
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.seconds import Seconds
-from samzapy.cli.stream import export_to
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.seconds import Seconds
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.stream.group import export_to
+from samzapy.cli.target.address import of_a_job
 from samzapy.container.start import positions_of
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.lifecycle.downgrade import (

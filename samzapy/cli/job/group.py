@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from samzapy.cli.cluster import submit
-from samzapy.cli.downgrade import downgrade
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.job_status import read_status
-from samzapy.cli.plan import plan
-from samzapy.cli.rewind import rewind
-from samzapy.cli.scale import scale
-from samzapy.cli.table import print_table
-from samzapy.cli.terminal import printable
-from samzapy.cli.top import top
-from samzapy.cli.whole_job import list_jobs, restart, stop
+from samzapy.cli.job.downgrade import downgrade
+from samzapy.cli.job.lifecycle import list_jobs, restart, stop
+from samzapy.cli.job.plan import plan
+from samzapy.cli.job.rewind import rewind
+from samzapy.cli.job.scale import scale
+from samzapy.cli.job.submit import submit
+from samzapy.cli.job.top import top
+from samzapy.cli.output.table import print_table
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.status import read_status
 from samzapy.errors import ExitCode
 from samzapy.runtime.job_address import JobAddress
 

@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.job_status import read_status
-from samzapy.cli.seconds import Seconds
-from samzapy.cli.table import print_table
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.seconds import Seconds
+from samzapy.cli.output.table import print_table
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.status import read_status
 from samzapy.inspection.load import JobLoad, ProcessorLoad, TaskLoad, hint_of, load_json, load_of
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.leader_status import leader_status

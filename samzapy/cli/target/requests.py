@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from samzapy.cli.seconds import Seconds
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.seconds import Seconds
+from samzapy.cli.output.terminal import printable
 from samzapy.config import parse_recorded
 from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.coordinator.replay import replay

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from samzapy.cli.job_address import with_address
+from samzapy.cli.target.address import with_address
 from samzapy.errors import ConfigError
 from samzapy.runtime.job_address import address_of
 from samzapy.runtime.stream_source import StreamSource, source_of_files, source_of_topic

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from samzapy.adapters.kafka.positions import KafkaPositions
-from samzapy.cli.requests import recorded_state
+from samzapy.cli.target.requests import recorded_state
 from samzapy.coordinator.assignment.starts import PositionsRead
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import DataError, DeadlineError, TemporaryError

@@ -13,8 +13,10 @@ import click
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.requests import (
+from samzapy.cli.output.seconds import Seconds
+from samzapy.cli.output.table import print_rows
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.requests import (
     RESTART_S,
     Asking,
     ask_one_after_another,
@@ -24,8 +26,6 @@ from samzapy.cli.requests import (
     recorded_state,
     run_id_of,
 )
-from samzapy.cli.seconds import Seconds
-from samzapy.cli.table import print_rows
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.launching.launches import is_over, wanted_processors
 from samzapy.coordinator.state import CoordinatorState

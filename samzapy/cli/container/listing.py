@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.requests import recorded_state
-from samzapy.cli.table import print_rows
+from samzapy.cli.output.table import print_rows
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.requests import recorded_state
 from samzapy.coordinator.assignment.grants import grants_in_force
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.launching.hosts import place_of

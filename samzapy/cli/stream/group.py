@@ -17,9 +17,9 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.kafka.reading import PartitionReader
-from samzapy.cli.columns import Columns
-from samzapy.cli.stream_source import PositionParam, of_a_stream, print_horizon
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.columns import Columns
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.stream.source import PositionParam, of_a_stream, print_horizon
 from samzapy.coordinator.assignment.grants import newest_grants
 from samzapy.coordinator.replay import Replayed
 from samzapy.coordinator.replay import replay as replayed

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from samzapy.cli.terminal import printable
+from samzapy.cli.output.terminal import printable
 
 _WIDTHS_BY_ROWS = 500
 _PADDED_MAX = 60

@@ -10,9 +10,10 @@ from uuid import UUID
 
 import click
 
-from samzapy.cli.container_list import list_containers
-from samzapy.cli.job_address import of_a_job
-from samzapy.cli.requests import (
+from samzapy.cli.container.listing import list_containers
+from samzapy.cli.output.terminal import printable
+from samzapy.cli.target.address import of_a_job
+from samzapy.cli.target.requests import (
     RESTART_S,
     Asking,
     ask_one_after_another,
@@ -25,7 +26,6 @@ from samzapy.cli.requests import (
     show_answer,
     with_request,
 )
-from samzapy.cli.terminal import printable
 from samzapy.coordinator.launching.launches import wanted_processors
 from samzapy.errors import RejectedError
 from samzapy.model.placement import Action, ContainerPlacementResponseMessage, StatusCode

@@ -1,0 +1,1 @@
+"""Tables, columns and text for a terminal."""

@@ -1,0 +1,1 @@
+"""`samzapy stream` and `samzapy task`."""
