@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer
 from samzapy.adapters.kafka import reading
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.topics import KafkaTopics
+from samzapy.container.local_state.prefetch import TASKS_AHEAD, ReadAhead
 from samzapy.container.ports import ChangelogPlace
-from samzapy.container.read_ahead import TASKS_AHEAD, ReadAhead
 from samzapy.model.topics import changelog_topic
 from samzapy.testing.broker import ContainerBroker, DevBroker
 from samzapy.testing.builders import a_grant

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from samzapy.adapters.spark.query import rows_by_task
-from samzapy.container.work import WorkPlan
+from samzapy.container.task.work_plan import WorkPlan
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.testing.builders import a_work_plan
 

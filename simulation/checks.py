@@ -19,8 +19,8 @@ from unittest.mock import patch
 
 from samzapy.config import JobConfig, Text, parse_recorded, recording
 from samzapy.container import orders as orders_module
-from samzapy.container import restore as restore_module
 from samzapy.container import start as start_module
+from samzapy.container.local_state import restore as restore_module
 from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator.actions import actions

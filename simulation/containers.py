@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from samzapy.config import JobConfig
-from samzapy.container.inheritance import Host, clear_out, inherit
+from samzapy.container.local_state.restore import bring_level, close_cleanly
+from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
+from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import Orders, read_on
-from samzapy.container.restore import bring_level, close_cleanly
 from samzapy.container.start import (
     Positions,
     check_bounds,
@@ -25,7 +26,6 @@ from samzapy.container.start import (
     starts_of,
     superseded_keys,
 )
-from samzapy.container.warming import Warming, WarmPorts
 from samzapy.coordinator.commands import HeldGrant
 from samzapy.errors import DeadlineError, FencedError, LostContainerError, ProducerError, SamzapyError
 from samzapy.model.checkpoint import Checkpoint, Progress

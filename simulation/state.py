@@ -1,7 +1,8 @@
 """Where the tasks of a simulated job keep their state: local environments on hosts, and the changelogs.
 
-How state is restored, inherited and copied is the container's own code (`container.restore`, `container.inheritance`);
-here is only what it works on. A disk outlives the processes of its host, an uncommitted local transaction does not.
+How state is restored, inherited and copied is the container's own code (`container.local_state.restore`,
+`container.local_state.split_and_merge`); here is only what it works on. A disk outlives the processes of its host, an
+uncommitted local transaction does not.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def install(name: str) -> None:
 
 def without_catching_up() -> None:
     """A local store that is kept is taken to be level; what the changelog has beyond it is not applied."""
-    from samzapy.container import restore
+    from samzapy.container.local_state import restore
 
     apply = restore._apply
     place = list(signature(apply).parameters).index("offset_from")

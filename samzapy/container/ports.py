@@ -1,6 +1,6 @@
 """What the container needs of the world. Each protocol holds the minimum; adapters implement them.
 
-The first half is used inside Spark's Python workers (`container.worker`), the second by the driver
+The first half is used inside Spark's Python workers (`container.task.runner`), the second by the driver
 (`container.service`).
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from samzapy.container.topic_limits import TopicLimits
-from samzapy.container.work import Report, WorkPlan
+from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
 from samzapy.model.failing import Failing
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition

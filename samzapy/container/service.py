@@ -4,7 +4,8 @@ Theory. There is one way to start and it is also the one way to recover (design 
 shut older workers out, initialise the id of every slot that may have a transaction open, read checkpoints and
 changelogs *to the end*, bring the local state level, let the workers in, start a new query. A batch that fails in
 any way ends the query and leads here again; nothing is patched up while a query runs. A standby or a reserve waits for
-its grants like anybody else, and meanwhile keeps the state at hand that it may be granted (`container.warming`).
+its grants like anybody else, and meanwhile keeps the state at hand that it may be granted
+(`container.local_state.standby`).
 
 The loop is driven by one thread. Heartbeats go out by themselves with the content published last, and a stop request
 is a flag; both are looked at between two events.
@@ -18,10 +19,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from samzapy.config import JobConfig
-from samzapy.container.batch_bound import BatchBound
-from samzapy.container.figures import ContainerFigures
-from samzapy.container.inheritance import Host, clear_out, inherit
+from samzapy.container.batch_limit import BatchBound
 from samzapy.container.input_order import BootstrapInputs, batch_order
+from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, remove_unused
+from samzapy.container.local_state.prefetch import ReadAhead
+from samzapy.container.local_state.restore import bring_level, close_cleanly, local_position, plan_restore, unread
+from samzapy.container.local_state.restore_progress import RestoreProgress, Restoring
+from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
+from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.ports import (
     BatchDone,
@@ -43,9 +48,6 @@ from samzapy.container.ports import (
     Topics,
 )
 from samzapy.container.query_retries import NO_FAILURES
-from samzapy.container.read_ahead import ReadAhead
-from samzapy.container.restore import bring_level, close_cleanly, local_position, plan_restore, unread
-from samzapy.container.restore_progress import RestoreProgress, Restoring
 from samzapy.container.start import (
     check_bounds,
     check_config,
@@ -57,9 +59,8 @@ from samzapy.container.start import (
     starts_of,
     superseded_keys,
 )
-from samzapy.container.unused import REMOVED_AT_ONCE_MAX, remove_unused
-from samzapy.container.warming import Warming, WarmPorts
-from samzapy.container.work import ReportKind, Route, WorkPlan
+from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.work_plan import ReportKind, Route, WorkPlan
 from samzapy.container.worker_deaths import WorkerDeaths
 from samzapy.errors import (
     DeadlineError,

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from samzapy.container.work import Refusal, Route
+from samzapy.container.task.work_plan import Refusal, Route
 from samzapy.model.ssp import SspKeyBucket
 
 ALONE_DEATHS: Final = 3

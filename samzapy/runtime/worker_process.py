@@ -26,10 +26,10 @@ from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.adapters.lmdb.store import LmdbEnvironment, faults_directory
 from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
-from samzapy.container.measures import Stopwatch, with_input
 from samzapy.container.orders import Orders, read_on
-from samzapy.container.work import Report, ReportKind, WorkPlan
-from samzapy.container.worker import TaskRunner, TransactionLimits
+from samzapy.container.task.measures import Stopwatch, with_input
+from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.work_plan import Report, ReportKind, WorkPlan
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.topics import coordinator_topic

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from samzapy.config import AcceptedLoss, JobConfig, parse_config
-from samzapy.container.work import Route, WorkPlan
+from samzapy.container.task.work_plan import Route, WorkPlan
 from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, InputFound, OwnTopicFound, SubmitJob
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.failing import Failing

@@ -23,8 +23,8 @@ from samzapy.container.ports import (
     TailRead,
     TopicBounds,
 )
-from samzapy.container.topic_limits import TopicLimits
-from samzapy.container.work import WorkPlan
+from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.work_plan import WorkPlan
 from samzapy.errors import (
     DamagedStateError,
     DeadlineError,

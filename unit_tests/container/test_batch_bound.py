@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.batch_bound import COLD_MS, OFFSETS_LEAST, BatchBound
+from samzapy.container.batch_limit import COLD_MS, OFFSETS_LEAST, BatchBound
 
 BOUND = BatchBound(offsets=10_000, offsets_max=200_000, limit_ms=1000)
 

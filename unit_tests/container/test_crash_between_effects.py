@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samzapy.container import restore
+from samzapy.container.local_state import restore
+from samzapy.container.local_state.restore import bring_level
 from samzapy.container.ports import LocalPosition
-from samzapy.container.restore import bring_level
 from samzapy.container.start import Positions, committed_of, positions_of, stale_keys, starts_of
-from samzapy.container.work import Rows
-from samzapy.container.worker import TaskRunner, TransactionLimits
+from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.work_plan import Rows
 from samzapy.errors import ProducerError
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId

@@ -5,8 +5,8 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.dead_letters import FITS_BYTES, DeadLetter
-from samzapy.container.record_size import record_bytes
+from samzapy.container.task.dead_letters import FITS_BYTES, DeadLetter
+from samzapy.container.task.record_size import record_bytes
 
 # Few draws and many bytes: what matters is which part is large.
 large = st.builds(lambda part, times: part * times, st.binary(max_size=20), st.integers(0, 20_000))

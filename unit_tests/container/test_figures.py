@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from samzapy.container.figures import TASKS_TOLD_MAX, ContainerFigures
 from samzapy.container.ports import BatchDone, TopicBounds
-from samzapy.container.work import Report, ReportKind, Route
+from samzapy.container.stats import TASKS_TOLD_MAX, ContainerFigures
+from samzapy.container.task.work_plan import Report, ReportKind, Route
 from samzapy.model.figures import KEYS_KEPT, KeySketch, TaskFigures
 from samzapy.model.job import TaskName
 from samzapy.testing.builders import an_ssp, an_ssp_kb

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samzapy.container import inheritance, restore
-from samzapy.container.inheritance import Host, Relative, choose, clear_out, inherit, relatives
-from samzapy.container.restore import bring_level, close_cleanly
+from samzapy.container.local_state import restore, split_and_merge
+from samzapy.container.local_state.restore import bring_level, close_cleanly
+from samzapy.container.local_state.split_and_merge import Host, Relative, choose, clear_out, inherit, relatives
 from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
@@ -593,7 +593,7 @@ def forget_tombstones(world: World) -> None:
 
 def test_the_walk_would_show_state_that_is_older_than_tombstones_last(monkeypatch: pytest.MonkeyPatch) -> None:
     for trusted_ms, is_right in ((CHANGELOG_DELETE_RETENTION_MS, True), (10**15, False)):
-        monkeypatch.setattr(inheritance, "CHANGELOG_DELETE_RETENTION_MS", trusted_ms)
+        monkeypatch.setattr(split_and_merge, "CHANGELOG_DELETE_RETENTION_MS", trusted_ms)
         monkeypatch.setattr(restore, "CHANGELOG_DELETE_RETENTION_MS", trusted_ms)
         world = a_world()
         # The parent's state stays on the one host; what the other child removes there is not known on it.

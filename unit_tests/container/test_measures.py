@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from samzapy.container.measures import KEYS_EVERY, Meter, Stopwatch, with_input
-from samzapy.container.work import Report, ReportKind, Rows
+from samzapy.container.task.measures import KEYS_EVERY, Meter, Stopwatch, with_input
+from samzapy.container.task.work_plan import Report, ReportKind, Rows
 
 
 class AClock:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from samzapy.container.work import ReportKind
+from samzapy.container.task.work_plan import ReportKind
 from samzapy.errors import OutsideMessageError
 from samzapy.task import LoadedTask
 from unit_tests.container.worlds import TASK, AWorker, a_job, rows, sum_up

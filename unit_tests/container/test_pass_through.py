@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.container.work import Rows
+from samzapy.container.task.work_plan import Rows
 from unit_tests.container.worlds import AWorker, a_job
 
 RAW = {"systems_kafka_samza_key_serde": "bytes", "systems_kafka_samza_msg_serde": "bytes"}

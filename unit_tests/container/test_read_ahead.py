@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from samzapy.container.local_state.prefetch import TASKS_AHEAD, ReadAhead
 from samzapy.container.ports import ChangelogPlace
-from samzapy.container.read_ahead import TASKS_AHEAD, ReadAhead
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName
 from samzapy.testing.builders import a_grant

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.config.keys import FACTORS
-from samzapy.container import restore
+from samzapy.container.local_state import restore
+from samzapy.container.local_state.restore import (
+    RestorePlan,
+    bring_level,
+    close_cleanly,
+    local_position,
+    plan_restore,
+)
 from samzapy.container.ports import LocalPosition, TopicBounds
-from samzapy.container.restore import RestorePlan, bring_level, close_cleanly, local_position, plan_restore
 from samzapy.errors import DamagedStateError, LostRangeError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samzapy.container.restore_progress import TELL_EVERY_MS, RestoreProgress, Restoring
+from samzapy.container.local_state.restore_progress import TELL_EVERY_MS, RestoreProgress, Restoring
 from samzapy.testing.virtual_clock import VirtualClock
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig, recorded_properties
-from samzapy.container.batch_bound import COLD_MS
+from samzapy.container.batch_limit import COLD_MS
+from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, UNUSED_MS
 from samzapy.container.orders import Orders
 from samzapy.container.ports import BatchDone, QueryFailed, TopicBounds
 from samzapy.container.query_retries import STARTS_MIN
 from samzapy.container.service import ContainerIdentity, ContainerPorts, ContainerService
-from samzapy.container.unused import REMOVED_AT_ONCE_MAX, UNUSED_MS
-from samzapy.container.work import Report, ReportKind
+from samzapy.container.task.work_plan import Report, ReportKind
 from samzapy.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -793,7 +793,7 @@ def test_a_start_tells_what_was_granted_how_far_the_state_is_and_what_the_first_
 
 
 def test_a_long_restore_tells_how_far_it_is_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "samzapy.container.restore")
+    caplog.set_level("INFO", "samzapy.container.local_state.restore")
     caplog.set_level("INFO", "samzapy.container.service")
     container = AContainer()
     read = container.topics.changelog_records

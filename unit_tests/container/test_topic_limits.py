@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from samzapy.container.topic_limits import TopicLimits
+from samzapy.container.task.topic_limits import TopicLimits
 
 DEFAULTS = {
     "max.message.bytes": "1048588",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, task_directory, tasks_with_state
-from samzapy.container.unused import REMOVED_AT_ONCE_MAX, UNUSED_MS, remove_unused
+from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, UNUSED_MS, remove_unused
 from samzapy.model.job import TaskName
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS
 from unit_tests.container.fakes import MemoryStateDirectory

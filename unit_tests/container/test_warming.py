@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from samzapy.container.local_state.restore import bring_level
+from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import WarmTasks
 from samzapy.container.ports import LocalPosition
-from samzapy.container.restore import bring_level
-from samzapy.container.warming import Warming, WarmPorts
 from samzapy.errors import BrokerUnavailableError, LostRangeError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName

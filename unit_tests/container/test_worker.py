@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from samzapy.config import JobConfig
-from samzapy.container.keyed_state import Store
-from samzapy.container.measures import KEYS_EVERY
-from samzapy.container.record_size import record_bytes
-from samzapy.container.topic_limits import TopicLimits
-from samzapy.container.user_errors import TRACEBACK_CHARS_MAX
-from samzapy.container.work import Report, ReportKind
+from samzapy.container.task.measures import KEYS_EVERY
+from samzapy.container.task.record_size import record_bytes
+from samzapy.container.task.stores import Store
+from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.user_errors import TRACEBACK_CHARS_MAX
+from samzapy.container.task.work_plan import Report, ReportKind
 from samzapy.errors import (
     DamagedStateError,
     DeadlineError,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.container.ports import QueryFailed
-from samzapy.container.work import ReportKind
+from samzapy.container.task.work_plan import ReportKind
 from samzapy.container.worker_deaths import ALONE_DEATHS, NOTES_MS, WorkerDeaths
 from samzapy.errors import ExitCode
 from samzapy.model.ssp import SspKeyBucket

@@ -9,8 +9,8 @@ from typing import Any
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import LocalPosition
-from samzapy.container.work import Report, Route, Rows, WorkPlan
-from samzapy.container.worker import TaskRunner, TransactionLimits
+from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.work_plan import Report, Route, Rows, WorkPlan
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket

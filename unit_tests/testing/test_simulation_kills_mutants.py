@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from samzapy.adapters.host import launch_watch
-from samzapy.container import inheritance, restore
+from samzapy.container.local_state import restore, split_and_merge
 from samzapy.coordinator import actions as actions_module
 from samzapy.coordinator import decide, service, state
 from samzapy.coordinator.assignment import grants, liveness, replanning, starts
@@ -520,7 +520,7 @@ def heir_made_of_a_part(patch: Patch) -> None:
         chosen = {piece: found[0] for piece, found in having.items() if found}
         return (finest, chosen) if chosen else None
 
-    patch.setattr(inheritance, "choose", mutated)
+    patch.setattr(split_and_merge, "choose", mutated)
 
 
 def broadcast_positions_of_several_parents(patch: Patch) -> None:

@@ -30,7 +30,7 @@ from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
 from samzapy.config import BATCH_BYTES
-from samzapy.container.topic_limits import TopicLimits
+from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.errors import (
     ConfigError,
     FencedError,

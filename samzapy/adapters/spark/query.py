@@ -46,7 +46,7 @@ from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_rou
 from samzapy.adapters.spark.rows import REPORT_DDL, as_text, headers_column, report_of
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
-from samzapy.container.work import ReportKind, WorkPlan
+from samzapy.container.task.work_plan import ReportKind, WorkPlan
 from samzapy.errors import SamzapyError
 from samzapy.model.grant import BucketStart
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition

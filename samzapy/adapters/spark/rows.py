@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from samzapy.container.work import Report, ReportKind, Rows
+from samzapy.container.task.work_plan import Report, ReportKind, Rows
 from samzapy.model.figures import TaskFigures
 
 # Spark reads Python ints into long columns only.

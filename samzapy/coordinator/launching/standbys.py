@@ -1,8 +1,8 @@
 """Standbys: which there are to be, where they may be, when one is ready, and when it takes its processor over.
 
 Theory. A standby is an execution of its processor that runs none of its tasks and has their state at hand on another
-host (`container.warming`). To take over is one record, `placed/<processor>` naming it; what follows is the hand-over
-that each change has (`coordinator.assignment.grants`). So there is little to decide here:
+host (`container.local_state.standby`). To take over is one record, `placed/<processor>` naming it; what follows is
+the hand-over that each change has (`coordinator.assignment.grants`). So there is little to decide here:
 
 - *How many* a processor has says its own record (`control-standby`), else the configuration: one less than
   `job.standbytasks.replication.factor`. A job without state has none: there would be nothing to have at hand.

@@ -16,7 +16,7 @@ from samzapy.adapters.faults import fault_of, note_faults, this_process
 from samzapy.adapters.lmdb.checksums import sealed, unsealed
 from samzapy.adapters.lmdb.file_size import check_whole
 from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbStateDirectory, faults_directory
-from samzapy.container.restore import local_position, position_in
+from samzapy.container.local_state.restore import local_position, position_in
 from samzapy.errors import DamagedStateError
 from unit_tests.adapters.lmdb.test_store import POSITION, STORES, a_store, opened
 
@@ -31,7 +31,7 @@ from pathlib import Path
 from samzapy.adapters.faults import note_faults
 from samzapy.adapters.lmdb.store import LmdbEnvironment, LmdbStateDirectory, faults_directory
 from samzapy.config import StoreConfig
-from samzapy.container.restore import position_in
+from samzapy.container.local_state.restore import position_in
 from samzapy.errors import DamagedStateError, LocalStateError
 stores = [StoreConfig(name=name, msg_serde='bytes', key_serde='bytes', replication_factor=None,
     size_max_bytes=1 << 24) for name in ('sums', 'seen')]

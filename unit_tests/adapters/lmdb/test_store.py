@@ -27,8 +27,8 @@ from samzapy.adapters.lmdb.store import (
     tasks_with_state,
 )
 from samzapy.config import StoreConfig
+from samzapy.container.local_state.restore import close_cleanly, local_position, position_in
 from samzapy.container.ports import LocalPosition
-from samzapy.container.restore import close_cleanly, local_position, position_in
 from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError, SamzapyError
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key
@@ -801,7 +801,7 @@ CLOSE_CLEANLY = (
     "import sys\n"
     "from pathlib import Path\n"
     "from samzapy.adapters.lmdb.store import LmdbStateDirectory\n"
-    "from samzapy.container.restore import close_cleanly\n"
+    "from samzapy.container.local_state.restore import close_cleanly\n"
     "close_cleanly(LmdbStateDirectory(Path(sys.argv[1]), ()))\n"
 )
 

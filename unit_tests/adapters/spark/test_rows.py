@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 
 from samzapy.adapters.spark.rows import REPORT_DDL, RowBytes, report_of, reports_batch, rows_of, runs
-from samzapy.container.work import Report, ReportKind, Rows
+from samzapy.container.task.work_plan import Report, ReportKind, Rows
 from samzapy.model.figures import KeySketch, TaskFigures
 
 HEADERS = pa.string()
@@ -148,7 +148,7 @@ def test_rows_and_reports_leave_pandas_alone() -> None:
     code = (
         "import sys, pyarrow as pa\n"
         "from samzapy.adapters.spark.rows import reports_batch, rows_of, runs\n"
-        "from samzapy.container.work import Report, ReportKind\n"
+        "from samzapy.container.task.work_plan import Report, ReportKind\n"
         "values = dict(route=1, offset_next=2, records_in=1, records_out=1, dead_letters=0, commits=1)\n"
         "batch = reports_batch([Report(kind=ReportKind(1), error='[]', **values)], 1)\n"
         "columns = ['route', 'offset', 'key', 'value', 'timestamp_ms', 'headers']\n"

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from samzapy.container.local_state.restore_progress import Restoring
 from samzapy.container.ports import BatchDone, TopicBounds
-from samzapy.container.restore_progress import Restoring
-from samzapy.container.work import Report, Route
+from samzapy.container.task.work_plan import Report, Route
 from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
-from samzapy.container.work import Report, Rows
+from samzapy.container.task.work_plan import Report, Rows
 from samzapy.model.figures import NO_KEYS, NOTHING_MEASURED, TaskFigures
 from samzapy.model.figures import KeySketch as Sketch
 

@@ -23,18 +23,18 @@ from sys import getrefcount
 from typing import Any
 
 from samzapy.config import FRAME_BYTES, JobConfig
-from samzapy.container.dead_letter_bound import DeadLetterBound
-from samzapy.container.dead_letters import DeadLetter
-from samzapy.container.keyed_state import Store, TaskState
-from samzapy.container.measures import Meter, Stopwatch
-from samzapy.container.message_scope import MessageScope, Place, Thread, in_init
-from samzapy.container.outputs import Collector, without_zero_characters
 from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
 from samzapy.container.ports import TaskEnvironment as Environment
-from samzapy.container.record_size import record_bytes, too_large
-from samzapy.container.topic_limits import TopicLimits
-from samzapy.container.user_errors import shown_key, user_traceback
-from samzapy.container.work import Message, Refusal, Report, ReportKind, Route, Rows, WorkPlan
+from samzapy.container.task.dead_letter_limit import DeadLetterBound
+from samzapy.container.task.dead_letters import DeadLetter
+from samzapy.container.task.measures import Meter, Stopwatch
+from samzapy.container.task.message_scope import MessageScope, Place, Thread, in_init
+from samzapy.container.task.outputs import Collector, without_zero_characters
+from samzapy.container.task.record_size import record_bytes, too_large
+from samzapy.container.task.stores import Store, TaskState
+from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.user_errors import shown_key, user_traceback
+from samzapy.container.task.work_plan import Message, Refusal, Report, ReportKind, Route, Rows, WorkPlan
 from samzapy.errors import (
     ConfigError,
     FencedError,

@@ -7,8 +7,8 @@ the state of all keys. Here each entry is copied once, from a file to a file, wh
 A relative is any task of the same base whose bucket overlaps: the parent, the children, or what is left of an older
 factor. Its environment holds everything of its own bucket up to its place in the changelog, and only of that bucket
 anything is taken. An heir's part may come from several relatives, of each piece the one that is furthest, and then the
-heir stands in the changelog where the least of them does: `container.restore` brings it level from there as it does
-with any state that is behind.
+heir stands in the changelog where the least of them does: `container.local_state.restore` brings it level from there
+as it does with any state that is behind.
 
 Nothing here is needed: whatever is in doubt about a relative (the list of `restore`), or not whole, or kept locked by
 another process, leaves the heir without state, and it is built from the changelog.
@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from samzapy.config import JobConfig
+from samzapy.container.local_state.restore import doubt, known_position, local_position, plan_restore
 from samzapy.container.ports import LocalPosition, StateDirectory, StateEnvironment, TopicBounds
-from samzapy.container.restore import doubt, known_position, local_position, plan_restore
 from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from samzapy.config import JobConfig
-from samzapy.container.message_scope import MessageScope, Place
-from samzapy.container.record_size import record_bytes, too_large
+from samzapy.container.task.message_scope import MessageScope, Place
+from samzapy.container.task.record_size import record_bytes, too_large
 from samzapy.errors import TaskError, UndeclaredError
 from samzapy.model.serde import key_serde_of, serde_of
 from samzapy.task import HeadersToSend

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from samzapy.container.record_size import record_bytes
+from samzapy.container.task.record_size import record_bytes
 from samzapy.model.text import cut_mark
 
 MARK_BYTES: Final = 160

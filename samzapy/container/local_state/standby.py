@@ -8,8 +8,8 @@ a position in the changelogs, keeps it, and catches up what is left.
 
 What the state is worth is said by the newest grant of each task, whoever has it: from where on the changelog counts,
 and of which keys. So the same doubts as in a start end in a rebuild here, and a plan with another factor takes what
-relatives left (`container.inheritance`). The position that is written names no execution, no position in inputs, and
-the epoch of that grant: it is what the changelog says up to there, no more.
+relatives left (`container.local_state.split_and_merge`). The position that is written names no execution, no position
+in inputs, and the epoch of that grant: it is what the changelog says up to there, no more.
 
 A task's directory belongs to whoever runs it. Where the runner is on this host, or the directory is marked by an
 execution that lives, nothing is touched: the state is at hand as it is. Should somebody else write to a directory that
@@ -25,10 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from samzapy.config import JobConfig
-from samzapy.container.inheritance import Host, clear_out, inherit
-from samzapy.container.orders import WarmTasks
-from samzapy.container.ports import Clock, LocalPosition, StateDirectory, StateEnvironment, Tail, TailRead, Topics
-from samzapy.container.restore import (
+from samzapy.container.local_state.restore import (
     close_cleanly,
     entries_of,
     is_own_entry,
@@ -36,6 +33,9 @@ from samzapy.container.restore import (
     plan_restore,
     position_in,
 )
+from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
+from samzapy.container.orders import WarmTasks
+from samzapy.container.ports import Clock, LocalPosition, StateDirectory, StateEnvironment, Tail, TailRead, Topics
 from samzapy.errors import DataError, DeadlineError, LocalStateError, SamzapyError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName

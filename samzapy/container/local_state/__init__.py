@@ -1,0 +1,1 @@
+"""Local state on the driver: restored, kept warm, split, merged and removed."""

@@ -1,0 +1,1 @@
+"""The part of a container that runs in Spark's Python workers."""
