@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from samzapy.container.ports import ChangelogPlace, LocalPosition, TailRead, TopicBounds
+from samzapy.container.ports import ChangelogPlace, TailRead, TopicBounds
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition

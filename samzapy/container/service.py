@@ -33,7 +33,6 @@ from samzapy.container.ports import (
     ChangelogPlace,
     Clock,
     CoordinatorStream,
-    CrashPoints,
     Fence,
     HeartbeatContent,
     Heartbeats,
@@ -60,6 +59,7 @@ from samzapy.container.start import (
     superseded_keys,
 )
 from samzapy.container.stats import ContainerFigures
+from samzapy.container.task.ports import CrashPoints
 from samzapy.container.task.work_plan import ReportKind, Route, WorkPlan
 from samzapy.container.worker_deaths import WorkerDeaths
 from samzapy.errors import (

@@ -58,6 +58,9 @@ class StatusCode(StrEnum):
         return self in (StatusCode.BAD_REQUEST, StatusCode.SUCCEEDED, StatusCode.FAILED)
 
 
+UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
+
+
 class Phase(StrEnum):
     """How far a request is that is under way.
 

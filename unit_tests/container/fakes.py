@@ -13,16 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from samzapy.config import JobConfig
-from samzapy.container.ports import (
-    BatchDone,
-    ChangelogPlace,
-    Headers,
-    HeartbeatContent,
-    LocalPosition,
-    QueryEvent,
-    TailRead,
-    TopicBounds,
-)
+from samzapy.container.ports import BatchDone, ChangelogPlace, HeartbeatContent, QueryEvent, TailRead, TopicBounds
+from samzapy.container.task.ports import Headers, LocalPosition
 from samzapy.container.task.topic_limits import TopicLimits
 from samzapy.container.task.work_plan import WorkPlan
 from samzapy.errors import (

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.restore import bring_level
-from samzapy.container.ports import LocalPosition
 from samzapy.container.start import Positions, committed_of, positions_of, stale_keys, starts_of
+from samzapy.container.task.ports import LocalPosition
 from samzapy.container.task.runner import TaskRunner, TransactionLimits
 from samzapy.container.task.work_plan import Rows
 from samzapy.errors import ProducerError

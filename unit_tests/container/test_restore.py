@@ -18,7 +18,8 @@ from samzapy.container.local_state.restore import (
     local_position,
     plan_restore,
 )
-from samzapy.container.ports import LocalPosition, TopicBounds
+from samzapy.container.ports import TopicBounds
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, LostRangeError, TemporaryError
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic

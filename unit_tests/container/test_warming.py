@@ -9,7 +9,7 @@ import pytest
 from samzapy.container.local_state.restore import bring_level
 from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import WarmTasks
-from samzapy.container.ports import LocalPosition
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import BrokerUnavailableError, LostRangeError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName

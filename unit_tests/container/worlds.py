@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samzapy.config import JobConfig
-from samzapy.container.ports import LocalPosition
+from samzapy.container.task.ports import LocalPosition
 from samzapy.container.task.runner import TaskRunner, TransactionLimits
 from samzapy.container.task.work_plan import Report, Route, Rows, WorkPlan
 from samzapy.model.checkpoint import Checkpoint

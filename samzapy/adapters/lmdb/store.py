@@ -38,7 +38,7 @@ from samzapy.adapters.lmdb.checksums import SUM_BYTES, is_absent, sealed, unseal
 from samzapy.adapters.lmdb.file_size import check_whole, extend
 from samzapy.adapters.lmdb.use_mark import UseMark
 from samzapy.config import StoreConfig
-from samzapy.container.ports import LocalPosition
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DamagedStateError, DeadlineError, EnvironmentMissingError, LocalStateError
 from samzapy.model.job import TaskName
 from samzapy.plan.elasticity import XXHASH_SEED

@@ -36,14 +36,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from samzapy.config import JobConfig
-from samzapy.container.ports import (
-    LocalPosition,
-    LocalTransaction,
-    StateDirectory,
-    StateEnvironment,
-    TopicBounds,
-    Topics,
-)
+from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds, Topics
+from samzapy.container.task.ports import LocalPosition, LocalTransaction
 from samzapy.errors import DamagedStateError, DeadlineError, LocalStateError, LostRangeError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.ssp import SspKeyBucket

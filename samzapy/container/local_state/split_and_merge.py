@@ -25,7 +25,8 @@ from dataclasses import dataclass, field, replace
 
 from samzapy.config import JobConfig
 from samzapy.container.local_state.restore import doubt, known_position, local_position, plan_restore
-from samzapy.container.ports import LocalPosition, StateDirectory, StateEnvironment, TopicBounds
+from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError, LocalStateError
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskName

@@ -35,7 +35,8 @@ from samzapy.container.local_state.restore import (
 )
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.orders import WarmTasks
-from samzapy.container.ports import Clock, LocalPosition, StateDirectory, StateEnvironment, Tail, TailRead, Topics
+from samzapy.container.ports import Clock, StateDirectory, StateEnvironment, Tail, TailRead, Topics
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DataError, DeadlineError, LocalStateError, SamzapyError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName

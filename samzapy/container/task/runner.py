@@ -23,13 +23,13 @@ from sys import getrefcount
 from typing import Any
 
 from samzapy.config import FRAME_BYTES, JobConfig
-from samzapy.container.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
-from samzapy.container.ports import TaskEnvironment as Environment
 from samzapy.container.task.dead_letter_limit import DeadLetterBound
 from samzapy.container.task.dead_letters import DeadLetter
 from samzapy.container.task.measures import Meter, Stopwatch
 from samzapy.container.task.message_scope import MessageScope, Place, Thread, in_init
 from samzapy.container.task.outputs import Collector, without_zero_characters
+from samzapy.container.task.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
+from samzapy.container.task.ports import TaskEnvironment as Environment
 from samzapy.container.task.record_size import record_bytes, too_large
 from samzapy.container.task.stores import Store, TaskState
 from samzapy.container.task.topic_limits import TopicLimits

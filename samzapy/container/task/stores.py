@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any, ClassVar, Final
 
 from samzapy.config import StoreConfig
-from samzapy.container.ports import LocalTransaction
 from samzapy.container.task.measures import Stopwatch, StoreCosts
 from samzapy.container.task.message_scope import MessageScope, Place, in_init
+from samzapy.container.task.ports import LocalTransaction
 from samzapy.container.task.record_size import too_large
 from samzapy.errors import TaskError
 from samzapy.model.job import TaskName

@@ -43,12 +43,11 @@ from samzapy.coordinator.assignment.liveness import LIVING, NOTHING_SEEN, Sighti
 from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLaunches
 from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
 from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
-from samzapy.coordinator.requests.handler import UNFINISHED
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
-from samzapy.model.placement import ANY_HOST
+from samzapy.model.placement import ANY_HOST, UNFINISHED
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, Removed
 
 _PAUSE_MAX_MS = 30_000

@@ -30,13 +30,13 @@ from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.assignment.replanning import factor_of
 from samzapy.coordinator.assignment.starts import PositionsRead, reached
 from samzapy.coordinator.replay import Replayed, check_whole, replay
-from samzapy.coordinator.requests.handler import UNFINISHED
 from samzapy.coordinator.requests.rewind import taken_up
 from samzapy.coordinator.state import CoordinatorState, latest, records_of
 from samzapy.errors import CorruptRecordError
 from samzapy.model.container import Container
 from samzapy.model.grant import Grant
 from samzapy.model.job import TaskMode
+from samzapy.model.placement import UNFINISHED
 from samzapy.model.text import some
 from samzapy.model.topics import TopicSpec, changelog_topic
 from samzapy.plan.task_names import TaskNameParts

@@ -36,13 +36,13 @@ from samzapy.coordinator.commands import InputFound, OwnTopicFound, StartTerm, S
 from samzapy.coordinator.inputs.growth import without_refusals
 from samzapy.coordinator.launching.launches import is_over
 from samzapy.coordinator.launching.suspension import resumed_by_losses
-from samzapy.coordinator.requests.handler import UNFINISHED, ended
+from samzapy.coordinator.requests.handler import ended
 from samzapy.coordinator.requests.scale_factor import scale_wanted
 from samzapy.coordinator.state import CoordinatorState, evolve, sorted_processors, tombstone, uncommitted
 from samzapy.errors import ConfigError, RejectedError, TopicPolicyError, UnknownSchemaError
 from samzapy.model.container import Container
 from samzapy.model.job import ExecutionId, ProcessorId
-from samzapy.model.placement import Action, StatusCode
+from samzapy.model.placement import UNFINISHED, Action, StatusCode
 from samzapy.model.ssp import SystemStream
 from samzapy.model.text import some
 from samzapy.model.topic_checks import made_again, refuse

@@ -14,7 +14,6 @@ from samzapy.model.placement import MESSAGE_LENGTH_MAX, Phase, StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut
 
 _PROGRESS_STEPS: Final = 20
-UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

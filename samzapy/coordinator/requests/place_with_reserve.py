@@ -42,7 +42,7 @@ from samzapy.coordinator.launching.standbys import (
     named,
     standbys_of,
 )
-from samzapy.coordinator.requests.handler import UNFINISHED, begun, ended, said
+from samzapy.coordinator.requests.handler import begun, ended, said
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -52,6 +52,7 @@ from samzapy.model.placement import (
     FORCE_RESTART_LAST_SEEN,
     LAST_SEEN,
     STANDBY,
+    UNFINISHED,
     ContainerPlacementRequestMessage,
     Phase,
     StatusCode,

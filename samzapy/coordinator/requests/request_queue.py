@@ -56,7 +56,7 @@ from samzapy.coordinator.launching.launches import by_age, wanted_processors
 from samzapy.coordinator.launching.standbys import named, refused_standby, role_of, standby_called
 from samzapy.coordinator.requests import rewind, scale_containers
 from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, refused_control, refused_control_now
-from samzapy.coordinator.requests.handler import UNFINISHED, Kind, ended
+from samzapy.coordinator.requests.handler import Kind, ended
 from samzapy.coordinator.requests.place_container import MOVING, refused_move, refused_move_now
 from samzapy.coordinator.requests.restart_container import REPLACING, refused_replacement
 from samzapy.coordinator.requests.restart_query import RESTARTING, processors_with_query
@@ -68,6 +68,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.placement import (
     MESSAGE_LENGTH_MAX,
+    UNFINISHED,
     Action,
     ContainerPlacementRequestMessage,
     ContainerPlacementResponseMessage,

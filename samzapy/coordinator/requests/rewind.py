@@ -26,10 +26,10 @@ from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
 from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequests
 from samzapy.coordinator.launching.suspension import resumed
-from samzapy.coordinator.requests.handler import UNFINISHED, Kind, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
-from samzapy.model.placement import Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
+from samzapy.model.placement import UNFINISHED, Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.model.text import some

@@ -28,7 +28,7 @@ from samzapy.adapters.lmdb.store import (
 )
 from samzapy.config import StoreConfig
 from samzapy.container.local_state.restore import close_cleanly, local_position, position_in
-from samzapy.container.ports import LocalPosition
+from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DeadlineError, EnvironmentMissingError, LocalStateError, SamzapyError
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key

@@ -1,0 +1,126 @@
+"""What a task needs of the outside in a Python worker: producer, slot, local state, crash points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from samzapy.container.task.topic_limits import TopicLimits
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Producer(Protocol):
+    """A transactional producer of one worker slot."""
+
+    def begin(self) -> None: ...
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        on_offset: Callable[[int], None] | None = None,
+    ) -> None: ...
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None when there is no such topic. Asks the cluster."""
+        ...
+
+    def topic_limits(self, topic: str) -> TopicLimits | None:
+        """Which records a topic takes; None when we may not know. Asks the cluster."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until everything produced is acknowledged; raises if anything was refused."""
+        ...
+
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class SlotGuard(Protocol):
+    """A worker slot while this process holds it (design section 6, slots)."""
+
+    def producer(self) -> Producer:
+        """The slot's producer; made anew when the slot's instance number is not this process's own."""
+        ...
+
+    def mark_open(self) -> None:
+        """Durably note that a transaction may be open. Comes before `begin`."""
+        ...
+
+    def mark_clean(self) -> None:
+        """Durably note that no transaction is open and the local store is level. Comes after the local commit."""
+        ...
+
+    def note(self, route: int, offset: int) -> None:
+        """Note the message in hand, so that it is known when this process dies of it; it survives the process."""
+        ...
+
+    def check_lease(self) -> None:
+        """Raises LostContainerError when the container's lease has run out: nothing may be begun or committed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPosition:
+    """What a task's local environment says of itself.
+
+    Attributes:
+        offsets_next: per SSP, the next input offset.
+        changelog_next: per store, the changelog offset from which on entries are not in it yet.
+    """
+
+    execution_id: str
+    epoch: int
+    offsets_next: Mapping[str, int]
+    changelog_next: Mapping[str, int]
+    caught_up_at_ms: int
+    changelog_topic_ids: Mapping[str, str]
+
+
+class LocalTransaction(Protocol):
+    """One local transaction of a task's environment; it spans the Kafka transaction and commits after it."""
+
+    def position(self) -> LocalPosition | None:
+        """None in a fresh environment. Raises LocalStateError when it cannot be read."""
+        ...
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        """Raises DamagedStateError when the entry, or one beside its place, is not what was written."""
+        ...
+
+    def check(self) -> None:
+        """Raises DamagedStateError when a `get` of this transaction has, whatever became of that error since."""
+        ...
+
+    def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
+        """Set entries, or remove those whose value is None."""
+        ...
+
+    def set_position(self, position: LocalPosition) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class TaskEnvironment(Protocol):
+    """The local environment of one task: one file, one writer at a time over all processes."""
+
+    def begin(self) -> LocalTransaction:
+        """Raises DeadlineError when another process keeps its lock, LocalStateError when it is damaged."""
+        ...
+
+    def bytes_on_disk(self) -> int:
+        """What it takes now; 0 when that is not known."""
+        ...
+
+
+class CrashPoints(Protocol):
+    """Named places at which a test may end the process (design section 13). Does nothing unless armed."""
+
+    def hit(self, name: str) -> None: ...
