@@ -103,7 +103,8 @@ class Told:
 
 
 class ScaledJob:
-    """A job of `benchmarks/` and its containers. As a context manager it is gone on exit, with what it left on disk.
+    """A job of `benchmarks/jobs/` and its containers. As a context manager it is gone on exit, with what it left on
+    disk.
 
     Args:
         name: of the job; its input is `<name>-in`.

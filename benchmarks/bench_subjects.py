@@ -27,7 +27,7 @@ from samzapy.adapters.spark.session import SETTINGS as SESSION_SETTINGS
 from samzapy.errors import DeadlineError, SamzapyError
 
 ROOT = Path(__file__).resolve().parent.parent
-JOBS = ROOT / "benchmarks"
+JOBS = ROOT / "benchmarks" / "jobs"
 BIN = Path(sys.executable).parent
 LOOK_EVERY_S = 0.02
 _QUIET = ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.showConsoleProgress=false")
@@ -61,7 +61,7 @@ class Subject:
 def samzapy_job(
     name: str, job: str, settings: Mapping[str, str] | None = None, *, verb: Sequence[str] = ("run",)
 ) -> Subject:
-    """A job of `benchmarks/`. `verb`: what `samzapy` is asked to do with its file."""
+    """A job of `benchmarks/jobs/`. `verb`: what `samzapy` is asked to do with its file."""
 
     def command(place: Place) -> Sequence[str]:
         properties = {

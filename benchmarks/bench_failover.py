@@ -6,7 +6,7 @@ something at once, waits until the next leader has decided on that, and starts a
 one. The ends are the times at which the broker took the term record and the decision, by the clock of the same machine.
 Figures go to docs/performance.md by hand, with the conditions.
 
-    PYTHONPATH=. python scripts/bench_failover.py [kills]
+    PYTHONPATH=. python benchmarks/bench_failover.py [kills]
 """
 
 from __future__ import annotations
