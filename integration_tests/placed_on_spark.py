@@ -24,7 +24,7 @@ from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, LaunchedState
 from samzapy.testing.builders import a_launch
 from samzapy.testing.waiting import wait_until
-from unit_tests.coordinator.launched import Process
+from unit_tests.fixtures.launched_job import Process
 from unit_tests.scenarios.test_placement import Story
 
 _PROGRAM = Path(__file__).parent / "jobs" / "stays.py"

@@ -1,6 +1,6 @@
 """A flood of requests on a real broker, most of them good, while the coordinators that answer them are killed.
 
-The same in memory, with deaths in the middle of a transaction: unit_tests/coordinator/test_requests_flood.py.
+The same in memory, with deaths in the middle of a transaction: unit_tests/coordinator/requests/test_request_flood.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from samzapy.stream.log import LogRecord
 from samzapy.stream.records import Removed
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
-from unit_tests.cli.audited import TOPIC, a_file, a_life
+from unit_tests.fixtures.audited_stream import TOPIC, a_file, a_life
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "audit.md"
 

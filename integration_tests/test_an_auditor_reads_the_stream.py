@@ -22,8 +22,8 @@ from samzapy.cli.main import samzapy
 from samzapy.model.topics import coordinator_topic
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
-from unit_tests.cli import independent_fold
-from unit_tests.cli.audited import check_states
+from unit_tests.fixtures import independent_fold
+from unit_tests.fixtures.audited_stream import check_states
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "audit.md"
 AT_ONCE = {"job_debounce_time_ms": "0"}

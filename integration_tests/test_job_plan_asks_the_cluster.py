@@ -29,7 +29,7 @@ from samzapy.stream.records import TaskLocalityPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config, a_submission
 from samzapy.testing.topics import make_topics
-from unit_tests.coordinator.histories import a_term
+from unit_tests.fixtures.coordinator_histories import a_term
 
 
 def test_a_plan_is_made_from_what_the_cluster_records(broker: DevBroker, tmp_path: Path) -> None:

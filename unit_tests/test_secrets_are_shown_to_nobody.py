@@ -35,7 +35,7 @@ from samzapy.errors import ConfigError, RejectedError, SamzapyError
 from samzapy.runtime.job_config import read_config
 from samzapy.stream.audit import as_json, history
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, a_work_plan
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
 
 EXAMPLES = int(os.environ.get("SAMZAPY_SECRETS", "60"))
 LINES = [

@@ -1,7 +1,7 @@
 """Whatever record Kafka takes, a task can pass it on as it came, or a dead letter says why not.
 
 Through real Kafka and real Spark, whose own source cannot give every time; what a worker does of it is a law of its own
-(`unit_tests/container/test_pass_through.py`).
+(`unit_tests/container/task/test_pass_through.py`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from simulation.world import EVENT_COUNT, World
-from unit_tests.cli import independent_fold
-from unit_tests.cli.audited import a_file, check_states, rows_of, samzapy
+from unit_tests.fixtures import independent_fold
+from unit_tests.fixtures.audited_stream import a_file, check_states, rows_of, samzapy
 
 SEEDS = range(20)
 MOMENTS_OF_EACH = 50

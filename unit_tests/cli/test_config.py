@@ -13,7 +13,7 @@ from samzapy.cli import config as module
 from samzapy.cli.config import config
 from samzapy.errors import ConfigError, SamzapyError, TaskModuleError, UnknownConfigKeyError
 from samzapy.testing.builders import a_config, a_submission
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
 
 PROPERTIES = """\
 job.name=flights

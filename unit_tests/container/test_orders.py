@@ -23,7 +23,7 @@ from samzapy.stream.records import (
     TermPut,
 )
 from samzapy.testing.builders import a_container, a_grant, an_ssp_kb
-from unit_tests.container.worlds import plan_in_force
+from unit_tests.fixtures.container_worlds import plan_in_force
 
 
 def following(*records: Record, execution_id: str = "e1") -> Orders:

@@ -58,7 +58,7 @@ from samzapy.stream.records import (
 )
 from samzapy.testing.builders import a_container, a_grant, a_launch, an_ssp, an_ssp_kb
 from samzapy.testing.virtual_clock import VirtualClock
-from unit_tests.container.fakes import (
+from unit_tests.fixtures.container_fakes import (
     Crash,
     CrashAt,
     MemoryEnvironment,
@@ -75,7 +75,7 @@ from unit_tests.container.fakes import (
     StopFlag,
     Trace,
 )
-from unit_tests.container.worlds import a_job, plan_in_force
+from unit_tests.fixtures.container_worlds import a_job, plan_in_force
 
 ORDERS_0, ORDERS_1 = an_ssp_kb("kafka.orders.0:0/1"), an_ssp_kb("kafka.orders.1:0/1")
 

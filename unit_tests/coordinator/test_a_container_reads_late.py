@@ -13,7 +13,7 @@ from samzapy.container.orders import Orders, follow
 from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
 
 LATE_MS = 5_000
 STEP_MS = 500

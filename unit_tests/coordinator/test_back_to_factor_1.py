@@ -1,6 +1,6 @@
 """What a job leaves on its topics that was scaled from 1 to 4 and back, and how that differs from one never divided.
 
-The golden file is made by `unit_tests.coordinator.scaled_back`. What it shows is what `docs/elasticity.md` says of the
+The golden file is made by `unit_tests.fixtures.scaled_back_job`. What it shows is what `docs/elasticity.md` says of the
 way back to factor 1, so whoever has to make it anew looks there, too.
 """
 
@@ -24,10 +24,10 @@ from samzapy.stream.records import (
     RequestMemoryPut,
 )
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp_kb
-from unit_tests.coordinator.golden import PARTITIONS, TASKS, golden_rows, log_of
-from unit_tests.coordinator.operated import an_id
-from unit_tests.coordinator.scaled_back import SETTINGS, left_by, stopped_job
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
+from unit_tests.fixtures.golden_rows import PARTITIONS, TASKS, golden_rows, log_of
+from unit_tests.fixtures.operated_job import an_id
+from unit_tests.fixtures.scaled_back_job import SETTINGS, left_by, stopped_job
 
 ROWS = golden_rows("scaled_1_4_1")
 

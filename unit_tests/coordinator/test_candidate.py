@@ -11,7 +11,7 @@ from samzapy.model.container import ContainerPhase
 from samzapy.stream.codec import decode
 from samzapy.stream.records import TermPut
 from samzapy.testing.builders import a_heartbeat, a_submission
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
 
 
 class Seat:

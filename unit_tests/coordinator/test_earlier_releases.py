@@ -21,8 +21,8 @@ from samzapy.stream.records import (
     ProgressPut,
 )
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission
-from unit_tests.coordinator.golden import PARTITIONS, TASKS, golden_rows, log_of
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
+from unit_tests.fixtures.golden_rows import PARTITIONS, TASKS, golden_rows, log_of
 
 
 def records_of(topic):

@@ -20,9 +20,9 @@ from samzapy.stream.numbering import VALUE_RESTORED
 from samzapy.stream.records import CheckpointPut, EpochPut, ProgressPut, TermPut
 from samzapy.testing.builders import a_heartbeat, a_submission
 from samzapy.testing.memory_log import MemoryLog
-from unit_tests.coordinator.golden import leaders_headers, next_headers
-from unit_tests.coordinator.world import World
-from unit_tests.stream.examples import EXAMPLES
+from unit_tests.fixtures.coordinator_world import World
+from unit_tests.fixtures.golden_rows import leaders_headers, next_headers
+from unit_tests.fixtures.record_examples import EXAMPLES
 
 TOPIC = "__samzapy-coordinator-flights-1"
 COORDINATOR_RECORDS = [found for found in EXAMPLES if not isinstance(found, CheckpointPut | ProgressPut)]

@@ -23,8 +23,8 @@ from samzapy.stream.audit import change_text, history
 from samzapy.stream.codec import decode, parse_headers
 from samzapy.stream.log import Write
 from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp, an_ssp_kb
-from unit_tests.coordinator.golden import next_headers
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
+from unit_tests.fixtures.golden_rows import next_headers
 
 STARTED, RUNNING, STOPPED = ContainerPhase.STARTED, ContainerPhase.RUNNING, ContainerPhase.STOPPED
 

@@ -9,8 +9,8 @@ from samzapy.stream.audit import event_name
 from samzapy.stream.keys import key_of
 from samzapy.stream.records import ConfigPut, GenerationPut, GrantPut, LocalityPut, Removed
 from samzapy.testing.builders import a_grant
-from unit_tests.coordinator.histories import Machine, run
-from unit_tests.coordinator.test_laws import PUTS, placeless
+from unit_tests.coordinator.test_invariants import PUTS, placeless
+from unit_tests.fixtures.coordinator_histories import Machine, run
 
 
 @given(put=PUTS)

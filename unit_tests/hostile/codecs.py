@@ -56,8 +56,8 @@ from samzapy.stream.placement import (
 )
 from samzapy.stream.records import CheckpointPut, EpochPut, ProgressPut, RequestPut
 from samzapy.testing.builders import a_topic_found, an_ssp_kb
+from unit_tests.fixtures.record_examples import EXAMPLES
 from unit_tests.hostile.mutations import mutated_avro, mutated_json, mutated_key
-from unit_tests.stream.examples import EXAMPLES
 
 TOPIC = "t"
 _KEY, _VALUE = encode(EpochPut(epoch=7))

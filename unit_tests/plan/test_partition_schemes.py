@@ -10,7 +10,7 @@ from samzapy.plan.groupers import group_ssps
 from samzapy.plan.job_plan import numbered_tasks, plan_job
 from samzapy.plan.partition_schemes import GROUPERS, AllSspsToSingleTask, partition_counts_of
 from samzapy.testing.builders import a_config
-from unit_tests.plan.samza_names import cases, our_mapping, our_name, our_ssp, our_ssp_kb
+from unit_tests.fixtures.samza_names import cases, our_mapping, our_name, our_ssp, our_ssp_kb
 
 IS1, IS2 = SystemStream("kafka", "IS1"), SystemStream("kafka", "IS2")
 SCHEMES = sorted(GROUPERS)

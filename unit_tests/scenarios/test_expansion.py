@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from samzapy.model.ssp import SystemStreamPartition
-from unit_tests.coordinator.test_expansion import Job as Coordinator
+from unit_tests.coordinator.inputs.test_growth import Job as Coordinator
 from unit_tests.scenarios.reading import check, scenarios
 
 NOTHING = ["nothing changes"]

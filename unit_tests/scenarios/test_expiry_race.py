@@ -15,7 +15,7 @@ from samzapy.stream.codec import decode
 from samzapy.stream.placement import Place, decode_message, message_key
 from samzapy.stream.records import ContainerPut, LaunchPut, PlacedPut, RequestPut
 from samzapy.testing.memory_log import MemoryLog
-from unit_tests.coordinator.operated import an_id
+from unit_tests.fixtures.operated_job import an_id
 from unit_tests.scenarios.test_placement import Teller
 
 UUID = ord("a")

@@ -3,7 +3,7 @@
 import pytest
 
 from samzapy.coordinator.commands import ReviewMembers
-from unit_tests.coordinator.test_membership import Job as Coordinator
+from unit_tests.coordinator.lifecycle.test_membership import Job as Coordinator
 from unit_tests.scenarios.reading import check, scenarios
 
 

@@ -15,8 +15,8 @@ from samzapy.model.placement import RESPONSE_TYPE, Action
 from samzapy.model.warmth import Warmth
 from samzapy.stream.codec import decode
 from samzapy.stream.placement import Place, decode_message, message_key
-from unit_tests.coordinator.launched import ROUND_MS, LaunchedJob
-from unit_tests.coordinator.operated import an_id
+from unit_tests.fixtures.launched_job import ROUND_MS, LaunchedJob
+from unit_tests.fixtures.operated_job import an_id
 from unit_tests.scenarios.reading import HERE, check, scenarios
 
 STATE = {"stores_sums_msg_serde": "json", "local_store_dir": "/data"}

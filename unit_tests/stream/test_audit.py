@@ -35,8 +35,8 @@ from samzapy.stream.records import (
     Removed,
     TermPut,
 )
-from unit_tests.stream.examples import EXAMPLES
-from unit_tests.stream.strategies import records
+from unit_tests.fixtures.record_examples import EXAMPLES
+from unit_tests.fixtures.record_strategies import records
 
 T = TypeVar("T", bound=Record)
 

@@ -24,8 +24,8 @@ from samzapy.stream.codec import (
 from samzapy.stream.log import LogRecord
 from samzapy.stream.placement import MESSAGE_FORMS
 from samzapy.stream.records import ConfigPut, EpochPut, PlannedTaskPut, Record, Removed
-from unit_tests.stream.examples import EXAMPLES, RECORD_TYPES
-from unit_tests.stream.strategies import records
+from unit_tests.fixtures.record_examples import EXAMPLES, RECORD_TYPES
+from unit_tests.fixtures.record_strategies import records
 
 GOLDEN = Path(__file__).parent / "golden" / "records.jsonl"
 

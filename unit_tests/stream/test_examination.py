@@ -24,14 +24,14 @@ from samzapy.stream.log import LogRecord
 from samzapy.stream.placement import Place, encode_message
 from samzapy.stream.records import CheckpointPut, CoordinatorRecord, EpochPut, Record, Removed, TermPut
 from samzapy.testing.builders import a_submission, an_ssp_kb
-from unit_tests.coordinator.world import World
+from unit_tests.fixtures.coordinator_world import World
 
 TOPIC = "__samzapy-coordinator-flights-1"
 WHOLE_FROM = 100
 
 
 def lenient(offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
-    """What a coordinator may write is tried in unit_tests/cli/test_stream_verify.py."""
+    """What a coordinator may write is tried in unit_tests/cli/stream/test_verify.py."""
     return ""
 
 

@@ -9,8 +9,8 @@ from samzapy.model.job import ExecutionId
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.stream.keys import Namespace, ParsedKey, key_of, parse_key
 from samzapy.stream.records import GrantPut, PlannedTaskPut, ProgressPut, Record, Removed
-from unit_tests.stream.examples import EXAMPLES
-from unit_tests.stream.strategies import records
+from unit_tests.fixtures.record_examples import EXAMPLES
+from unit_tests.fixtures.record_strategies import records
 
 KEYS_AS_WRITTEN = [
     "schema/8f5c393f1ad57572",

@@ -17,7 +17,7 @@ from samzapy.stream.release_0_1_0 import (
     has_key,
     has_setting,
 )
-from unit_tests.coordinator.golden import golden_rows, log_of
+from unit_tests.fixtures.golden_rows import golden_rows, log_of
 
 OWN = golden_rows("release_0_1_0")
 

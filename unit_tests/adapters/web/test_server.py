@@ -22,8 +22,8 @@ from samzapy.adapters.web.server import CONNECTIONS_MAX, PEER_GONE_S, Coordinato
 from samzapy.errors import ConfigError
 from samzapy.testing.builders import a_heartbeat, a_submission
 from samzapy.testing.waiting import wait_until
-from unit_tests.coordinator.test_heartbeats import BODY
-from unit_tests.coordinator.world import World
+from unit_tests.coordinator.assignment.test_heartbeat_json import BODY
+from unit_tests.fixtures.coordinator_world import World
 
 IDLE = BODY | {"held": []}
 CLIENT = HttpCoordinatorClient()

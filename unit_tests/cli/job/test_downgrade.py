@@ -1,0 +1,294 @@
+"""`samzapy job downgrade` step by step, on a memory log whose cleaner obeys the topic's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samzapy.cli.job.downgrade import ArchiveFile, Parts, carry_out
+from samzapy.coordinator.assignment.starts import PositionsRead
+from samzapy.coordinator.lifecycle.downgrade import HURRIED
+from samzapy.errors import BrokerUnavailableError, DeadlineError, FencedError, RejectedError, SamzapyError
+from samzapy.model.topic_checks import Cluster
+from samzapy.model.topics import coordinator_spec
+from samzapy.runtime.stream_source import StreamSource
+from samzapy.stream.export import read_export
+from samzapy.stream.horizon import Extent
+from samzapy.stream.log import LogRecord, Write
+from samzapy.stream.release_0_1_0 import first_unread
+from samzapy.testing.builders import a_topic_found
+from samzapy.testing.memory_log import MemoryLog
+from unit_tests.fixtures.downgraded_job import a_term, given_back, positions_read
+from unit_tests.fixtures.scaled_back_job import CommittingJob, stopped_job
+
+SPEC = coordinator_spec("flights-1")
+SETTINGS = {**SPEC.settings, "min.cleanable.dirty.ratio": "0.5", "segment.ms": "604800000"}
+"""As the topic has them, with the defaults of the cluster for what it does not set itself."""
+
+
+class Killed(BaseException):
+    """The end of the process: nobody handles it."""
+
+
+class World:
+    """A job that was stopped, its topic with a log cleaner, and an archive.
+
+    Attributes:
+        fails_at: the step, by its number, at which the process is killed; by default none.
+        cleans: whether the log cleaner runs.
+    """
+
+    def __init__(self, file: Path, job: CommittingJob | None = None) -> None:
+        self.job = job or stopped_job(is_scaled=True)
+        self.topic = self.job.world.topic
+        self.settings = dict(SETTINGS)
+        self.step = 0
+        self.fails_at = -1
+        self.cleans = True
+        self.now_s = 0.0
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.file = ArchiveFile(file, self.source)
+
+    def source(self) -> StreamSource:
+        end = self.topic.end_offset
+        return StreamSource(
+            topic=self.topic.name,
+            extent=Extent(whole_from=0, offset_end=end, known_until_ms=0),
+            offset_first=0,
+            looked=a_topic_found(SPEC, settings=self.settings),
+            cluster=Cluster(bootstrap_servers="b", broker_count=1),
+            records=self.records,
+        )
+
+    def records(self) -> Iterator[LogRecord]:
+        return iter(list(MemoryLog(self.topic).read()))
+
+    def parts(self, **changes: Any) -> Parts:
+        wanted: dict[str, Any] = {
+            "log": _Log(self),
+            "topic": self.topic.name,
+            "spec": SPEC,
+            "positions": self.positions,
+            "archive": _Archive(self),
+            "settings": _Settings(self),
+            "now_s": lambda: self.now_s,
+            "pause": self.pause,
+        }
+        return Parts(**(wanted | changes))
+
+    def positions(self) -> PositionsRead:
+        found: PositionsRead = positions_read(self.job)
+        return found
+
+    def begun(self) -> None:
+        """A step begins, unless the process is killed in front of it."""
+        self.step += 1
+        if self.step == self.fails_at:
+            raise Killed
+
+    def pause(self, seconds: float) -> None:
+        self.begun()
+        self.now_s += seconds
+        if self.cleans and all(self.settings[name] == HURRIED[name] for name in HURRIED):
+            # The last record stands in a segment that is still open.
+            self.topic.compact(keep_until=self.topic.end_offset - 2, tombstones_until=self.topic.end_offset - 2)
+        self.meanwhile()
+
+    def is_clean(self) -> bool:
+        return first_unread(self.records()) is None
+
+
+class _Log(MemoryLog):
+    def __init__(self, world: World) -> None:
+        super().__init__(world.topic, world.job.world.log().transactional_id)
+        self._world = world
+
+    def append_atomically(self, writes: Any) -> int:
+        self._world.begun()
+        return super().append_atomically(writes)
+
+
+class _Archive:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def settings(self) -> Mapping[str, str]:
+        return self._world.file.settings()
+
+    def keep(self) -> None:
+        self._world.begun()
+        self._world.file.keep()
+
+
+class _Settings:
+    """Killed once, the process changes nothing back either."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> Mapping[str, str]:
+        return self._world.settings
+
+    def alter(self, settings: Mapping[str, str | None]) -> None:
+        if 0 < self._world.fails_at <= self._world.step:
+            raise Killed
+        self._world.begun()
+        for name, value in settings.items():
+            self._world.settings[name] = SETTINGS[name] if value is None else value
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "a.avro")
+
+
+def count_of_steps(tmp_path: Path) -> int:
+    world = World(tmp_path / "counted.avro")
+    carry_out(world.parts(), a_term, 60.0)
+    return world.step
+
+
+def test_nothing_is_left_that_release_0_1_0_cannot_read_and_the_history_is_kept(world: World, tmp_path: Path) -> None:
+    before = list(world.records())
+
+    count = carry_out(world.parts(), a_term, 60.0)
+
+    assert count > 0
+    assert world.is_clean()
+    assert world.settings == SETTINGS
+    with (tmp_path / "a.avro").open("rb") as file:
+        assert before == list(read_export(file, "a").records)
+
+
+def test_a_second_time_nothing_is_done(world: World, tmp_path: Path) -> None:
+    carry_out(world.parts(), a_term, 60.0)
+    before, step = world.topic.dump(), world.step
+    world.file = ArchiveFile(tmp_path / "another.avro", world.source)
+
+    assert 0 == carry_out(world.parts(), a_term, 60.0)
+    assert (before, step) == (world.topic.dump(), world.step)
+    assert not (tmp_path / "another.avro").exists()
+
+
+def test_wherever_it_is_killed_the_same_again_goes_on(tmp_path: Path) -> None:
+    steps = count_of_steps(tmp_path)
+    assert steps > 6
+    for fails_at in range(1, steps + 1):
+        world = World(tmp_path / f"{fails_at}.avro")
+        before = list(world.records())
+        world.fails_at = fails_at
+        with pytest.raises(Killed):
+            carry_out(world.parts(), a_term, 60.0)
+        world.fails_at = -1
+
+        carry_out(world.parts(), a_term, 60.0)
+
+        assert world.is_clean(), fails_at
+        assert world.settings == SETTINGS, fails_at
+        with (tmp_path / f"{fails_at}.avro").open("rb") as file:
+            assert before == list(read_export(file, "a").records), fails_at
+
+
+def test_a_cleaner_that_does_not_run_is_waited_for_in_vain_and_the_settings_are_put_back(world: World) -> None:
+    world.cleans = False
+
+    with pytest.raises(DeadlineError, match="within 60 s, found the record at offset 0 still there"):
+        carry_out(world.parts(), a_term, 60.0)
+
+    assert world.settings == SETTINGS
+    world.cleans = True
+    carry_out(world.parts(), a_term, 60.0)
+    assert world.is_clean()
+
+
+def test_while_it_waits_segments_are_closed_by_another_record_now_and_then(world: World) -> None:
+    world.cleans = False
+    end = world.topic.end_offset
+
+    with pytest.raises(DeadlineError):
+        carry_out(world.parts(), a_term, 9.0)
+
+    rolls = [record for record in MemoryLog(world.topic).read(end) if record.key == b"term"]
+    assert 3 == len(rolls)
+
+
+def test_replicas_that_nobody_can_read_are_given_a_minute_more(world: World) -> None:
+    carry_out(world.parts(replica_count=3), a_term, 10.0)
+
+    assert 60 <= world.now_s < 70
+
+
+def test_a_job_that_cannot_be_given_back_is_left_as_it_is(tmp_path: Path) -> None:
+    job = CommittingJob()
+    job.settles()
+    job.commits(10)
+    world = World(tmp_path / "a.avro", job)
+    before = world.topic.dump()
+
+    with pytest.raises(RejectedError, match="nothing was written:\n- container e0 .* is recorded as RUNNING"):
+        carry_out(world.parts(), a_term, 60.0)
+
+    assert before == world.topic.dump()
+    assert world.settings == SETTINGS
+    assert not (tmp_path / "a.avro").exists()
+
+
+def test_whoever_begins_to_lead_meanwhile_ends_it_and_the_settings_are_put_back(world: World) -> None:
+    world.cleans = False
+    world.meanwhile = world.job.world.log().take_over
+
+    with pytest.raises(FencedError):
+        carry_out(world.parts(), a_term, 60.0)
+
+    assert world.settings == SETTINGS
+
+
+def test_settings_that_cannot_be_put_back_are_named_with_the_command(world: World) -> None:
+    class Stuck(_Settings):
+        def alter(self, settings: Mapping[str, str | None]) -> None:
+            if settings != HURRIED:
+                raise BrokerUnavailableError("no broker answered")
+            super().alter(settings)
+
+    with pytest.raises(SamzapyError, match=r"no broker answered.*--add-config delete.retention.ms=604800000,min"):
+        carry_out(world.parts(settings=Stuck(world)), a_term, 60.0)
+
+
+def test_a_file_that_is_there_already_is_never_written_over(world: World, tmp_path: Path) -> None:
+    (tmp_path / "a.avro").write_text("mine")
+
+    with pytest.raises(RejectedError, match="name another"):
+        carry_out(world.parts(), a_term, 60.0)
+
+    assert "mine" == (tmp_path / "a.avro").read_text()
+
+
+def test_a_history_that_was_cut_short_is_no_archive(world: World, tmp_path: Path) -> None:
+    world.file.keep()
+    whole = (tmp_path / "a.avro").read_bytes()
+    (tmp_path / "a.avro").write_bytes(whole[:-10])
+
+    with pytest.raises(RejectedError, match="name another"):
+        carry_out(world.parts(), a_term, 60.0)
+
+
+def test_an_archive_of_before_does_not_keep_what_came_since(world: World) -> None:
+    world.file.keep()
+    log = world.job.world.log()
+    log.take_over()
+    log.append_atomically([Write(key=b"factor", value=None)])
+
+    with pytest.raises(RejectedError, match=r"the job has gone on since \(offset"):
+        carry_out(world.parts(), a_term, 60.0)
+
+
+def test_an_archive_of_another_topic_is_refused(world: World, tmp_path: Path) -> None:
+    other = World(tmp_path / "a.avro", given_back(stopped_job(is_scaled=True)))
+    other.topic.name = "__samzapy-coordinator-others-1"
+    other.file.keep()
+
+    with pytest.raises(RejectedError, match="it is of __samzapy-coordinator-others-1"):
+        carry_out(world.parts(), a_term, 60.0)

@@ -1,0 +1,156 @@
+"""How long a command waits for the answer to its request. Time is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from samzapy.cli.target import requests as module
+from samzapy.cli.target.requests import Asking
+from samzapy.coordinator.state import INITIAL, CoordinatorState, committed, evolve
+from samzapy.errors import DeadlineError, SamzapyError
+from samzapy.model.placement import ContainerPlacementResponseMessage, StatusCode
+from samzapy.stream.records import ConfigPut
+from samzapy.testing.builders import a_config
+from unit_tests.fixtures.operated_job import an_id
+
+UUID_OF_IT = UUID(an_id(1))
+
+
+class Topic:
+    """The placement topic of a job and its clock: answers stand there from their second on.
+
+    `texts`: what those say that are under way, by their second.
+    """
+
+    def __init__(self, *answers: tuple[float, StatusCode], texts: Mapping[float, str] | None = None) -> None:
+        self.now_s, self.answers, self.texts = 0.0, answers, texts or {}
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    sleep = passes
+
+    def read_container_placement_response_message(self, uuid: UUID) -> ContainerPlacementResponseMessage | None:
+        there = [found for found in self.answers if found[0] <= self.now_s]
+        if not there:
+            return None
+        at_s, status_code = there[-1]
+        return ContainerPlacementResponseMessage(
+            uuid=uuid,
+            deployment_id="run",
+            processor_id="0",
+            status_code=status_code,
+            timestamp_ms=0,
+            response_message=self.texts.get(at_s, "so it is"),
+            phase="STARTING" if at_s in self.texts else "",
+        )
+
+
+def a_job() -> CoordinatorState:
+    config = a_config(job_placement_expiry_ms="60000")
+    return evolve(
+        INITIAL, committed([ConfigPut(config_key=key, value=value) for key, value in config.properties.items()], 0)
+    )
+
+
+def waits(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, expiry_s: float | None = None, timeout_s: float | None = None
+) -> StatusCode | str:
+    """The end, or the error in place of it."""
+    monkeypatch.setattr(module, "time", topic)
+    expiry = None if expiry_s is None else timedelta(seconds=expiry_s)
+    asking = Asking(deployment_id=None, expiry=expiry, wait=True, timeout_s=timeout_s)
+    try:
+        found = asking.answer(topic, UUID_OF_IT, a_job())  # type: ignore[arg-type]  # all of the store that is used
+    except SamzapyError as error:
+        return type(error).__name__
+    assert found is not None
+    return found.status_code
+
+
+def test_a_request_that_expires_is_told_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((3, StatusCode.IN_PROGRESS), (63.5, StatusCode.FAILED))
+
+    assert "SamzapyError" == waits(topic, monkeypatch)
+
+
+def test_its_own_expiry_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((1, StatusCode.ACCEPTED), (599, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=600)
+
+
+def test_what_has_begun_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((1, StatusCode.IN_PROGRESS), (65, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=10)
+
+
+def test_who_does_not_let_go_has_its_time_before_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((1, StatusCode.IN_PROGRESS), (140, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch, expiry_s=10)
+
+
+def test_expiry_begins_when_the_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic((55, StatusCode.ACCEPTED), (200, StatusCode.SUCCEEDED))
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
+
+
+def test_how_far_it_is_stands_on_a_line_of_its_own_once_also_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {1.0: "1 of 3 containers run", 5.0: "3 of 3 containers run"}
+    topic = Topic(*((at_s, StatusCode.IN_PROGRESS) for at_s in texts), (9, StatusCode.SUCCEEDED), texts=texts)
+
+    assert StatusCode.SUCCEEDED is waits(topic, monkeypatch)
+
+    assert [
+        str(UUID_OF_IT),
+        *(f"STARTING: {text}" for text in texts.values()),
+    ] == capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("answers", "timeout_s", "given_up_at_s"),
+    [
+        ((), None, 60),
+        (((1, StatusCode.IN_PROGRESS),), None, 211),
+        (((1, StatusCode.IN_PROGRESS), (6, StatusCode.SUCCEEDED)), 5, 5),
+    ],
+)
+def test_it_is_given_up_at_last(
+    answers: tuple[tuple[float, StatusCode], ...],
+    timeout_s: float | None,
+    given_up_at_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = Topic(*answers)
+
+    assert DeadlineError.__name__ == waits(topic, monkeypatch, timeout_s=timeout_s)
+    assert given_up_at_s == pytest.approx(topic.now_s, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("output", "printed"), [("table", f"{UUID_OF_IT}\n"), ("json", f'{{"uuid": "{UUID_OF_IT}"}}')]
+)
+def test_where_nobody_waits_the_uuid_is_all_that_is_printed_as_json_where_that_is_asked_for(
+    output: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking = Asking(deployment_id=None, expiry=None, wait=False, timeout_s=None)
+
+    found = asking.answer(Topic(), UUID_OF_IT, a_job(), output)  # type: ignore[arg-type]  # all of the store that is used
+
+    assert found is None
+    told = capsys.readouterr()
+    assert "" == told.err
+    assert printed == (json.dumps(json.loads(told.out)) if output == "json" else told.out)

@@ -1,0 +1,518 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samzapy.container.local_state.restore import bring_level
+from samzapy.container.local_state.standby import Warming, WarmPorts
+from samzapy.container.orders import WarmTasks
+from samzapy.container.task.ports import LocalPosition
+from samzapy.errors import BrokerUnavailableError, LostRangeError
+from samzapy.model.grant import Grant
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
+from samzapy.model.warmth import Warmth
+from samzapy.plan.elasticity import key_bucket
+from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
+from samzapy.testing.builders import a_grant
+from samzapy.testing.virtual_clock import VirtualClock
+from unit_tests.fixtures.container_fakes import (
+    MemoryEnvironment,
+    MemoryKafka,
+    MemoryStateDirectory,
+    MemoryTail,
+    MemoryTopics,
+)
+from unit_tests.fixtures.container_worlds import a_job, a_position
+
+BASE = "SystemStreamPartition_kafka.orders.0"
+
+
+def a_task(name: str = BASE, *, epoch: int = 1, ssp_kb: str = "kafka.orders.0:0/1", **changes: Any) -> Grant:
+    """The grant of the runner `r1`, on another host."""
+    return a_grant(name, epoch=epoch, execution_id="r1", ssp_kb=ssp_kb, **changes)
+
+
+class AWarmHost:
+    """The host of standby `s1`, and the changelog that the runner elsewhere writes: a=1, b=2, a=3."""
+
+    def __init__(self, **properties: str) -> None:
+        self.config = a_job(**properties)
+        self.clock = VirtualClock()
+        self.kafka = MemoryKafka()
+        self.topics = MemoryTopics(self.kafka, self.config)
+        self.tail = MemoryTail(self.kafka, self.config)
+        self.disks: dict[str, MemoryStateDirectory] = {}
+        self.warming = self.started()
+        self.write(("a", b"1"), ("b", b"2"), ("a", b"3"))
+
+    def started(self, execution_id: str = "s1") -> Warming:
+        ports = WarmPorts(
+            clock=self.clock,
+            topics=self.topics,
+            tail=self.tail,
+            state_of=self.disk,
+            tasks_here=lambda: [TaskName(name) for name, disk in sorted(self.disks.items()) if disk.number],
+        )
+        return Warming(self.config, ExecutionId(execution_id), ports)
+
+    def disk(self, name: str) -> MemoryStateDirectory:
+        return self.disks.setdefault(name, MemoryStateDirectory(name))
+
+    def write(self, *entries: tuple[str, bytes | None], store: str = "sums") -> None:
+        self.write_raw([(changelog_key(key.encode(), b""), value) for key, value in entries], store)
+
+    def write_raw(self, entries: Sequence[tuple[bytes, bytes | None]], store: str = "sums") -> None:
+        self.kafka.write(changelog_topic(self.config.job, store), 0, entries)
+
+    def looks(self, *grants: Grant, **changes: Any) -> Warmth:
+        """As long as there is something to do."""
+        wanted = warm_tasks(*(grants or (a_task(),)), **changes)
+        self.warming.look(wanted)
+        self.clock.advance(300)
+        while self.warming.look(wanted):
+            pass
+        return self.warming.told(wanted)
+
+    def promoted(self, grant: Grant, *, start: int = 0, directory: str | None = None) -> MemoryEnvironment:
+        """What its start does once it is granted the task."""
+        self.warming.close()
+        self.topics.changelog_reads.clear()
+        stores = [store.name for store in self.config.stores]
+        bounds = self.topics.changelog_bounds([(store, 0) for store in stores])
+        found = bring_level(
+            self.disk(directory or grant.task_name),
+            topics=self.topics,
+            bounds={store: bounds[store, 0] for store in stores},
+            topic_ids=self.topics.changelog_topic_ids(stores),
+            grant=replace(grant, execution_id=ExecutionId("s1")),
+            starts={found.ssp_kb: start for found in grant.starts},
+            committed={},
+            config=self.config,
+            now_ms=self.clock.wall_ms(),
+            write=lambda store, writes: self.write_raw(writes, store),
+        )
+        assert isinstance(found, MemoryEnvironment)
+        return found
+
+    def position(self, **changes: Any) -> LocalPosition:
+        return a_position(**({"caught_up_at_ms": self.clock.wall_ms()} | changes))
+
+    def entries(self, name: str = BASE, store: str = "sums") -> dict[str, bytes]:
+        contents = self.disk(name).contents.entries
+        return {key[1:].decode(): value for (found, key), value in contents.items() if found == store}
+
+
+def warm_tasks(
+    *grants: Grant, count: int | None = None, with_runner: Sequence[str] = (), living: Sequence[str] = ()
+) -> WarmTasks:
+    return WarmTasks(
+        grants=grants,
+        task_count=len(grants) if count is None else count,
+        with_runner=frozenset(map(TaskName, with_runner)),
+        living=frozenset(map(ExecutionId, living)),
+    )
+
+
+def test_what_the_changelog_holds_is_restored_and_what_comes_is_read_on() -> None:
+    host = AWarmHost()
+
+    assert Warmth(tasks=1, level=1, lag=0, restored=3, total=3) == host.looks()
+    assert {"a": b"3", "b": b"2"} == host.entries()
+    host.write(("b", None), ("c", b"9"))
+    host.looks()
+
+    assert {"a": b"3", "c": b"9"} == host.entries()
+    position = host.disk(BASE).contents.position
+    assert position is not None
+    assert ("", 1, {}, {"sums": 5}) == (
+        position.execution_id,
+        position.epoch,
+        position.offsets_next,
+        position.changelog_next,
+    )
+
+
+def test_a_start_keeps_it_and_reads_only_what_came_since() -> None:
+    host = AWarmHost()
+    host.looks()
+    number = host.disk(BASE).number
+    host.write(("a", b"4"))
+
+    environment = host.promoted(a_task(epoch=2), start=70)
+
+    assert number == host.disk(BASE).number
+    assert [("sums", 0, 3)] == host.topics.changelog_reads
+    assert {"a": b"4", "b": b"2"} == host.entries()
+    assert environment.position is not None
+    assert ("s1", 2, {"kafka.orders.0:0/1": 70}) == (
+        environment.position.execution_id,
+        environment.position.epoch,
+        environment.position.offsets_next,
+    )
+
+
+def test_after_a_rewind_state_stays_as_it_is() -> None:
+    host = AWarmHost()
+    host.looks()
+
+    host.promoted(a_task(epoch=3, epoch_rewound=3), start=0)
+
+    assert [] == host.topics.changelog_reads
+    assert {"a": b"3", "b": b"2"} == host.entries()
+
+
+def test_a_part_at_a_time_with_its_position() -> None:
+    """Whoever restores also reads orders, and a restore that dies goes on where it was."""
+    host = AWarmHost()
+    host.tail.records_max = 1
+    wanted = warm_tasks(a_task())
+    host.warming.look(wanted)
+    host.clock.advance(300)
+    host.warming.look(wanted)
+    assert Warmth(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.told(wanted)
+
+    host.warming.look(wanted)
+    assert Warmth(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.told(wanted)
+    host.warming = host.started("s2")
+    host.tail.records_max = 100
+
+    assert Warmth(tasks=1, level=1, restored=2, total=2) == host.looks()
+    assert {("sums", 0): 1} == host.tail.assigned[-1]
+    assert {"a": b"3", "b": b"2"} == host.entries()
+
+
+def test_what_is_not_committed_is_not_waited_for() -> None:
+    host = AWarmHost()
+    topic = changelog_topic(host.config.job, "sums")
+    host.kafka.init("t")
+    host.kafka.begin("t")
+    host.kafka.append("t", topic, 0, changelog_key(b"a", b""), b"7", (), None)
+    host.write(("b", b"8"))
+
+    assert Warmth(tasks=1, level=0, lag=2, restored=3, total=5) == host.looks()
+    assert {"a": b"3", "b": b"2"} == host.entries()
+    host.kafka.end("t", committed=True)
+
+    assert 1 == host.looks().level
+    assert {"a": b"7", "b": b"8"} == host.entries()
+
+
+def test_once_level_it_stays_so_while_the_runner_goes_on() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.kafka.init("t")
+    host.kafka.begin("t")
+    host.kafka.append("t", changelog_topic(host.config.job, "sums"), 0, changelog_key(b"a", b""), b"7", (), None)
+
+    assert (1, 1) == ((told := host.looks()).level, told.lag)
+
+
+def test_each_task_takes_its_key_buckets_of_a_shared_partition() -> None:
+    host = AWarmHost()
+    host.write(*((f"k{number}", b"1") for number in range(20)))
+    tasks = [
+        a_task(f"{BASE}-{bucket}-2", epoch=bucket + 1, ssp_kb=f"kafka.orders.0:{bucket}/2") for bucket in range(2)
+    ]
+
+    assert Warmth(tasks=2, level=2, restored=46, total=46) == host.looks(*tasks)
+
+    for bucket in range(2):
+        keys = {key.encode() for key in host.entries(f"{BASE}-{bucket}-2")}
+        assert keys
+        assert all(key_bucket(key, 0, 2) == bucket for key in keys)
+    # Read once for both.
+    assert {("sums", 0): 0} == host.tail.assigned[-1]
+
+
+def test_one_task_that_is_behind_repeats_nothing_for_its_sibling() -> None:
+    host = AWarmHost()
+    first = a_task(f"{BASE}-0-2", epoch=1, ssp_kb="kafka.orders.0:0/2")
+    second = a_task(f"{BASE}-1-2", epoch=2, ssp_kb="kafka.orders.0:1/2")
+    keys = {key_bucket(f"k{number}".encode(), 0, 2): f"k{number}" for number in range(20)}
+    host.write((keys[0], b"old"), (keys[1], b"1"))
+    host.looks(first)
+    host.write((keys[0], b"new"))
+    host.looks(first)
+    host.tail.records_max = 4
+
+    wanted = warm_tasks(first, second)
+    host.warming.look(wanted)
+    host.clock.advance(300)
+    host.warming.look(wanted)
+    host.warming.look(wanted)
+
+    assert {("sums", 0): 0} == host.tail.assigned[-1]
+    assert b"new" == host.entries(first.task_name)[keys[0]]
+
+
+@pytest.mark.parametrize("scope", ["task", "broadcast"])
+def test_entries_that_belong_to_a_task_are_taken_by_its_name(scope: str) -> None:
+    inputs = {"task_broadcast_inputs": "kafka.rules#0"} if scope == "broadcast" else {}
+    host = AWarmHost(stores_sums_scope=scope, **inputs)
+    host.write_raw([(task_entry_key(BASE, b"x"), b"1"), (task_entry_key("another", b"x"), b"2")])
+
+    host.looks()
+
+    found = {split_changelog_key(key) for _, key in host.disk(BASE).contents.entries}
+    assert {(BASE.encode(), b"\x00x")} == found
+
+
+def test_a_plan_with_another_factor_takes_what_the_parent_left() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.write(("c", b"5"))
+    children = [
+        a_task(f"{BASE}-{bucket}-2", epoch=bucket + 2, ssp_kb=f"kafka.orders.0:{bucket}/2") for bucket in range(2)
+    ]
+
+    assert 2 == host.looks(*children).level
+
+    # From where the parent was, not from the beginning of the changelog.
+    assert {("sums", 0): 3} == host.tail.assigned[-1]
+    both = {**host.entries(children[0].task_name), **host.entries(children[1].task_name)}
+    assert {"a": b"3", "b": b"2", "c": b"5"} == both
+    assert 0 == host.disk(BASE).number, "nobody needs the parent's any more"
+    for child in children:
+        host.promoted(replace(child, epoch=child.epoch + 10))
+        assert [] == host.topics.changelog_reads
+
+
+def test_a_new_owner_elsewhere_changes_nothing_of_what_is_kept() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.write(("a", b"4"))
+
+    host.looks(a_task(epoch=9))
+
+    position = host.disk(BASE).contents.position
+    assert position is not None
+    assert ({"a": b"4", "b": b"2"}, 9, {"sums": 4}) == (host.entries(), position.epoch, position.changelog_next)
+    assert {("sums", 0): 3} == host.tail.assigned[-1]
+
+
+def test_a_run_that_begins_afresh_makes_it_anew_from_where_the_changelog_counts() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.write(("z", b"1"))
+
+    host.looks(a_task(epoch=9, counts_after=8, changelog_starts={"sums": 3}))
+
+    assert {"z": b"1"} == host.entries()
+    host.promoted(a_task(epoch=10, counts_after=8, changelog_starts={"sums": 3}))
+    assert {"z": b"1"} == host.entries()
+
+
+def test_a_changelog_that_was_made_again_is_noticed() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.kafka.topic_ids["sums"] = "another"
+    host.clock.advance(10_000)
+
+    host.looks()
+    assert 0 == host.warming.told(warm_tasks(a_task())).level, "it is looked at anew a little later"
+    host.clock.advance(5_000)
+
+    assert 1 == host.looks().level
+    position = host.disk(BASE).contents.position
+    assert position is not None
+    assert {"sums": "another"} == position.changelog_topic_ids
+
+
+def test_local_state_of_an_earlier_life_is_kept() -> None:
+    host = AWarmHost()
+    before = host.position(execution_id="s0", changelog_next={"sums": 2})
+    host.disk(BASE).open().contents.position = before
+
+    host.looks(a_task(epoch=4))
+
+    assert {("sums", 0): 2} == host.tail.assigned[-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"caught_up_at_ms": 0},
+        {"offsets_next": {"kafka.orders.0:0/1": 99}},
+    ],
+)
+def test_any_doubt_about_it_ends_in_a_rebuild(changes: dict[str, Any]) -> None:
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = host.position(**({"changelog_next": {"sums": 2}} | changes))
+
+    host.looks(a_task(epoch=4))
+
+    assert {("sums", 0): 0} == host.tail.assigned[-1]
+    assert {"a": b"3", "b": b"2"} == host.entries()
+
+
+def test_the_crash_of_the_runner_in_this_directory_leaves_out_nothing() -> None:
+    """Its mark and its epoch are those of the newest grant, but its last local commit may be missing."""
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = host.position(execution_id="r1", changelog_next={"sums": 1})
+
+    host.looks()
+
+    assert {("sums", 0): 1} == host.tail.assigned[-1]
+    assert {"a": b"3", "b": b"2"} == host.entries()
+
+
+def test_with_the_runner_on_this_host_nothing_is_touched_and_that_is_said() -> None:
+    host = AWarmHost()
+
+    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(with_runner=[BASE])
+
+    assert {} == host.disks
+    assert [] == host.tail.assigned or {} == host.tail.assigned[-1]
+
+
+def test_a_directory_that_a_living_execution_works_in_is_left_to_it() -> None:
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = a_position(execution_id="r1")
+
+    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(living=["r1"])
+
+    position = host.disk(BASE).contents.position
+    assert position is not None
+    assert "r1" == position.execution_id
+
+
+def test_a_living_execution_of_an_older_grant_has_let_go_of_the_directory() -> None:
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = a_position(execution_id="q1", epoch=1)
+
+    assert Warmth(tasks=1, level=1, restored=3, total=3) == host.looks(a_task(epoch=2), living=["q1"])
+
+    assert {"a": b"3", "b": b"2"} == host.entries()
+
+
+def test_a_directory_that_is_locked_is_one_that_somebody_works_in() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.warming.close()
+    number = host.disk(BASE).number
+    host.disk(BASE).is_locked = True
+
+    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(a_task(epoch=2))
+
+    assert number == host.disk(BASE).number
+
+
+def test_a_directory_of_a_newer_grant_is_not_made_anew() -> None:
+    host = AWarmHost()
+    host.disk(BASE).open().contents.position = a_position(execution_id="r1", epoch=3)
+    number = host.disk(BASE).number
+
+    assert 0 == host.looks(a_task(epoch=2)).level
+
+    assert number == host.disk(BASE).number
+
+
+def test_whoever_else_writes_to_the_directory_is_let_be_for_a_while() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.disk(BASE).damage_position(execution_id="r9", epoch=7)
+    host.write(("a", b"4"))
+
+    assert 0 == host.looks().level
+    position = host.disk(BASE).contents.position
+    assert position is not None
+    assert "r9" == position.execution_id
+    assert b"3" == host.entries()["a"]
+
+
+def test_a_task_that_nobody_was_granted_yet_is_not_level() -> None:
+    host = AWarmHost()
+
+    assert (2, 1) == ((told := host.looks(count=2)).tasks, told.level)
+
+
+@pytest.mark.parametrize(
+    "error", [BrokerUnavailableError("no broker answered"), LostRangeError("records were deleted")]
+)
+def test_what_fails_is_tried_again_a_little_later(error: Exception) -> None:
+    host = AWarmHost()
+    host.looks()
+    host.tail.fails.append(error)
+    host.write(("a", b"4"))
+
+    assert 0 == host.looks().level
+    assert 0 == host.looks().level
+    host.clock.advance(5_000)
+
+    assert 1 == host.looks().level
+    assert b"4" == host.entries()["a"]
+
+
+def test_what_failed_to_be_written_is_read_again() -> None:
+    host = AWarmHost()
+    host.looks()
+    host.write(("a", b"4"))
+    (environment,) = [found for found in host.disk(BASE).opened if found.is_open]
+    blocking = environment.begin()
+
+    assert 0 == host.looks().level
+    blocking.abort()
+    host.clock.advance(5_000)
+    host.looks()
+
+    assert b"4" == host.entries()["a"]
+
+
+def test_what_slept_for_too_long_is_made_anew() -> None:
+    host = AWarmHost()
+    host.looks()
+    number = host.disk(BASE).number
+    host.clock.advance(CHANGELOG_DELETE_RETENTION_MS // 2 + 1)
+
+    host.looks()
+    host.clock.advance(5_000)
+    host.looks()
+
+    assert number + 1 == host.disk(BASE).number
+
+
+def test_an_idle_changelog_keeps_it_fresh_for_ever() -> None:
+    host = AWarmHost()
+    host.looks()
+    number = host.disk(BASE).number
+    for _ in range(4):
+        host.clock.advance(CHANGELOG_DELETE_RETENTION_MS // 4)
+        assert 1 == host.looks().level
+
+    assert number == host.disk(BASE).number
+    host.warming.close()
+    assert host.promoted(a_task(epoch=2)).position is not None
+    assert [] == host.topics.changelog_reads
+
+
+def test_a_clean_end_lets_it_be_used_after_a_reboot() -> None:
+    host = AWarmHost()
+    host.looks()
+
+    host.warming.end()
+
+    assert host.disk(BASE).contents.is_synced
+    assert not any(found.is_open for found in host.disk(BASE).opened)
+    assert {} == host.tail.offsets
+
+
+def test_a_job_without_stores_is_ready_when_somebody_has_its_tasks() -> None:
+    host = AWarmHost()
+    host.warming = Warming(
+        replace(host.config, stores=()),
+        ExecutionId("s1"),
+        WarmPorts(clock=host.clock, topics=host.topics, tail=host.tail, state_of=host.disk, tasks_here=lambda: []),
+    )
+
+    assert Warmth(tasks=2, level=1) == host.looks(count=2)
+    assert {} == host.disks
+
+
+def test_percent() -> None:
+    assert 63 == Warmth(tasks=1, restored=63, total=100).percent
+    assert 99 == Warmth(tasks=2, level=1, restored=100, total=100).percent
+    assert 100 == Warmth(tasks=1, level=1).percent

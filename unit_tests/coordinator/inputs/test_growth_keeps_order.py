@@ -1,0 +1,129 @@
+"""Order per key while a topic grows twice under a backlog: producers notice at different times, and nothing waits
+for nothing. What comes out is judged by the ledger (`integration_tests.support.ledger`)."""
+
+import random
+import zlib
+from collections import Counter
+
+import pytest
+
+from integration_tests.support.ledger import Fed, Ledger, Output, Place, check_outputs, told, x_of
+from samzapy.coordinator.inputs import growth
+from unit_tests.coordinator.inputs.test_growth import SETTLE_MS, STATE, Job, an_ssp
+
+BACKLOG = 100_000
+KEYS = 120
+STEP_MS = 1_000
+STEPS = 70
+BATCH = 1_500
+
+
+class Producer:
+    """Writes keys of its own, each to the partition that its count says, which may be an old one."""
+
+    def __init__(self, topic, ledger, keys, notices_after_ms):
+        self.topic, self.ledger, self.keys, self.notices_after_ms = topic, ledger, keys, notices_after_ms
+        self.count, self.counters = len(topic), Counter()
+
+    def notices(self, now_ms, grown_ms):
+        known = [count for at_ms, count in grown_ms if now_ms - at_ms >= self.notices_after_ms]
+        self.count = max((self.count, *known))
+
+    def writes(self, luck, records):
+        for _ in range(records):
+            key = luck.choice(self.keys)
+            self.counters[key] += 1
+            fed, partition = Fed(key, self.counters[key]), zlib.crc32(key.encode()) % self.count
+            self.ledger.acknowledged(fed, Place("orders", partition, len(self.topic[partition])))
+            self.topic[partition].append(fed)
+
+
+class Reader:
+    """Works through what is granted, a batch of each partition at a time, tasks in any order."""
+
+    def __init__(self, job, topic, keeps_state):
+        self.job, self.topic, self.keeps_state = job, topic, keeps_state
+        self.position, self.sums, self.outputs = {}, {}, []
+
+    def works(self, luck):
+        tasks = [task for task in self.job.state.plan if self.is_granted(task)]
+        luck.shuffle(tasks)
+        for task in tasks:
+            for ssp_kb in sorted(task.positions):
+                self.reads(task.task_name, ssp_kb.ssp.partition)
+
+    def is_granted(self, task):
+        newest = {grant.task_name: grant for grant in self.job.state.grants_sorted if not grant.released}
+        grant = newest.get(task.task_name)
+        return grant is not None and {start.ssp_kb for start in grant.starts} == set(task.positions)
+
+    def reads(self, task, partition):
+        at = self.position.get(partition, 0)
+        for offset in range(at, min(at + BATCH, len(self.topic[partition]))):
+            key, n = self.topic[partition][offset]
+            # With state a key's sum is where the task is that has it.
+            home = (task, key) if self.keeps_state else key
+            self.sums[home] = self.sums.get(home, 0) + x_of(key, n)
+            self.outputs.append(
+                Output(
+                    place=Place("out", 0, len(self.outputs)),
+                    key=key,
+                    n=n,
+                    x=x_of(key, n),
+                    sum=self.sums[home],
+                    src=Place("orders", partition, offset),
+                    task=task,
+                )
+            )
+            self.position[partition] = offset + 1
+
+
+def violations(seed=1, backlog=BACKLOG, **properties):
+    """What the ledger finds after 3 -> 6 -> 12 partitions, the second time before the first has settled."""
+    luck = random.Random(seed)
+    ledger, topic = Ledger(), [[] for _ in range(3)]
+    keys = [f"k{number}" for number in range(KEYS)]
+    producers = [Producer(topic, ledger, keys[::2], 1_000), Producer(topic, ledger, keys[1::2], SETTLE_MS - 1)]
+    job = Job(partitions=3, **properties)
+    job.world.bounds.first = 0
+    reader = Reader(job, topic, bool(properties))
+    for producer in producers:
+        producer.writes(luck, backlog // 2)
+    grown_ms, began_ms = [], job.world.clock.monotonic_ms()
+
+    for step in range(STEPS):
+        now_ms = job.world.clock.monotonic_ms()
+        for at_step, count in ((1, 6), (4, 12)):
+            if step == at_step:
+                topic.extend([] for _ in range(count - len(topic)))
+                grown_ms.append((now_ms, count))
+                job.looks(orders=count)
+        for producer in producers:
+            producer.notices(now_ms, grown_ms)
+            if step < 40:
+                producer.writes(luck, 500)
+        reader.works(luck)
+        job.positions = {f"kafka.orders.{partition}": at for partition, at in reader.position.items()}
+        job.world.watermarks = {
+            an_ssp(f"kafka.orders.{partition}"): len(records) for partition, records in enumerate(topic)
+        }
+        job.hears(STEP_MS)
+
+    assert 12 == job.input.partition_count, "it took too long"
+    assert all(reader.position.get(partition, 0) == len(records) for partition, records in enumerate(topic))
+    assert job.world.clock.monotonic_ms() - began_ms >= STEPS * STEP_MS
+    return check_outputs(ledger, reader.outputs)
+
+
+@pytest.mark.parametrize("properties", [{}, STATE], ids=["without state", "with state"])
+def test_order_per_key_holds_for_producers_that_keep_it(properties):
+    found = violations(**properties)
+
+    assert not found, told(found)
+
+
+@pytest.mark.parametrize("properties", [{}, STATE], ids=["without state", "with state"])
+def test_without_the_rule_the_ledger_shows_it(properties, monkeypatch):
+    monkeypatch.setattr(growth, "_has_passed", lambda *_: True)
+
+    assert {"C"} <= {found.rule for found in violations(backlog=BACKLOG // 2, **properties)}

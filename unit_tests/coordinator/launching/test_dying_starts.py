@@ -1,0 +1,116 @@
+"""Containers that end at the same step of their start, again and again: the step is named, and no other is started."""
+
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.launching.dying_starts import DEATHS_MAX
+from samzapy.inspection.status import status_json
+from samzapy.model.placement import Action
+from unit_tests.fixtures.launched_job import LaunchedJob
+
+RESTORING, READING = "bringing local state level", "reading positions"
+
+
+class DyingJob(LaunchedJob):
+    """A job whose containers of processor 1 end at the steps that `dies_at` lists, one after another.
+
+    Each start takes two minutes, so failures within a window never add up. The last one, if any, gets through.
+    """
+
+    def __init__(self, *dies_at):
+        self.dies_at = list(dies_at)
+        self.plans = {}
+        super().__init__(count=2)
+
+    def lives(self, name):
+        process = self.processes[name]
+        super().lives(name)
+        if process.launch.processor_id != "1" or process.is_over:
+            return
+        if name not in self.plans:
+            self.plans[name] = self.dies_at.pop(0) if self.dies_at else ""
+        heartbeat = self.world.queue.pop()
+        if not heartbeat.held:
+            self.world.queue.append(heartbeat)
+            return
+        step = self.plans[name]
+        is_first = heartbeat.held and not hasattr(process, "granted")
+        if is_first:
+            process.granted = self.now_ms()
+        if step and self.now_ms() - process.granted > 120_000:
+            self.ends(name, 135)
+            return
+        self.world.queue.append(replace(heartbeat, step=step))
+
+    def settles(self, rounds=12):
+        for _ in range(rounds):
+            self.goes_on(4000)
+
+    def findings(self):
+        snapshot = self.service.status()
+        told = status_json(snapshot.job, snapshot.state, snapshot.seen, 0, snapshot.trouble, snapshot.findings)
+        return [(found["subject"], found["found"], found["remedy"]) for found in told["findings"]]
+
+    def started_of_1(self):
+        return [name for name in self.started if self.processes[name].launch.processor_id == "1"]
+
+
+def test_a_container_that_ends_three_times_at_one_step_names_it_and_is_not_started_anew():
+    job = DyingJob(*[RESTORING] * 20)
+
+    job.settles(450)
+
+    assert DEATHS_MAX == len(job.started_of_1()), "half an hour went by"
+    assert {"0": 2} == job.at_work()
+    ((subject, found, remedy),) = job.findings()
+    assert "processor 1" == subject
+    assert "3 containers in a row ended while bringing local state level" in found
+    assert "of the last one: " in found
+    assert "`samzapy job restart --processor 1` starts it again" in remedy
+
+
+def test_containers_that_end_at_different_steps_are_started_on():
+    job = DyingJob(RESTORING, RESTORING, READING, RESTORING, RESTORING)
+
+    job.settles(450)
+
+    assert 6 == len(job.started_of_1())
+    assert {"0": 2, "1": 2} == job.at_work()
+    assert [] == job.findings()
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_one_that_gets_through_begins_the_count_anew(deaths):
+    job = DyingJob(*[RESTORING] * deaths, "", *[RESTORING] * 2)
+    job.settles(190)
+    assert {"0": 2, "1": 2} == job.at_work()
+
+    job.ends(job.execution("1"), 137)
+    job.settles(190)
+
+    assert {"0": 2, "1": 2} == job.at_work()
+    assert {} == job.state.suspended
+
+
+def test_a_restart_that_an_operator_asks_for_has_three_starts_again():
+    job = DyingJob(*[RESTORING] * 20)
+    job.settles(375)
+
+    job.ask(1, Action.RESTART_CONTAINER, processor_id="1")
+    job.reads()
+    job.settles(450)
+
+    assert 2 * DEATHS_MAX == len(job.started_of_1())
+    assert ["1"] == [*job.state.suspended]
+
+
+def test_a_job_whose_coordinator_fails_over_meanwhile_is_suspended_three_starts_later_at_most():
+    job = DyingJob(*[RESTORING] * 20)
+    job.settles(45)
+
+    job.fails_over()
+    job.settles(450)
+
+    assert DEATHS_MAX < len(job.started_of_1()) <= 2 * DEATHS_MAX
+    assert ["1"] == [*job.state.suspended]

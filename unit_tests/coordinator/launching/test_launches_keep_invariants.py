@@ -1,0 +1,199 @@
+"""The laws over random lives of a job whose coordinator starts its containers: they come, run, go and fail at any time.
+
+What a launcher says need not be true: it may be late, of another moment, or nothing.
+"""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samzapy.container.orders import Orders, follow
+from samzapy.coordinator.assignment.liveness import is_alive
+from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches, ReviewMembers, Tick
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.launching.launches import is_over, to_kill, to_start, wanted_processors
+from samzapy.coordinator.state import INITIAL, evolve
+from samzapy.inspection.invariants import Laws
+from samzapy.model.container import ContainerPhase
+from samzapy.model.launch import UP, Launched, LaunchedState, LaunchRole
+from samzapy.stream.records import ContainerCountPut, RunPut
+from samzapy.testing.builders import a_heartbeat, a_submission
+from unit_tests.fixtures.coordinator_histories import CONFIGS, Machine, a_term
+
+RETRIES = 3
+WINDOW_MS = 60_000
+C = ContainerPhase
+WHICH = st.integers(0, 5)
+
+
+class Cluster(Machine):
+    """A coordinator of launched containers; each step is told by a name and what it is about."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.now_ms = 1_000
+        self.rounds = 0
+        self.step(a_term(0))
+        submission = a_submission(config=CONFIGS[0], partition_counts={"kafka.orders": 3})
+        self.step(replace(submission, container_count=count))
+
+    def lives(self, steps):
+        self.review()
+        for name, *about in steps:
+            getattr(self, name)(*about)
+            self.review()
+        return self
+
+    def review(self):
+        self.now_ms += 10
+        self.rounds += 1
+        self.step(Tick(now_ms=self.now_ms, lost_ms=15_000))
+        self.step(
+            ReviewMembers(now_ms=self.now_ms, debounce_ms=5_000, grace_ms=5_000, run_id_next=f"{self.rounds}-a")
+        )
+        self.step(self.reviewed())
+        for index in range(6):
+            self.perform(index)
+
+    def reviewed(self):
+        return ReviewLaunches(
+            now_ms=self.now_ms,
+            seed=f"s{self.rounds}",
+            request_timeout_ms=30_000,
+            stop_timeout_ms=5_000,
+            retry_count=RETRIES,
+            retry_window_ms=WINDOW_MS,
+        )
+
+    def launch(self, which):
+        found = sorted(self.state.launches)
+        return self.state.launches[found[which % len(found)]] if found else None
+
+    def passes(self, ms):
+        self.now_ms += ms
+
+    def says(self, which, phase, knows_all):
+        """An execution says how it is, and does as it is told."""
+        launch = self.launch(which)
+        if launch is None:
+            return
+        records = [item.record for item in self.log]
+        orders = follow(Orders(execution_id=launch.execution_id), records, self.offset_next)
+        held = [] if phase is C.STOPPED else [(grant.task_name, grant.epoch) for grant in orders.own_grants()]
+        self.step(
+            a_heartbeat(
+                launch.execution_id,
+                processor_id=launch.processor_id,
+                host=launch.host or f"host-{which}",
+                stream_offset=self.offset_next if knows_all else 0,
+                held=held,
+                state=phase,
+                received_ms=self.now_ms,
+            )
+        )
+
+    def seen_as(self, which, state, exit_code):
+        launch = self.launch(which)
+        if launch is not None:
+            found = {launch.execution_id: Launched(state=state, host=f"host-{which}", exit_code=exit_code)}
+            self.step(LaunchesLooked(found=found, now_ms=self.now_ms, retry_window_ms=WINDOW_MS))
+
+    def scales(self, count):
+        self.commit([ContainerCountPut(count=count)])
+
+    def stops(self):
+        if self.state.run is not None and not self.state.run.ended:
+            self.commit([replace(self.state.run, finished=True)])
+
+    def fails_over(self):
+        self.step(a_term(self.state.term.term))
+
+
+STEP = st.one_of(
+    st.tuples(st.just("says"), WHICH, st.sampled_from([C.STARTED, C.RUNNING, C.RUNNING, C.STOPPED]), st.booleans()),
+    st.tuples(st.just("says"), WHICH, st.just(C.RUNNING), st.just(True)),
+    st.tuples(st.just("seen_as"), WHICH, st.sampled_from(LaunchedState), st.sampled_from([None, 0, 7])),
+    st.tuples(st.just("passes"), st.sampled_from([100, 6_000, 31_000, 61_000])),
+    st.tuples(st.just("scales"), st.integers(1, 3)),
+    st.tuples(st.just("fails_over")),
+)
+STEPS = st.lists(STEP, max_size=20)
+
+
+@settings(max_examples=60)
+@given(count=st.integers(1, 3), steps=STEPS)
+def test_every_record_follows_the_laws(count, steps):
+    machine = Cluster(count).lives(steps)
+
+    laws = Laws()
+    for item in machine.log:
+        assert "" == laws.judge(item.offset, item.record, is_whole=True), item.record
+    assert evolve(INITIAL, machine.log) == machine.state
+
+
+@settings(max_examples=60)
+@given(count=st.integers(1, 3), steps=STEPS, news=STEP)
+def test_l2_a_review_a_second_time_finds_nothing_to_do(count, steps, news):
+    machine = Cluster(count).lives(steps)
+    name, *about = news
+    getattr(machine, name)(*about)
+    command = machine.reviewed()
+
+    machine.step(command)
+
+    assert () == decide(command, machine.state, machine.seen).records
+
+
+@settings(max_examples=60)
+@given(count=st.integers(1, 3), steps=STEPS)
+def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_has_one_in_the_end(count, steps):
+    machine = Cluster(count).lives(steps)
+    if machine.state.run.finished:
+        return
+    # What is told to stop ends, what is late is killed, and nobody fails any more.
+    for _ in range(8):
+        machine.passes(31_000)
+        for launch in to_kill(machine.state, machine.now_ms):
+            ended = {launch.execution_id: Launched(state=LaunchedState.ENDED)}
+            machine.step(LaunchesLooked(found=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
+        machine.review()
+        for which in range(len(machine.state.launches)):
+            machine.says(which, C.RUNNING, True)
+        machine.review()
+
+    # For a suspended processor nothing is started.
+    wanted = frozenset(wanted_processors(machine.state)) - machine.state.suspended.keys()
+    if machine.state.run.finished:
+        return
+    active = [
+        launch.processor_id
+        for launch in machine.state.launches.values()
+        if launch.phase in UP and launch.role is LaunchRole.ACTIVE
+    ]
+    assert sorted(wanted) == sorted(active)
+    assert () == to_start(machine.state)
+    assert all(
+        is_alive(machine.state, launch.execution_id)
+        for launch in machine.state.launches.values()
+        if launch.phase in UP
+    )
+
+
+@settings(max_examples=60)
+@given(count=st.integers(1, 3), steps=STEPS)
+def test_a_job_that_is_stopped_starts_nobody_and_ends_once_all_are_gone(count, steps):
+    machine = Cluster(count).lives(steps)
+    machine.stops()
+    machine.review()
+
+    assert () == to_start(machine.state)
+    for launch in list(machine.state.launches.values()):
+        ended = {launch.execution_id: Launched(state=LaunchedState.ENDED, exit_code=0)}
+        machine.step(LaunchesLooked(found=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
+    machine.review()
+    machine.review()
+
+    runs = [item.record for item in machine.log if isinstance(item.record, RunPut)]
+    assert 1 == len({record.run_id for record in runs})
+    assert is_over(machine.state)

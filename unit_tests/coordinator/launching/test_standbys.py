@@ -1,0 +1,287 @@
+"""Standbys: when one is ready, which takes over, and what the laws allow. The stories are in `unit_tests/scenarios`."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.assignment.liveness import KnownHost, Sighting, Sightings
+from samzapy.coordinator.commands import Figures, ReviewLaunches, ReviewRequests
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.launching.standbys import (
+    LAG_MAX,
+    best_standby,
+    clash,
+    is_warm,
+    named,
+    promotions,
+    standby_count,
+    with_standbys,
+)
+from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, STANDBYS_MAX
+from samzapy.coordinator.requests.request_queue import review_requests
+from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
+from samzapy.inspection.invariants import Laws
+from samzapy.model.container import ContainerPhase, ProcessorLocality
+from samzapy.model.job import ProcessorId, TaskMode
+from samzapy.model.launch import LaunchPhase, LaunchRole
+from samzapy.model.placement import Action, StatusCode
+from samzapy.model.warmth import Warmth
+from samzapy.stream.records import (
+    ConfigPut,
+    ContainerCountPut,
+    ContainerPut,
+    GrantPut,
+    LaunchPut,
+    LocalityPut,
+    PlacedPut,
+    RunPut,
+    StandbyPut,
+)
+from samzapy.testing.builders import a_container, a_grant, a_launch
+from unit_tests.fixtures.container_worlds import plan_in_force
+from unit_tests.fixtures.launched_job import a_move
+
+P = ProcessorId("0")
+WARM = Warmth(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
+
+
+def a_state(*records, lost=ContainerPhase.LOST):
+    """Processor 0 has tasks a and b, in `e1` on host-a; standbys `s0` on host-b and `s1` on host-c."""
+    found = [
+        ContainerCountPut(count=1),
+        RunPut(run_id="run", ended=False),
+        ConfigPut(config_key="stores.sums.msg.serde", value="json"),
+        *plan_in_force(1, a="0", b="0"),
+        *(GrantPut(grant=a_grant(task, epoch=epoch)) for epoch, task in enumerate("ab", start=1)),
+    ]
+    for name, role, host, phase in (
+        ("e1", LaunchRole.ACTIVE, "host-a", lost),
+        ("s0", LaunchRole.STANDBY, "host-b", ContainerPhase.STARTED),
+        ("s1", LaunchRole.STANDBY, "host-c", ContainerPhase.STARTED),
+    ):
+        number = int(name == "s1")
+        found.append(LaunchPut(launch=a_launch(name, role=role, host=host, standby=number)))
+        found.append(ContainerPut(container=a_container(name, host=host, phase=phase)))
+    return evolve(INITIAL, committed([*found, *records], 0))
+
+
+def seen(stream_offset=1000, domain="", **warm):
+    return Sightings(
+        last={
+            name: Sighting(
+                at_ms=0,
+                stream_offset=stream_offset,
+                held=frozenset(),
+                figures=Figures(),
+                warm=found,
+            )
+            for name, found in warm.items()
+        },
+        hosts={"host-b": KnownHost(fault_domain=domain)} if domain else {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("warm", "changes"),
+    [
+        (None, {}),
+        (replace(WARM, level=1), {}),
+        (replace(WARM, tasks=1, level=1), {}),
+        (replace(WARM, lag=LAG_MAX + 1), {}),
+        (replace(WARM, is_rehearsed=False), {}),
+        # Of another plan.
+        (WARM, {"stream_offset": 5}),
+    ],
+)
+def test_who_lacks_anything_is_not_ready(warm, changes):
+    state = a_state()
+
+    assert is_warm("s0", state, seen(s0=WARM))
+    assert not is_warm("s0", state, seen(s0=warm, **changes))
+    assert not is_warm("e1", state, seen(e1=WARM)), "it was given up"
+
+
+def test_after_a_loss_one_that_has_not_tried_its_query_out_takes_over_if_there_is_no_other():
+    state, new = a_state(), replace(WARM, lag=0, is_rehearsed=False)
+
+    assert ["s0"] == [found.execution_id for found in promotions(state, seen(s0=WARM, s1=new))]
+    assert ["s1"] == [found.execution_id for found in promotions(state, seen(s1=new))]
+
+
+def test_after_a_loss_the_one_that_lacks_least_takes_over():
+    state, told = a_state(), seen(s0=WARM, s1=replace(WARM, lag=1))
+
+    assert "s1" == best_standby(P, state, told).execution_id
+    (promoted,) = promotions(state, told)
+    assert (P, "s1", "") == (promoted.processor_id, promoted.execution_id, promoted.uuid)
+    assert () == promotions(evolve(state, committed([promoted], 90)), told), "said once"
+
+
+def test_one_takes_over_for_who_does_not_stop_in_time_and_at_once():
+    stopping = LaunchPut(launch=a_launch("e1", phase=LaunchPhase.STOPPING, expires_at_ms=1_000))
+    review = ReviewLaunches(
+        now_ms=1_000, seed="s", request_timeout_ms=1, stop_timeout_ms=1, retry_count=8, retry_window_ms=1
+    )
+    state = a_state(stopping, lost=ContainerPhase.RUNNING)
+
+    decision = decide(review, state, seen(s0=WARM))
+    after = evolve(state, committed(decision.records, 100))
+
+    (lost,) = [found.container for found in decision.records if isinstance(found, ContainerPut)]
+    (placed,) = [found for found in decision.records if isinstance(found, PlacedPut)]
+    assert ("e1", ContainerPhase.LOST) == (lost.execution_id, lost.phase)
+    assert "s0" == placed.execution_id
+    assert "containers did not stop in time; a standby takes over" in decision.cause
+    assert () == decide(review, after, seen(s0=WARM)).records
+
+
+@pytest.mark.parametrize("phase", [ContainerPhase.RUNNING, ContainerPhase.STOPPED])
+def test_nobody_takes_over_from_who_runs_or_left_in_good_order(phase):
+    assert () == promotions(a_state(lost=phase), seen(s0=WARM, s1=WARM))
+
+
+def test_nobody_takes_over_who_is_not_ready_or_told_to_stop_and_in_no_run_that_is_over():
+    assert () == promotions(a_state(), seen(s0=replace(WARM, level=1)))
+    leaving = LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, host="host-b", phase=LaunchPhase.STOPPING))
+    assert () == promotions(a_state(leaving), seen(s0=WARM))
+    assert () == promotions(a_state(RunPut(run_id="run", ended=False, finished=True)), seen(s0=WARM))
+
+
+def test_nobody_takes_over_while_an_active_one_has_come_back():
+    back = ContainerPut(container=a_container("e2", phase=ContainerPhase.STARTED))
+
+    assert () == promotions(a_state(LaunchPut(launch=a_launch("e2")), back), seen(s0=WARM))
+
+
+def test_the_job_model_shows_each_standby_with_the_tasks_of_its_processor():
+    state = a_state(lost=ContainerPhase.RUNNING)
+    plan = job_model(state)
+
+    shown = with_standbys(plan, state)
+
+    assert plan.containers == shown.containers[:1]
+    assert [
+        (name, host, [(task, TaskMode.STANDBY) for task in "ab"])
+        for name, host in (("0-0", "host-b"), ("0-1", "host-c"))
+    ] == [
+        (one.processor_id, one.location_id, [(task.name, task.mode) for task in one.tasks])
+        for one in shown.containers[1:]
+    ]
+    # One that runs the tasks is none any more.
+    taken_over = a_state(PlacedPut(processor_id=P, execution_id="s0", uuid=""), lost=ContainerPhase.RUNNING)
+    assert ["0", "0-1"] == [one.processor_id for one in with_standbys(plan, taken_over).containers]
+
+
+def test_how_many_there_are_to_be():
+    factor = ConfigPut(config_key="job.standbytasks.replication.factor", value="3")
+
+    assert 0 == standby_count(P, a_state())
+    assert 2 == standby_count(P, a_state(factor))
+    assert 1 == standby_count(P, a_state(factor, StandbyPut(processor_id=P, count=1, uuid="u")))
+    assert 0 == standby_count(P, replace(a_state(factor), config={"job.standbytasks.replication.factor": "3"}))
+
+
+def test_names():
+    assert ("4", 0) == named("4-0", a_state())
+    assert ("4", None) == named("4", a_state())
+    assert ("4-0", None) == named("4-0", INITIAL), "where people start containers it is the name of one"
+
+
+def test_a_host_or_a_fault_domain_is_for_one_of_them():
+    domains = ConfigPut(config_key="cluster-manager.fault-domain-aware.standby.enabled", value="true")
+    rack = LocalityPut(locality=ProcessorLocality(processor_id=ProcessorId("9"), host="host-z", fault_domain="rack"))
+    told = seen(domain="rack", s0=WARM)
+
+    assert "s0 of processor 0 is on host-b already" in clash("host-b", P, a_state(), told)
+    assert "" == clash("host-b", P, a_state(), told, ["s0"])
+    assert "" == clash("host-z", P, a_state(rack), told)
+    assert "in the fault domain of host-z already (rack)" in clash("host-z", P, a_state(rack, domains), told)
+    assert "" == clash("host-b", ProcessorId("1"), a_state(), told)
+
+
+# --- laws ---
+
+
+def judged(*records, lost=ContainerPhase.LOST):
+    """What is found wrong with the last record."""
+    laws, found = Laws(), ""
+    base = [
+        ContainerCountPut(count=1),
+        LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED)),
+        LaunchPut(launch=a_launch("s0", role=LaunchRole.STANDBY, phase=LaunchPhase.WANTED, host="host-b")),
+        ContainerPut(container=a_container("e1", phase=ContainerPhase.STARTED)),
+        ContainerPut(container=a_container("s0", host="host-b", pid=7, phase=ContainerPhase.STARTED)),
+    ]
+    for offset, record in enumerate([*base, *records]):
+        found = laws.judge(offset, record, True)
+    return found
+
+
+def test_a_standby_of_the_processor_may_take_over_and_nobody_else():
+    assert not judged(PlacedPut(processor_id=P, execution_id="s0", uuid=""))
+    assert "one of the standbys of processor 0" in judged(PlacedPut(processor_id=P, execution_id="e1", uuid=""))
+    assert "one of the standbys of processor 1" in judged(
+        PlacedPut(processor_id=ProcessorId("1"), execution_id="s0", uuid="")
+    )
+
+
+def test_a_standby_is_wanted_apart_from_what_it_stands_by_as_far_as_that_is_recorded():
+    def wanted(host, **changes):
+        return LaunchPut(
+            launch=a_launch("s1", **{"role": LaunchRole.STANDBY, "phase": LaunchPhase.WANTED, "host": host} | changes)
+        )
+
+    assert "wanted a standby of processor 0 apart from e1, found both on host-a" == judged(wanted("host-a"))
+    assert "apart from s0" in judged(wanted("host-b"))
+    for fine in (wanted("host-c"), wanted(""), wanted("host-a", processor_id="1"), wanted("host-a", uuid="u")):
+        assert not judged(fine)
+    assert not judged(wanted("host-a", role=LaunchRole.RESERVE))
+
+
+def test_a_request_that_is_under_way_says_how_far_it_is_and_keeps_what_was_chosen():
+    request = a_move(StatusCode.ACCEPTED)
+    begun = replace(request, status_code=StatusCode.IN_PROGRESS, phase="RESERVING")
+    chosen = replace(begun, phase="STOPPING", execution_id="s0", paused_at_ms=5, response_message="it goes")
+
+    assert not judged(request, begun, chosen)
+    assert not judged(request, begun, chosen, replace(chosen, phase="STARTING", answered=True))
+    for changes in ({"execution_id": "e1"}, {"paused_at_ms": 6}, {"destination_host": "host-c"}, {"offset": 3}):
+        assert "to say how far it is" in judged(request, begun, chosen, replace(chosen, **changes)), changes
+
+
+def a_control(command, status_code=StatusCode.ACCEPTED):
+    return replace(
+        a_move(status_code),
+        action=Action.CONTROL_STANDBY.value,
+        destination_host="",
+        arguments=json.dumps({"command": command}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "count", "reason"), [("start", STANDBYS_MAX, "at most"), ("stop", 0, "has none")]
+)
+def test_a_number_that_has_changed_since_the_request_was_accepted_may_refuse_it(command, count, reason):
+    state = a_state(StandbyPut(processor_id=P, count=count, uuid="of another one"))
+
+    (found,) = CONTROLLING_STANDBYS.begin(a_control(command), ReviewRequests(now_ms=1, expiry_ms=1), state)
+
+    assert StatusCode.FAILED is found.status_code
+    assert reason in found.response_message
+
+
+def test_a_standby_that_is_given_up_is_taken_off_once_whatever_is_torn():
+    begun = a_control("start", StatusCode.IN_PROGRESS)
+    command = ReviewRequests(now_ms=10**9, expiry_ms=60_000)
+    before = a_state(begun, StandbyPut(processor_id=P, count=3, uuid=begun.uuid))
+
+    whole = review_requests(command, before, Sightings())
+    counts = []
+    for kept in range(len(whole) + 1):
+        # The rest is lost with a coordinator; the next one decides again.
+        torn = evolve(before, committed(whole[:kept], 100))
+        after = evolve(torn, committed(review_requests(command, torn, Sightings()), 200))
+        counts.append((after.requests[begun.uuid].status_code, after.standbys[P].count))
+
+    assert [(StatusCode.FAILED, 2)] * (len(whole) + 1) == counts

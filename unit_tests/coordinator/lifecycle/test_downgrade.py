@@ -1,0 +1,439 @@
+"""A job that was scaled from 1 to 4 and back is given back to release 0.1.0, or refused by name."""
+
+from dataclasses import replace
+
+import pytest
+
+from samzapy.coordinator.assignment.starts import PositionsRead
+from samzapy.coordinator.lifecycle.downgrade import (
+    CAUSE,
+    HURRIED,
+    Downgrade,
+    difference,
+    hosts_with_state,
+    look,
+    refusals,
+    settings_before,
+    settings_without,
+)
+from samzapy.coordinator.replay import replay
+from samzapy.coordinator.state import evolve, uncommitted
+from samzapy.errors import ProducerError
+from samzapy.inspection.invariants import Laws
+from samzapy.model.container import ContainerPhase
+from samzapy.model.grant import BucketStart, ChangelogStart
+from samzapy.model.placement import Action, StatusCode
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.startpoint import Startpoint
+from samzapy.model.topics import coordinator_spec
+from samzapy.stream.codec import decode, parse_headers
+from samzapy.stream.examination import faults_of_coordinator_stream
+from samzapy.stream.horizon import offset_after_downgrade
+from samzapy.stream.log import Write
+from samzapy.stream.records import (
+    ConfigPut,
+    ContainerCountPut,
+    ContainerPut,
+    Expansion,
+    FactorPut,
+    FormatLevelPut,
+    GrantPut,
+    OwnTopicPut,
+    RequestPut,
+    RunPut,
+    StartpointPut,
+)
+from samzapy.stream.release_0_1_0 import FINGERPRINTS, SCHEMAS, can_read, first_unread
+from samzapy.testing.builders import a_config, a_heartbeat, a_submission, an_ssp, an_ssp_kb
+from samzapy.testing.memory_log import MemoryLog
+from samzapy.testing.memory_placement import read_inbox
+from unit_tests.fixtures.coordinator_world import World
+from unit_tests.fixtures.downgraded_job import a_term, given_back, positions_read
+from unit_tests.fixtures.golden_rows import PARTITIONS, TASKS, golden_rows, log_of, next_headers
+from unit_tests.fixtures.operated_job import an_id
+from unit_tests.fixtures.scaled_back_job import SETTINGS, CommittingJob, left_by, stopped_job
+
+ROWS = golden_rows("downgraded_0_1_0")
+BEFORE = golden_rows("scaled_1_4_1")
+
+
+def state_of(rows):
+    return replay(log_of(rows, "coordinator"), topic="t").state
+
+
+def read_of(rows):
+    checkpoints = [decode(record, topic="t").checkpoint for record in log_of(rows, "checkpoint")]
+    return PositionsRead(checkpoints={found.ssp_kb: found for found in checkpoints}, progress={}, bounds={})
+
+
+def a_writer(job):
+    log = job.world.log()
+    log.take_over()
+    looked = look(log.read(), "t")
+    return log, Downgrade(log, looked, a_term(looked.known.state))
+
+
+# --- what it makes ---
+
+
+def test_the_golden_file_is_what_a_downgrade_makes():
+    assert ROWS == list(left_by(given_back(stopped_job(is_scaled=True))))
+
+
+def test_release_0_1_0_reads_every_record_of_it():
+    theirs = {
+        decode(record, topic="t").fingerprint
+        for record in log_of(golden_rows("release_0_1_0"), "coordinator")
+        if record.key.startswith(b"schema/")
+    }
+    used = {row["value"][4:20] for row in ROWS}
+
+    assert used <= theirs
+    assert first_unread(log_of(ROWS, "coordinator")) is None
+    assert all(map(can_read, log_of(ROWS, "checkpoint")))
+    assert first_unread(log_of(BEFORE, "coordinator")) is not None
+
+
+def test_it_says_of_the_job_what_was_said_before_but_for_floors_that_are_passed():
+    before, after = state_of(BEFORE), state_of(ROWS)
+
+    def without_floors(grant):
+        return replace(grant, starts=tuple(replace(start, floors=()) for start in grant.starts))
+
+    assert [without_floors(grant) for grant in before.grants_sorted] == list(after.grants_sorted)
+    assert any(start.floors for grant in before.grants_sorted for start in grant.starts)
+    for part in (
+        "plan",
+        "config",
+        "inputs",
+        "own_topics",
+        "changelog_partitions",
+        "epoch",
+        "containers",
+        "localities",
+    ):
+        assert getattr(before, part) == getattr(after, part), part
+    # 0.1.0 does not name the members: each had tasks.
+    assert replace(before.generation, processor_ids=()) == after.generation
+    assert before.term.term + 1 == after.term.term
+
+
+def test_the_checkpoint_topic_is_left_alone():
+    assert [row for row in BEFORE if row["topic"] == "checkpoint"] == [
+        row for row in ROWS if row["topic"] == "checkpoint"
+    ]
+
+
+def test_the_schemas_on_the_stream_are_those_of_release_0_1_0():
+    job = given_back(stopped_job(is_scaled=True))
+
+    state = replay(job.world.log().read(), topic="t").state
+
+    assert state.schemas.keys() == FINGERPRINTS
+    assert len(SCHEMAS) == len(state.schemas)
+
+
+def test_a_second_time_nothing_is_written():
+    job = given_back(stopped_job(is_scaled=True))
+
+    assert () == difference(look(job.world.log().read(), "t"))
+
+
+def test_all_that_it_writes_says_so_and_is_numbered_on():
+    job = stopped_job(is_scaled=True)
+    before = list(job.world.log().read())
+    _, writer = a_writer(job)
+
+    writer.append()
+    writer.roll()
+
+    written = list(job.world.log().read())[len(before) :]
+    said = [parse_headers(record.headers) for record in written]
+    seq_first = 1 + max(parse_headers(record.headers).seq for record in before)
+    assert {CAUSE} == {headers.cause for headers in said}
+    assert list(range(seq_first, seq_first + len(said))) == [headers.seq for headers in said]
+    assert (b"term", b"run", b"term") == (written[0].key, written[1].key, written[-1].key)
+    assert written[-1].offset + 1 == offset_after_downgrade([*before, *written])
+
+
+def test_an_auditor_finds_no_fault_in_what_is_left():
+    """Although the topic's settings promise that nothing younger than a week was taken."""
+    job = given_back(stopped_job(is_scaled=True))
+    records = list(job.world.log().read())
+
+    def faults(whole_from):
+        return [
+            fault.code
+            for fault in faults_of_coordinator_stream(
+                records, topic=job.world.topic.name, whole_from=whole_from, judge=Laws().judge
+            )
+        ]
+
+    assert [] == faults(offset_after_downgrade(records))
+    assert "stream-gap" in faults(0)
+
+
+# --- whoever goes on with it ---
+
+
+def goes_on(job):
+    """The grants of this release's next run on what stands there, with both processors."""
+    world = World(config=a_config(**SETTINGS), topic=job.world.topic, placement=job.world.placement)
+    world.checkpoints = dict(positions_read(job).checkpoints)
+    service = world.coordinator("next")
+    service.take_office()
+    service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 2}))
+    for number in (0, 1):
+        world.queue.append(a_heartbeat(f"n{number}", processor_id=str(number), pid=200 + number))
+    service.run_once(0)
+    return world, service
+
+
+def the_job_goes_on(service):
+    state = service.status().state
+    assert (1, 1) == (state.generation.factor, 1 if state.factor is None else state.factor.factor)
+    assert [("n0", TASKS[0], 30, ()), ("n1", TASKS[1], 30, ())] == [
+        (grant.execution_id, grant.task_name, start.offset_next, start.floors)
+        for grant in state.grants_sorted
+        if grant.execution_id in ("n0", "n1")
+        for start in grant.starts
+    ]
+
+
+def count_of_writes():
+    job = stopped_job(is_scaled=True)
+    log, writer = a_writer(job)
+    end = log.end_offset()
+    writer.append()
+    return log.end_offset() - end - 1
+
+
+@pytest.mark.parametrize("survivors", range(1, count_of_writes() + 1))
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_this_release_goes_on_wherever_the_writing_was_torn(survivors, is_compacted):
+    job = stopped_job(is_scaled=True)
+    log, writer = a_writer(job)
+    log.tear_next_append(survivors)
+    with pytest.raises(ProducerError):
+        writer.append()
+    if is_compacted:
+        job.world.topic.compact(tombstones_until=log.end_offset())
+
+    _, service = goes_on(job)
+
+    the_job_goes_on(service)
+
+
+@pytest.mark.parametrize("survivors", range(1, count_of_writes() + 1))
+def test_a_torn_writing_is_completed(survivors):
+    job = stopped_job(is_scaled=True)
+    log, writer = a_writer(job)
+    log.tear_next_append(survivors)
+    with pytest.raises(ProducerError):
+        writer.append()
+
+    given_back(job)
+
+    assert first_unread(job.world.log().read()) is None
+    # But for the number of the term, which is given out once.
+    assert [row for row in ROWS if row["key"] != "term"] == [
+        row for row in sorted_as(left_by(job)) if row["key"] != "term"
+    ]
+
+
+def sorted_as(rows):
+    place = {(row["topic"], row["key"]): number for number, row in enumerate(ROWS)}
+    return sorted(rows, key=lambda row: place[row["topic"], row["key"]])
+
+
+def test_requests_of_before_are_not_done_again():
+    job = given_back(stopped_job(is_scaled=True))
+
+    world, service = goes_on(job)
+    world.queue.append(read_inbox(job.world.placement, 0, world.clock.wall_ms()))
+    service.run_once(0)
+
+    the_job_goes_on(service)
+    state = service.status().state
+    asked = [*state.requests.values(), *state.request_memory.values()]
+    assert {an_id(1), an_id(2)} == {found.uuid for found in asked}
+    assert {StatusCode.BAD_REQUEST} == {found.status_code for found in asked}
+
+
+# --- what is refused ---
+
+
+def a_request(status_code):
+    return RequestPut(
+        uuid=an_id(9),
+        offset=0,
+        place="samzapy-control-v1.text.json",
+        action=Action.RESTART_QUERY,
+        deployment_id="r",
+        processor_id="0",
+        destination_host="",
+        request_expiry_ms=0,
+        timestamp_ms=1,
+        run_id="r",
+        status_code=status_code,
+        response_message="",
+        accepted_at_ms=1,
+        decided_at_ms=1,
+    )
+
+
+def changed_grant(state, **changes):
+    return GrantPut(grant=replace(state.grants_sorted[0], **changes))
+
+
+def changed_input(state, **changes):
+    (found,) = state.inputs.values()
+    return replace(found, **changes)
+
+
+REFUSED = {
+    "is recorded as RUNNING": lambda state: ContainerPut(
+        container=replace(state.containers["e0"], phase=ContainerPhase.RUNNING)
+    ),
+    "not fenced yet": lambda state: ContainerPut(
+        container=replace(state.containers["e0"], phase=ContainerPhase.LOST)
+    ),
+    "its coordinator starts its containers": lambda state: ContainerCountPut(count=2),
+    "its factor is 4": lambda state: FactorPut(factor=4),
+    "its factor is 2": lambda state: replace(state.generation, factor=2),
+    "not all passed": lambda state: changed_grant(
+        state, starts=(BucketStart(ssp_kb=an_ssp_kb("kafka.orders.0:1/4"), offset_next=0),)
+    ),
+    "task.partition.scheme=cogroup": lambda state: ConfigPut(config_key="task.partition.scheme", value="cogroup"),
+    "stores.seen.scope=task": lambda state: ConfigPut(config_key="stores.seen.scope", value="task"),
+    "task.broadcast.inputs=kafka.rules": lambda state: ConfigPut(
+        config_key="task.broadcast.inputs", value="kafka.rules"
+    ),
+    "task.inputs.patterns=": lambda state: ConfigPut(config_key="task.inputs.patterns", value="kafka.~a.*"),
+    "task.intermediate.x.partitions=2": lambda state: ConfigPut(
+        config_key="task.intermediate.x.partitions", value="2"
+    ),
+    "samza.offset.end=newest": lambda state: ConfigPut(config_key="systems.kafka.samza.offset.end", value="newest"),
+    "grouper.factory=a:B": lambda state: ConfigPut(
+        config_key="job.systemstreampartition.grouper.factory", value="a:B"
+    ),
+    "planned by cogroup": lambda state: replace(state.generation, scheme="cogroup"),
+    "a task for each partition": lambda state: replace(state.plan[0], ssp_kbs=PARTITIONS),
+    "it reads broadcast inputs": lambda state: replace(state.plan[0], broadcast_ssps=(an_ssp("kafka.rules.0"),)),
+    "which 0.1.0 does not have: SystemStreamPartition": lambda state: changed_grant(
+        state, starts=(BucketStart(ssp_kb=SspKeyBucket(an_ssp("kafka.rules.0"), reader=TASKS[0]), offset_next=0),)
+    ),
+    "wants every input": lambda state: changed_input(state, gone_at_ms=1),
+    "every input there ever was": lambda state: changed_input(state, epoch_before=1),
+    "was, deleted": lambda state: changed_input(state, period=2),
+    "partitions that are not read yet": lambda state: changed_input(
+        state, expansions=(Expansion(partition_count=3, seen_at_ms=1),)
+    ),
+    "one for each partition of the inputs, 2": lambda state: OwnTopicPut(
+        name="__samzapy-changelog-flights-1-seen", topic_id="id", partition_count=3
+    ),
+    "requests to it are not over": lambda state: a_request(StatusCode.IN_PROGRESS),
+    "it was rewound": lambda state: StartpointPut(
+        startpoint=Startpoint(ssp_kb=PARTITIONS[0], offset_next=5, epoch=99, uuid="u")
+    ),
+    "have begun anew": lambda state: RunPut(run_id="r", ended=True, counts_after=3),
+    "would count what earlier ones left": lambda state: changed_grant(
+        state, changelog_starts=(ChangelogStart(store="seen", offset=3),)
+    ),
+    "at format level 2": lambda state: FormatLevelPut(level=2),
+}
+
+
+def test_a_job_of_one_partition_for_each_task_is_not_refused():
+    assert () == refusals(state_of(BEFORE), read_of(BEFORE))
+    assert () == refusals(state_of(ROWS), read_of(ROWS))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_release_0_1_0_does_not_have_is_refused_by_name(text):
+    state = state_of(BEFORE)
+    changed = evolve(state, uncommitted([REFUSED[text](state)]))
+
+    found = refusals(changed, read_of(BEFORE))
+
+    assert 1 == len(found)
+    assert text in found[0]
+
+
+def test_floors_that_the_positions_have_not_passed_are_refused():
+    job = CommittingJob()
+    job.settles()
+    job.commits(10)
+    job.scale(1, 4)
+    job.settles()
+    job.commits(17, 20, 12, 15)
+    job.scale(2, 1)
+    job.settles()
+    job.commits(19)  # Below the floor of part 1, which had come to 20.
+    job.stops()
+
+    (found,) = refusals(job.state, positions_read(job))
+
+    assert "kafka.orders.0:0/1 (factor 4)" in found
+    assert "factorFinest" in found
+
+
+def test_a_request_that_is_over_stands_in_nobody_s_way():
+    state = evolve(state_of(BEFORE), uncommitted([a_request(StatusCode.SUCCEEDED)]))
+
+    assert () == refusals(state, read_of(BEFORE))
+
+
+def test_a_startpoint_that_grants_have_taken_up_is_forgotten():
+    word = Startpoint(ssp_kb=PARTITIONS[0], offset_next=5, epoch=1, uuid="u")
+    state = evolve(state_of(BEFORE), uncommitted([StartpointPut(startpoint=word)]))
+
+    assert () == refusals(state, read_of(BEFORE))
+
+
+# --- what is said, and the topic's settings ---
+
+
+def test_settings_that_release_0_1_0_would_refuse_are_told():
+    state = evolve(
+        state_of(BEFORE),
+        uncommitted(
+            [ConfigPut(config_key="job.elasticity.factor", value="4"), ConfigPut(config_key="job.id", value="1")]
+        ),
+    )
+
+    assert ("job.elasticity.factor",) == settings_without(state)
+
+
+def test_the_hosts_are_told_on_which_local_state_may_be():
+    assert ("host-a",) == hosts_with_state(state_of(BEFORE))
+    assert ("host-a",) == hosts_with_state(state_of(ROWS))
+
+
+def test_settings_are_put_back_as_they_were():
+    spec = coordinator_spec("flights-1")
+    mine = {**spec.settings, "min.compaction.lag.ms": "99", "segment.ms": "7", "other": "x"}
+
+    assert {
+        "min.compaction.lag.ms": "99",
+        "delete.retention.ms": spec.settings["delete.retention.ms"],
+        "segment.ms": "7",
+    } == settings_before(spec, mine)
+
+
+def test_what_a_killed_downgrade_left_says_nothing_about_the_settings_before():
+    spec = coordinator_spec("flights-1")
+
+    wanted = {name: spec.settings[name] for name in ("min.compaction.lag.ms", "delete.retention.ms")}
+    assert wanted == settings_before(spec, HURRIED)
+    assert wanted == settings_before(spec, {})
+
+
+def test_a_tombstone_that_is_still_there_is_not_written_again_and_is_waited_for():
+    job = given_back(stopped_job(is_scaled=True))
+    log = MemoryLog(job.world.topic, "somebody")
+    log.take_over()
+    log.append_atomically([Write(key=b"factor", value=None, headers=next_headers(log.read()))])
+
+    assert () == difference(look(log.read(), "t"))
+    assert b"factor" == first_unread(log.read()).key

@@ -1,0 +1,814 @@
+"""Requests from the placement topic to their answers, on memory logs; coordinators succeed one another in between."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.assignment.replanning import replan
+from samzapy.coordinator.assignment.starts import Bounds, PositionsRead
+from samzapy.coordinator.commands import RequestsRead
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.requests import scale_factor
+from samzapy.coordinator.requests.handler import counted
+from samzapy.coordinator.requests.request_queue import FUTURE_MS_MAX, WAITING_MAX, read_requests
+from samzapy.coordinator.state import INITIAL, committed, evolve
+from samzapy.inspection.status import status_of_log
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.container import ContainerPhase
+from samzapy.model.grant import Floor
+from samzapy.model.launch import LaunchRole
+from samzapy.model.placement import (
+    REQUEST_TYPE,
+    RESPONSE_TYPE,
+    Action,
+    ContainerPlacementRequestMessage,
+    StatusCode,
+)
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.stream.keys import KeyForm
+from samzapy.stream.placement import Encoding, Place, Requested, decode_message, message_key
+from samzapy.stream.records import InboxPut, LaunchPut, MemoryPhase, RequestPut, RestartPut, RunPut
+from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission
+from samzapy.testing.memory_placement import read_inbox
+from unit_tests.fixtures.launched_job import a_move
+from unit_tests.fixtures.operated_job import CONTROL, Job, ScaledJob, an_id
+
+S = StatusCode
+RESTART, STATUS, PLACE = Action.RESTART_QUERY, Action.CONTAINER_STATUS, Action.PLACE_CONTAINER
+
+
+# --- restarting a query ---
+
+
+def test_a_restart_is_ordered_and_succeeds_when_the_query_runs_again():
+    job = Job()
+    job.ask(1)
+
+    job.reads()
+
+    assert job.status(1) is S.IN_PROGRESS
+    assert job.state.restarts["0"] == RestartPut(processor_id="0", number=1, uuid=an_id(1))
+    job.hears()
+    assert job.status(1) is S.IN_PROGRESS
+    job.hears(e1=1)
+    assert job.status(1) is S.IN_PROGRESS
+    job.hears(e0=1)
+    assert job.status(1) is S.SUCCEEDED
+    assert "runs again, in e0" in job.answer(1).response_message
+    assert job.state.requests == {}
+    assert job.state.request_memory[an_id(1)].phase is MemoryPhase.ANSWERED
+
+
+def test_requests_for_one_processor_are_served_by_timestamp_and_uuid_and_those_for_others_at_once():
+    job = Job()
+    early = job.now_ms() - 5000
+    job.ask(3)
+    job.ask(2, timestamp_ms=early)
+    job.ask(1, timestamp_ms=early)
+    job.ask(4, processor_id="1")
+
+    job.reads()
+
+    assert [job.status(number) for number in (1, 2, 3, 4)] == [S.IN_PROGRESS, S.ACCEPTED, S.ACCEPTED, S.IN_PROGRESS]
+    job.hears(e0=1)
+    assert [job.status(number) for number in (1, 2, 3, 4)] == [S.SUCCEEDED, S.IN_PROGRESS, S.ACCEPTED, S.IN_PROGRESS]
+    # One that comes later with an older timestamp is next, but never takes the place of what has begun.
+    job.ask(5, timestamp_ms=early - 1)
+    job.reads()
+    assert [job.status(number) for number in (2, 5)] == [S.IN_PROGRESS, S.ACCEPTED]
+    job.hears(e0=2)
+    assert [job.status(number) for number in (2, 3, 5)] == [S.SUCCEEDED, S.ACCEPTED, S.IN_PROGRESS]
+
+
+def test_a_coordinator_that_dies_after_any_number_of_its_records_leaves_nothing_undone_and_does_nothing_twice():
+    """Torn appends and deaths between all effects: one order, one answer, for each cut."""
+    for survivors in range(1, 4):
+        job = Job()
+        log = job.service._log
+        job.ask(1)
+        log.tear_next_append(survivors)
+
+        job.reads()
+        job.service = job.leader("b")
+        job.reads()
+        job.hears(e0=1)
+
+        assert job.status(1) is S.SUCCEEDED, survivors
+        assert [(found.number, found.uuid) for found in job.records(RestartPut)] == [(1, an_id(1))], survivors
+
+
+def test_a_coordinator_that_dies_between_request_and_response_is_succeeded_by_one_that_answers():
+    job = Job()
+    job.ask(1)
+    job.world.writing_fails = 1
+    job.reads()
+    assert job.status(1) is None
+    assert "requests are not answered" in job.service.status().trouble
+
+    job.service = job.leader("b")
+    job.hears()
+    assert job.status(1) is S.IN_PROGRESS
+
+    job.service = job.leader("c")
+    job.hears(e0=1)
+    assert job.status(1) is S.SUCCEEDED
+
+
+def test_a_container_that_dies_during_its_restart_has_restarted_when_its_processor_runs_again():
+    job = Job()
+    job.ask(1)
+    job.reads()
+    job.world.alive = {100: False}
+    job.passes(1000)
+    assert job.state.containers["e0"].phase is ContainerPhase.FENCED
+    assert job.status(1) is S.IN_PROGRESS
+
+    job.world.queue.append(a_heartbeat("e9", pid=900, restart=1, received_ms=job.world.clock.monotonic_ms()))
+    job.service.run_once(0)
+
+    assert job.status(1) is S.SUCCEEDED
+    assert "e9" in job.answer(1).response_message
+
+
+@pytest.mark.parametrize("expiry", [None, timedelta(seconds=5)])
+def test_what_is_not_done_in_time_fails_and_the_next_one_is_served(expiry):
+    job = Job(job_placement_expiry_ms="5000")
+    job.ask(1, request_expiry=expiry)
+    job.ask(2, request_expiry=timedelta(seconds=60))
+    job.reads()
+    job.hears()
+
+    job.passes(4999)
+    assert job.status(1) is S.IN_PROGRESS
+    job.passes(1)
+
+    assert (job.status(1), job.status(2)) == (S.FAILED, S.IN_PROGRESS)
+    assert "does not run again" in job.answer(1).response_message
+    # What knows the second order knows the first, but that one is over.
+    job.hears(e0=2)
+    assert (job.status(1), job.status(2)) == (S.FAILED, S.SUCCEEDED)
+
+
+def test_the_query_of_a_processor_without_tasks_is_not_restarted():
+    job = Job()
+    job.service.submit(a_submission(config=job.world.config))
+    job.world.queue.append(a_heartbeat("e7", pid=700, processor_id="7"))
+    job.service.run_once(0)
+    job.ask(1, processor_id="7")
+
+    job.reads()
+
+    assert job.status(1) is S.FAILED
+    assert "no task" in job.answer(1).response_message
+    assert not job.state.restarts
+
+
+def test_a_restart_that_is_ordered_fails_when_the_plan_gives_the_tasks_to_others():
+    """Not when it expires: that may be long after, where the clock was put back."""
+    job = Job()
+    job.ask(1, processor_id="1")
+    job.reads()
+    assert job.status(1, CONTROL) is S.IN_PROGRESS
+
+    job.world.alive = {101: False}
+    for _ in range(60):
+        if all(planned.processor_id == "0" for planned in job.state.plan):
+            break
+        job.world.clock.advance(1000)
+        job.world.queue.append(a_heartbeat("e0", pid=100, received_ms=job.world.clock.monotonic_ms()))
+        job.service.run_once(0)
+    job.passes(0)
+
+    assert job.status(1) is S.FAILED
+    assert "no task" in job.answer(1).response_message
+
+
+# --- scale ---
+
+
+def test_a_job_is_scaled_when_every_task_is_granted_under_the_new_factor_and_its_owner_has_read_that():
+    job = ScaledJob()
+    job.settles()
+
+    job.scale(1, 4)
+    assert job.status(1) is S.IN_PROGRESS
+    assert (4, 16) == (job.state.generation.factor, len(job.state.plan))
+    assert {"e0": 2, "e1": 2} == Counter(grant.execution_id for grant in job.state.grants.values())
+
+    job.settles()
+    assert job.status(1) is S.SUCCEEDED
+    assert "16 tasks run with factor 4" in job.answer(1).response_message
+    assert {4} == job.factors()
+    # Each child is where its parent was: nothing moved between processors.
+    assert {"e0": 8, "e1": 8} == Counter(grant.execution_id for grant in job.state.grants.values())
+
+    assert {grant.task_name for grant in job.state.grants.values()} == set(job.state.task_localities)
+
+    job.scale(2, 1)
+    job.settles()
+    assert (job.status(2), job.factors(), len(job.state.grants)) == (S.SUCCEEDED, {1}, 4)
+    # Nothing is left of the parts.
+    assert {grant.task_name for grant in job.state.grants.values()} == set(job.state.task_localities)
+
+
+def test_a_scale_says_how_many_tasks_are_at_work_and_nothing_twice():
+    job = ScaledJob()
+    job.settles()
+    job.scale(1, 2)
+    begun_ms = job.now_ms()
+
+    def held(name):
+        return [(grant.task_name, grant.epoch) for grant in job.state.grants_sorted if grant.execution_id == name]
+
+    job.hears_of({"e0": [], "e1": []})
+    job.passes(3000)
+    job.hears_of({"e0": held("e0"), "e1": []})
+    assert (S.IN_PROGRESS, "STARTING", "4 of 8 tasks are at work with factor 2") == (
+        job.answer(1).status_code,
+        job.answer(1).phase,
+        job.answer(1).response_message,
+    )
+    written = job.world.topic.end_offset
+    for _ in range(3):
+        job.hears_of({"e0": held("e0"), "e1": []})
+        job.passes(100)
+    assert written == job.world.topic.end_offset
+    job.hears_of({"e0": held("e0"), "e1": held("e1")})
+
+    assert [
+        ("STARTING", "from factor 1 to 2"),
+        ("STARTING", "4 of 8 tasks are at work with factor 2"),
+    ] == job.said_of(1)
+    assert (S.SUCCEEDED, "") == (job.status(1), job.answer(1).phase)
+    # It is counted from the beginning, not from the last word about it.
+    assert f"{job.now_ms() - begun_ms} ms after the change began" in job.answer(1).response_message
+
+
+@pytest.mark.parametrize(("of", "words_max"), [(1, 2), (16, 17), (21, 12), (1000, 21), (9_999, 21)])
+def test_however_many_tasks_there_are_some_twenty_words_tell_how_far_a_change_is(of, words_max):
+    words = list(dict.fromkeys(counted(done, of) for done in range(of + 1)))
+
+    assert (f"0 of {of}", f"{of} of {of}") == (words[0], counted(of, of))
+    assert len(words) <= words_max
+
+
+def test_a_job_that_is_whole_again_stands_on_the_log_as_one_that_was_never_divided():
+    def facts(job):
+        """What is in force, without the numbers that a change uses up."""
+        grants = {
+            grant.task_name: (grant.execution_id, grant.partition_id, grant.changelog_partition, grant.starts)
+            for grant in job.state.grants.values()
+        }
+        return job.plan_texts(), grants, job.state.changelog_partitions, job.state.task_localities
+
+    never_divided = ScaledJob()
+    never_divided.settles()
+    job = ScaledJob()
+    job.settles()
+    job.scale(1, 4)
+    job.settles()
+    assert facts(job) != facts(never_divided)
+    job.scale(2, 1)
+    job.settles()
+
+    assert facts(job) == facts(never_divided)
+    assert (1, 1) == (job.state.generation.factor, job.state.factor.factor)
+    assert 1 == job.shown()["factorFinest"]
+
+
+def test_parts_that_were_at_different_places_leave_floors_until_they_are_passed():
+    job = ScaledJob()
+    job.settles()
+    job.scale(1, 2)
+    job.settles()
+    for grant in job.state.grants.values():
+        bucket = grant.starts[0].ssp_kb
+        job.world.checkpoints[bucket] = Checkpoint(
+            ssp_kb=bucket,
+            offset_next=10 if bucket.bucket else 5,
+            epoch=grant.epoch,
+            task_name=grant.task_name,
+            execution_id=grant.execution_id,
+        )
+    job.scale(2, 1)
+    job.settles()
+
+    starts = [start for grant in job.state.grants_sorted for start in grant.starts]
+    assert [(5, (Floor(ssp_kb=SspKeyBucket(start.ssp_kb.ssp, 1, 2), offset_next=10),)) for start in starts] == [
+        (start.offset_next, start.floors) for start in starts
+    ]
+    assert (1, 2) == (job.shown()["factor"], job.shown()["factorFinest"])
+
+    def at(offset):
+        read = PositionsRead(
+            checkpoints={
+                start.ssp_kb: Checkpoint(
+                    ssp_kb=start.ssp_kb,
+                    offset_next=offset,
+                    epoch=grant.epoch,
+                    task_name=grant.task_name,
+                    execution_id=grant.execution_id,
+                )
+                for grant in job.state.grants.values()
+                for start in grant.starts
+            },
+            progress={},
+            bounds={
+                start.ssp_kb.ssp: Bounds(0, 100) for grant in job.state.grants.values() for start in grant.starts
+            },
+        )
+        return status_of_log("flights-1", job.state, read)["factorFinest"]
+
+    assert (2, 1) == (at(9), at(10))
+
+
+def test_a_scale_is_planned_once_however_often_it_is_looked_at(monkeypatch):
+    """Counted, not timed: the plan of a large job takes long, and a change of it many reviews."""
+    plans = []
+    monkeypatch.setattr(scale_factor, "replan", lambda *args: plans.append(1) or replan(*args))
+    job = ScaledJob()
+    job.settles()
+
+    job.scale(1, 4)
+    job.settles()
+
+    assert (S.SUCCEEDED, 1) == (job.status(1), len(plans))
+
+
+def test_a_scale_that_died_at_any_record_is_finished_by_whoever_takes_over():
+    job = ScaledJob()
+    job.settles()
+    job.ask(1, Action.SCALE, processor_id="", arguments={"factor": "2"})
+    whole = len(list(job.world.log().read()))
+    job.reads()
+    written = len(list(job.world.log().read())) - whole
+    assert written > 10
+
+    for torn in range(1, written):
+        job = ScaledJob()
+        job.settles()
+        job.ask(1, Action.SCALE, processor_id="", arguments={"factor": "2"})
+        job.log.tear_next_append(torn)
+        job.reads()
+        assert 1 < job.state.term.term
+        job.service = job.leader("b")
+        job.reads()
+        job.settles()
+        assert (torn, S.SUCCEEDED, {2}) == (torn, job.status(1), job.factors())
+
+
+def restarted(job, **settings):
+    """All are killed; a coordinator comes up with another configuration, and containers when the old ones are lost."""
+    job.world.config = a_config(**settings)
+    job.service = job.leader("b")
+    for _ in range(40):
+        job.passes(1_000)
+
+
+def test_a_factor_that_is_set_anew_ends_a_scale_that_is_under_way():
+    job = ScaledJob(job_placement_expiry_ms="3600000")
+    job.settles()
+    job.scale(1, 4)
+    job.ask(2, Action.SCALE, processor_id="", arguments={"factor": "8"})
+    job.ask(3, Action.SCALE, processor_id="", arguments={"factor": "2"})
+    job.reads()
+    assert [S.IN_PROGRESS, S.ACCEPTED, S.ACCEPTED] == [job.status(number) for number in (1, 2, 3)]
+
+    restarted(job, job_placement_expiry_ms="3600000", job_elasticity_factor="2")
+
+    assert (2, 2) == (job.state.factor.factor, job.state.generation.factor)
+    assert [S.FAILED, S.FAILED, S.IN_PROGRESS] == [job.status(number) for number in (1, 2, 3)]
+    assert "job.elasticity.factor=2" in job.answer(1).response_message
+    assert job.now_ms() - 60_000 < job.answer(1).timestamp_ms <= job.now_ms()
+
+
+def test_a_restart_with_the_configuration_as_it_was_lets_a_scale_go_on():
+    job = ScaledJob(job_placement_expiry_ms="3600000", job_elasticity_factor="1")
+    job.settles()
+    job.scale(1, 4)
+
+    restarted(job, job_placement_expiry_ms="3600000", job_elasticity_factor="1")
+
+    assert (4, S.IN_PROGRESS) == (job.state.factor.factor, job.status(1))
+
+
+def test_one_scale_is_under_way_at_a_time_and_restarts_do_not_wait_for_it():
+    job = ScaledJob()
+    job.settles()
+    job.ask(3)
+    job.ask(1, Action.SCALE, processor_id="", arguments={"factor": "2"})
+    job.ask(2, Action.SCALE, processor_id="", arguments={"factor": "8"})
+
+    job.reads()
+    assert [S.IN_PROGRESS, S.ACCEPTED, S.IN_PROGRESS] == [job.status(number) for number in (1, 2, 3)]
+
+    job.settles(12)
+    assert [S.SUCCEEDED, S.SUCCEEDED] == [job.status(number) for number in (1, 2)]
+    assert {8} == job.factors()
+
+
+def test_a_scale_for_a_plan_that_is_no_more_fails_and_changes_nothing():
+    job = ScaledJob()
+    job.settles()
+
+    job.scale(1, 2, expectedGeneration=job.state.generation.generation - 1)
+    job.scale(2, 4, expectedGeneration=job.state.generation.generation)
+
+    assert (S.FAILED, S.IN_PROGRESS) == (job.status(1), job.status(2))
+    assert "look again" in job.answer(1).response_message
+    assert 4 == job.state.generation.factor
+
+
+def test_a_scale_to_the_factor_that_is_in_force_is_done_at_once_and_keeps_no_other_waiting():
+    job = ScaledJob()
+    job.settles()
+    generation = job.state.generation
+    for number, factor in enumerate((1, 1, 2), start=1):
+        job.ask(number, Action.SCALE, processor_id="", arguments={"factor": str(factor)})
+
+    job.reads()
+
+    assert [S.SUCCEEDED, S.SUCCEEDED, S.IN_PROGRESS] == [job.status(number) for number in (1, 2, 3)]
+    assert generation.generation + 1 == job.state.generation.generation
+
+
+class SmallJob(ScaledJob):
+    """An input of one partition."""
+
+    def submission(self):
+        return a_submission(config=self.world.config, partition_counts={"kafka.orders": 1})
+
+
+def test_a_scale_that_leaves_a_processor_without_tasks_ends_its_restart_in_the_same_look():
+    job = SmallJob()
+    job.settles()
+    job.scale(1, 2)
+    job.settles()
+    assert {"0", "1"} == {planned.processor_id for planned in job.state.plan}
+
+    job.ask(2, processor_id="1")
+    job.ask(3, Action.SCALE, processor_id="", arguments={"factor": "1"})
+    job.reads()
+
+    assert ["0"] == [planned.processor_id for planned in job.state.plan]
+    assert (S.FAILED, S.IN_PROGRESS) == (job.status(2), job.status(3))
+    assert "no task" in job.answer(2).response_message
+
+
+def test_a_scale_that_cannot_be_planned_fails_with_the_reason():
+    job = ScaledJob(task_partition_scheme="all-ssps-to-single-task", processor_id="0")
+
+    job.scale(1, 2)
+
+    assert job.status(1) is S.FAILED
+    assert "nothing that key buckets could divide" in job.answer(1).response_message
+    assert job.state.factor is None
+
+
+def test_a_scale_that_takes_too_long_fails_and_says_that_it_goes_on():
+    job = ScaledJob(job_placement_expiry_ms="5000")
+    job.settles()
+    job.scale(1, 2)
+
+    job.passes(5000)
+
+    assert job.status(1) is S.FAILED
+    assert "8 of 8 tasks are not at work yet" in job.answer(1).response_message
+    assert "The factor is 2 from now on" in job.answer(1).response_message
+    job.settles()
+    assert {2} == job.factors()
+
+
+# --- container-status ---
+
+
+def test_a_status_is_answered_at_once_with_what_the_log_says():
+    job = Job()
+    job.ask(1)
+    job.reads()
+    job.ask(2, STATUS)
+
+    job.reads()
+
+    found = job.answer(2, Place())
+    assert found.status_code is S.SUCCEEDED
+    told = json.loads(found.response_message)
+    assert told | {"tasks": None} == {
+        "processorId": "0",
+        "isRunning": True,
+        "lastSeenHost": "host-a",
+        "containers": [{"executionId": "e0", "role": "ACTIVE", "phase": "RUNNING", "host": "host-a"}],
+        "taskCount": 2,
+        "tasks": None,
+        "requests": [
+            {
+                "uuid": an_id(1),
+                "action": "restart-query",
+                "statusCode": "IN_PROGRESS",
+                "phase": "",
+                "responseMessage": "processor 0 is to restart its query",
+            }
+        ],
+        "answers": [],
+    }
+    assert len(told["tasks"]) == 2
+
+
+def test_a_status_tells_the_last_answers_to_requests_for_the_processor_the_newest_first():
+    job = Job()
+    for number in range(1, 8):
+        job.ask(number)
+        job.reads()
+        job.passes(10)
+        job.hears(e0=number)
+    job.ask(8, PLACE, destination_host="nowhere")
+    job.ask(9, processor_id="1")
+    job.ask(10, STATUS)
+    job.reads()
+    job.passes(10)
+
+    job.ask(11, STATUS)
+    job.reads()
+
+    told = json.loads(job.answer(11, Place()).response_message)
+    assert told["requests"] == []
+    assert told["answers"] == [
+        {"uuid": an_id(8), "action": "place-container", "statusCode": "BAD_REQUEST"},
+        *({"uuid": an_id(n), "action": "restart-query", "statusCode": "SUCCEEDED"} for n in (7, 6, 5, 4)),
+    ]
+
+
+def test_a_status_of_a_request_tells_how_that_is_while_it_is_known():
+    job = Job()
+    job.ask(1)
+
+    def told(number):
+        job.ask(number, STATUS, processor_id="", arguments={"uuid": an_id(1)})
+        job.reads()
+        found = job.answer(number, Place())
+        assert found.status_code is S.SUCCEEDED
+        return json.loads(found.response_message)
+
+    known = {"uuid": an_id(1), "action": "restart-query"}
+    waits = {"statusCode": "ACCEPTED", "phase": "", "responseMessage": "waits for its turn"}
+    assert known | waits == told(2)
+    goes_on = {"statusCode": "IN_PROGRESS", "phase": "", "responseMessage": "processor 0 is to restart its query"}
+    assert known | goes_on == told(3)
+    job.hears(e0=1)
+    assert known | {"statusCode": "SUCCEEDED"} == told(4)
+
+
+def test_a_status_of_a_move_tells_where_it_brings_its_processor():
+    state = evolve(
+        INITIAL,
+        committed(
+            [
+                LaunchPut(launch=a_launch("r", role=LaunchRole.RESERVE, host="host-b", uuid=an_id(1))),
+                RunPut(run_id="run", ended=False),
+                replace(a_move(S.IN_PROGRESS), uuid=an_id(1)),
+            ],
+            0,
+        ),
+    )
+    asks = ContainerPlacementRequestMessage(
+        uuid=UUID(an_id(2)),
+        deployment_id="run",
+        processor_id="",
+        destination_host="",
+        timestamp_ms=1,
+        action=STATUS,
+        arguments={"uuid": an_id(1)},
+    )
+    asked = Requested(uuid=an_id(2), offset=2, place=Place(), message=asks, reason="")
+
+    found, _ = read_requests(
+        RequestsRead(offset_from=0, offset_next=3, requests=(asked,), unreadable=(), now_ms=2), state
+    )
+
+    told = json.loads(found.response_message)
+    assert ("r", "host-b") == (told["executionId"], told["host"])
+
+
+# --- bad requests ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"deployment_id": "1-00000000"}, "deploymentId: wanted the run of the job"),
+        ({"processor_id": "9"}, "processorId: wanted one of 0, 1, found 9"),
+        ({"action": PLACE}, "wanted a host where a container of the job runs (host-a), found host-b"),
+        (
+            {"action": Action.CONTROL_STANDBY, "arguments": {"command": "start"}},
+            "control-standby is for jobs whose coordinator starts the containers",
+        ),
+        (
+            {"action": Action.RESTART_CONTAINER},
+            "restart-container is for jobs whose coordinator starts the containers",
+        ),
+        (
+            {"action": STATUS, "processor_id": "", "arguments": {"uuid": an_id(9)}},
+            f"arguments.uuid: wanted a request that is known, found {an_id(9)}",
+        ),
+    ],
+)
+def test_a_request_that_this_job_cannot_serve_is_answered_with_the_reason(changes, reason):
+    job = Job()
+    changes = dict(changes)
+    action = changes.pop("action", RESTART)
+    job.ask(1, action, **changes)
+
+    job.reads()
+
+    found = job.answer(1, Place(namespace=action.namespace))
+    assert found.status_code is S.BAD_REQUEST
+    assert reason in found.response_message
+
+
+@pytest.mark.parametrize(("ahead_ms", "status"), [(FUTURE_MS_MAX, S.IN_PROGRESS), (FUTURE_MS_MAX + 1, S.BAD_REQUEST)])
+def test_a_request_of_the_far_future_is_refused(ahead_ms, status):
+    job = Job()
+    job.ask(1, timestamp_ms=job.now_ms() + ahead_ms)
+
+    job.reads()
+
+    assert job.status(1) is status
+
+
+def test_bytes_of_a_rogue_producer_stop_nothing_and_are_listed_with_their_offsets():
+    job = Job()
+    place = Place()
+    job.put(b"\xff\xfe", b"junk")
+    job.put(message_key(an_id(1), REQUEST_TYPE, place), b"{")
+    job.put(message_key(an_id(2), REQUEST_TYPE, place), None)
+    job.put(message_key(an_id(3), RESPONSE_TYPE, place), b"a forged answer")
+    job.ask(4, STATUS)
+
+    job.reads()
+
+    assert job.status(1, place) is S.BAD_REQUEST
+    assert job.status(4, place) is S.SUCCEEDED
+    findings = job.service.status().findings
+    assert [finding.code for finding in findings] == ["request-unreadable"] * 2
+    assert "__samzapy-placement-flights-1-0 at offset 0:" in findings[0].found
+    assert "at offset 2:" in findings[1].found
+    job.passes(60 * 60 * 1000)
+    assert job.service.status().findings == ()
+
+
+def test_the_queue_of_one_processor_is_bounded_and_the_other_is_served():
+    job = Job()
+    for number in range(WAITING_MAX + 3):
+        job.ask(number, timestamp_ms=job.now_ms() + number)
+    job.ask(999, processor_id="1")
+
+    job.reads()
+
+    statuses = [job.status(number) for number in range(WAITING_MAX + 3)]
+    assert statuses == [S.IN_PROGRESS, *[S.ACCEPTED] * (WAITING_MAX - 1), *[S.BAD_REQUEST] * 3]
+    assert job.status(999) is S.IN_PROGRESS
+
+
+# --- once ---
+
+
+def test_a_uuid_that_comes_again_changes_nothing_whatever_it_says():
+    job = Job()
+    job.ask(1)
+    job.reads()
+    job.hears(e0=1)
+    answered = job.answer(1)
+
+    job.ask(1)
+    job.ask(1, processor_id="1", timestamp_ms=5)
+    job.put(message_key(an_id(1), REQUEST_TYPE, CONTROL), b"junk")
+    job.reads()
+    job.service = job.leader("b")
+    job.ask(1)
+    job.reads()
+
+    assert job.answer(1) == answered
+    assert [found.number for found in job.records(RestartPut)] == [1]
+
+
+def test_what_is_below_the_position_is_never_a_new_request():
+    job = Job()
+    job.ask(1)
+    job.reads()
+    job.hears(e0=1)
+    late = read_inbox(job.world.placement, 0, job.now_ms())
+    state = replace(job.state, requests={}, request_memory={}, inbox=replace(job.state.inbox, offset_next=1))
+
+    assert decide(late, state, Sightings()).records == (replace(state.inbox, offset_next=late.offset_next),)
+
+
+def test_the_position_is_written_behind_the_decisions_and_what_leaves_a_gap_is_not_taken():
+    job = Job()
+    job.ask(1)
+    job.ask(2, STATUS)
+    command = read_inbox(job.world.placement, 0, job.now_ms())
+    records = decide(command, job.state, Sightings()).records
+
+    assert [type(record) for record in records] == [RequestPut, RequestPut, InboxPut]
+    assert decide(replace(command, offset_from=1), job.state, Sightings()).records == ()
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("key_form", KeyForm)
+def test_the_answer_is_written_as_the_request_was(encoding, key_form):
+    job = Job()
+    place = Place(key_form=key_form, encoding=encoding)
+    job.ask(1, STATUS, place=place)
+
+    job.reads()
+
+    value = job.latest()[message_key(an_id(1), RESPONSE_TYPE, place)]
+    assert value.startswith(b"{") is (encoding is Encoding.JSON)
+    assert decode_message(value).status_code is S.SUCCEEDED
+
+
+def test_a_run_that_ends_ends_its_requests_and_the_next_one_removes_what_it_left():
+    job = Job()
+    job.ask(1, STATUS)
+    job.ask(2)
+    job.reads()
+    stopped = [a_heartbeat(f"e{n}", processor_id=str(n), pid=100 + n, state=ContainerPhase.STOPPED) for n in (0, 1)]
+    job.world.queue.extend(stopped)
+    job.service.run_once(0)
+    assert job.state.run.ended
+    assert job.status(2) is S.FAILED
+    assert "the run" in job.answer(2).response_message
+    job.world.clock.advance(1000)
+
+    job.world.queue.append(a_heartbeat("e5", pid=500))
+    job.service.run_once(0)
+
+    assert (job.status(1, Place()), job.status(2)) == (None, None)
+    assert message_key(an_id(1), REQUEST_TYPE, Place()) in job.latest()
+    assert job.latest()[message_key(an_id(1), REQUEST_TYPE, Place())] is None
+
+
+# --- forgetting ---
+
+
+def test_messages_are_removed_after_the_retention_and_their_uuids_are_still_known():
+    job = Job(job_placement_retention_ms="60000")
+    job.ask(1, STATUS)
+    job.reads()
+
+    job.passes(59_000)
+    assert job.status(1, Place()) is S.SUCCEEDED
+    job.passes(1_000)
+
+    assert job.latest()[message_key(an_id(1), REQUEST_TYPE, Place())] is None
+    assert job.status(1, Place()) is None
+    assert job.state.request_memory[an_id(1)].phase is MemoryPhase.COLLECTED
+    job.ask(1, STATUS)
+    job.reads()
+    assert job.status(1, Place()) is None
+    # It stood there again, and is removed again.
+    assert job.latest()[message_key(an_id(1), REQUEST_TYPE, Place())] is None
+
+
+def test_the_oldest_uuids_are_forgotten_once_their_messages_are_gone_and_then_are_too_old():
+    job = Job(job_placement_uuids_max="2")
+    early = job.now_ms() - 1000
+    for number in (1, 2, 3):
+        job.ask(number, STATUS, timestamp_ms=early + number)
+    job.reads()
+
+    job.passes(1000)
+    assert set(job.state.request_memory) == {an_id(1), an_id(2), an_id(3)}
+    assert job.state.request_memory[an_id(1)].phase is MemoryPhase.COLLECTED
+    job.reads()
+    job.passes(1000)
+
+    assert set(job.state.request_memory) == {an_id(2), an_id(3)}
+    assert job.state.inbox.forgotten_timestamp_ms == early + 1
+    job.service = job.leader("b")
+    job.ask(1, timestamp_ms=early + 1)
+    job.ask(4, timestamp_ms=early)
+    job.ask(5, timestamp_ms=early + 2)
+    job.reads()
+    assert [job.status(number) for number in (1, 4, 5)] == [S.BAD_REQUEST, S.BAD_REQUEST, S.IN_PROGRESS]
+    assert "too old" in job.answer(1).response_message
+
+
+def test_a_request_of_the_far_future_that_is_forgotten_makes_nothing_too_old():
+    job = Job(job_placement_uuids_max="1")
+    job.ask(1, STATUS, timestamp_ms=253_402_300_800_000)
+    job.ask(2, STATUS)
+    for _ in range(3):
+        job.reads()
+        job.passes(1000)
+    assert set(job.state.request_memory) == {an_id(2)}
+
+    job.ask(3)
+    job.reads()
+
+    assert job.status(3) is S.IN_PROGRESS

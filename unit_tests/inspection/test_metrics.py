@@ -1,0 +1,416 @@
+"""Metrics: named as Prometheus has it, readable by its own parser, and bounded however large a job is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from samzapy.adapters.web.metrics import exposition
+from samzapy.coordinator.commands import Figures, Position
+from samzapy.coordinator.service import Snapshot, Timings
+from samzapy.inspection import metrics
+from samzapy.inspection.metrics import METRICS, Kind, samples_of
+from samzapy.model.container import ContainerPhase
+from samzapy.model.figures import KeySketch, TaskFigures
+from samzapy.model.finding import Finding
+from samzapy.model.launch import LaunchRole
+from samzapy.model.warmth import Warmth
+from samzapy.plan.groupers import Groupers
+from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
+from unit_tests.fixtures.coordinator_world import World
+
+METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+SAME_AS_ANOTHER = {
+    # The count of a summary of handled records, which are counted by themselves too; and small numbers of small things.
+    *("samzapy_task_process_seconds_count", "samzapy_job_tasks_without_owner", "samzapy_container_tasks"),
+    "samzapy_standby_tasks_behind",
+}
+TASK_0, TASK_1 = (f"SystemStreamPartition_kafka.orders.{number}" for number in range(2))
+FIGURES = Figures(
+    records_in=7,
+    batch_ns=2_000_000_000,
+    positions={an_ssp_kb(f"kafka.orders.{number}:0/1"): Position(90, 100 + number) for number in range(2)},
+    tasks={
+        TASK_0: TaskFigures(
+            records_in=4, process_ns=2_000_000_000, get_ns=3000, gets_timed=3, keys=KeySketch(4, {"hot": 3})
+        ),
+        TASK_1: TaskFigures(records_in=3, busy_ns=500_000_000),
+    },
+)
+
+
+def told(*heartbeats: Any, **properties: str) -> Snapshot:
+    """What the leader of a job of two tasks knows after these heartbeats."""
+    world = World()
+    service = world.coordinator()
+    service.take_office()
+    service.submit(a_submission(config=a_config(**properties), partition_counts={"kafka.orders": 2}))
+    for heartbeat in heartbeats:
+        world.queue.append(heartbeat)
+        service.run_once(0)
+    return service.status()
+
+
+def numbers(snapshot: Snapshot, *, leads: bool = True) -> dict[tuple[str, ...], float]:
+    """By name and labels (in the order of their names) but the job's, as Prometheus' own parser reads them."""
+    return parsed(exposition(samples_of(snapshot, 1_000_000, leads=leads)).decode())
+
+
+def parsed(text: str) -> dict[tuple[str, ...], float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert "flights-1" == sample.labels.pop("job")
+            key = (sample.name, *sample.labels.values())
+            assert key not in found, "the same series twice"
+            found[key] = sample.value
+    return found
+
+
+def test_names_and_units_are_as_prometheus_has_them() -> None:
+    for metric in METRICS:
+        assert re.fullmatch(r"samzapy_[a-z_]+", metric.name)
+        assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total"), metric.name
+        assert not re.search(r"_(ms|ns|millis|nanos)(_|$)", metric.name)
+        assert "job" == metric.labels[0]
+        assert set(metric.labels) <= {"job", "task", "processor", "ssp", "standby"}
+    assert [] == [name for name, count in Counter(metric.name for metric in METRICS).items() if count > 1]
+
+
+def test_every_metric_of_seed_002_is_there() -> None:
+    wanted = {
+        *(
+            "job-model-generation-ns",
+            "keyhash-compute-ns",
+            "checkpoint-compute-ns",
+            "store-identify-ns",
+            "task-count",
+        ),
+        *("total-input-consumption-ns", "process-ns", "commit-ns", "get-ns", "put-ns", "delete-ns", "disk-usage"),
+        "skipped-envelopes",
+    }
+
+    assert wanted == {metric.sep32 for metric in METRICS} - {""}
+
+
+def test_the_offsets_that_are_read_before_other_inputs_are_counted_up_to_where_those_wait_for() -> None:
+    positions = {
+        an_ssp_kb("kafka.orders.0:0/1"): Position(20, 100, bootstrap_end=50),
+        an_ssp_kb("kafka.orders.1:0/1"): Position(3, 10),
+    }
+    heard = told(a_heartbeat(figures=Figures(positions=positions)))
+
+    assert 30 == numbers(heard)["samzapy_container_bootstrap_lag_records", "0"]
+    assert 0 == numbers(told(a_heartbeat(figures=FIGURES)))["samzapy_container_bootstrap_lag_records", "0"]
+
+
+def test_what_a_container_alone_can_see_is_told_in_seconds() -> None:
+    found = numbers(told(a_heartbeat(unanswered_ms=1500, kafka_silent_ms=40_000)))
+
+    assert 1.5 == found["samzapy_container_unanswered_seconds", "0"]
+    assert 40 == found["samzapy_container_kafka_silent_seconds", "0"]
+
+
+def test_a_job_is_told_with_its_processors_its_tasks_and_its_ssps() -> None:
+    found = numbers(told(a_heartbeat(figures=FIGURES, received_ms=999_000)))
+
+    assert (1, 1, 2, 1) == tuple(
+        found[(f"samzapy_{name}",)]
+        for name in ("coordinator_leads", "coordinator_term", "job_tasks", "job_elasticity_factor")
+    )
+    assert {("0", 7), ("0", 2.0), ("0", 1.0)} == {
+        (key[1], value)
+        for key, value in found.items()
+        if key[0]
+        in (
+            "samzapy_container_records_in_total",
+            "samzapy_container_batch_seconds_total",
+            "samzapy_container_heartbeat_age_seconds",
+        )
+    }
+    assert (2.0, 4) == (
+        found["samzapy_task_process_seconds_sum", "0", TASK_0],
+        found["samzapy_task_process_seconds_count", "0", TASK_0],
+    )
+    assert 0.5 == found["samzapy_task_busy_seconds_total", "0", TASK_1]
+    assert 0.75 == found["samzapy_task_busiest_key_ratio", "0", TASK_0]
+    assert ("samzapy_task_busiest_key_ratio", "0", TASK_1) not in found
+    assert [10, 11] == [
+        found["samzapy_ssp_lag_records", f"kafka.orders.{number}:0/1", task]
+        for number, task in enumerate((TASK_0, TASK_1))
+    ]
+
+
+def test_every_metric_is_told_of_a_job_that_runs() -> None:
+    samples = samples_of(with_a_standby(), 1_000_000, leads=True)
+
+    assert {metric.name for metric in METRICS} == {sample.metric.name for sample in samples}
+    assert {sample.metric.name: len(sample.metric.labels) for sample in samples} == {
+        sample.metric.name: len(sample.labels) for sample in samples
+    }
+
+
+OF_A_TASK = TaskFigures(
+    records_in=101,
+    records_out=102,
+    dead_letters=103,
+    skipped=104,
+    transactions=105,
+    busy_ns=1_060_000_000,
+    process_ns=1_070_000_000,
+    commit_ns=1_080_000_000,
+    input_ns=1_090_000_000,
+    gets_timed=110,
+    get_ns=1_110_000_000,
+    puts_timed=112,
+    put_ns=1_130_000_000,
+    deletes_timed=114,
+    delete_ns=1_150_000_000,
+    disk_bytes=116,
+    store_identify_ns=1_170_000_000,
+    keys=KeySketch(8, {"hot": 3}),
+)
+OF_A_CONTAINER = Figures(
+    records_in=201,
+    records_out=202,
+    dead_letters=203,
+    commits=204,
+    batches=205,
+    recoveries=206,
+    batch_ns=2_070_000_000,
+    input_ns=2_080_000_000,
+    keyhash_ns=2_090_000_000,
+    offsets_read=210,
+    skipped=211,
+    positions={an_ssp_kb("kafka.orders.0:0/1"): Position(90, 302, bootstrap_end=303)},
+    tasks={TASK_0: OF_A_TASK},
+)
+OF_THE_JOB = {
+    ("samzapy_coordinator_leads",): 1,
+    ("samzapy_coordinator_term",): 7,
+    ("samzapy_coordinator_invalid_heartbeats_total",): 8,
+    ("samzapy_job_generation",): 9,
+    ("samzapy_job_elasticity_factor",): 16,
+    ("samzapy_job_tasks",): 2,
+    ("samzapy_job_tasks_without_owner",): 1,
+    ("samzapy_job_findings",): 3,
+    ("samzapy_job_model_generation_seconds",): 0.25,
+    ("samzapy_checkpoint_compute_seconds",): 0.5,
+}
+OF_PROCESSOR_0 = {
+    "container_heartbeat_age_seconds": 1.5,
+    "container_cores": 6,
+    "container_tasks": 2,
+    "container_unanswered_seconds": 2.5,
+    "container_kafka_silent_seconds": 41,
+    "container_records_in_total": 201,
+    "container_records_out_total": 202,
+    "container_dead_letters_total": 203,
+    "container_commits_total": 204,
+    "container_batches_total": 205,
+    "container_recoveries_total": 206,
+    "container_batch_seconds_total": 2.07,
+    "container_input_consumption_seconds_total": 2.08,
+    "container_keyhash_compute_seconds_total": 2.09,
+    "container_offsets_read_total": 210,
+    "container_skipped_envelopes_total": 211,
+    "container_bootstrap_lag_records": 213,
+}
+OF_TASK_0 = {
+    "task_records_in_total": 101,
+    "task_records_out_total": 102,
+    "task_dead_letters_total": 103,
+    "task_skipped_envelopes_total": 104,
+    "task_busy_seconds_total": 1.06,
+    "task_process_seconds_sum": 1.07,
+    "task_process_seconds_count": 101,
+    "task_commit_seconds_sum": 1.08,
+    "task_commit_seconds_count": 105,
+    "task_get_seconds_sum": 1.11,
+    "task_get_seconds_count": 110,
+    "task_put_seconds_sum": 1.13,
+    "task_put_seconds_count": 112,
+    "task_delete_seconds_sum": 1.15,
+    "task_delete_seconds_count": 114,
+    "task_disk_usage_bytes": 116,
+    "task_store_identify_seconds": 1.17,
+    "task_busiest_key_ratio": 0.375,
+}
+EXPECTED: Mapping[tuple[str, ...], float] = {
+    **OF_THE_JOB,
+    **{(f"samzapy_{name}", "0"): value for name, value in OF_PROCESSOR_0.items()},
+    **{(f"samzapy_{name}", "0", TASK_0): value for name, value in OF_TASK_0.items()},
+    ("samzapy_standby_lag_records", "0", "0-1"): 401,
+    ("samzapy_standby_tasks_behind", "0", "0-1"): 3,
+    ("samzapy_ssp_lag_records", "kafka.orders.0:0/1", TASK_0): 212,
+}
+"""Each value of a metric, and none like another: by name and labels, but the job's."""
+
+
+def with_a_value_of_each() -> Snapshot:
+    snapshot = told(
+        a_heartbeat("e1", slot_count=6, figures=OF_A_CONTAINER, received_ms=998_500),
+        a_heartbeat(
+            "e1",
+            slot_count=6,
+            held=[(TASK_0, 1), (TASK_1, 2)],
+            figures=OF_A_CONTAINER,
+            unanswered_ms=2_500,
+            kafka_silent_ms=41_000,
+            received_ms=998_500,
+        ),
+        a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=5, level=2, lag=401, total=900)),
+    )
+    state, launch = snapshot.state, a_launch("s1", role=LaunchRole.STANDBY, standby=1)
+    assert state.term is not None and state.generation is not None
+    finding = Finding(code="cluster-unreachable", subject="cluster", found="no answer", remedy="start it")
+    planned = {(9, task): found for (_, task), found in state.planned_tasks.items()}
+    state = replace(
+        state,
+        term=replace(state.term, term=7),
+        generation=replace(state.generation, generation=9, factor=16),
+        planned_tasks=planned,
+        grants={key: replace(grant, released=key[0] == TASK_1) for key, grant in state.grants.items()},
+        launches={launch.execution_id: launch},
+    )
+    timings = Timings(job_model_generation_ns=250_000_000, checkpoint_compute_ns=500_000_000)
+    return replace(snapshot, state=state, timings=timings, findings=(finding,) * 3)
+
+
+def test_each_metric_has_the_value_of_its_source() -> None:
+    text = exposition(samples_of(with_a_value_of_each(), 1_000_000, leads=True, invalid_heartbeats=8)).decode()
+
+    assert EXPECTED == parsed(text)
+
+
+def test_each_documented_metric_has_a_value_above() -> None:
+    names = re.findall(r"^\| `(samzapy_\w+)` \| (\w+) \|", METRICS_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = {
+        series
+        for name, kind in names
+        for series in ((f"{name}_sum", f"{name}_count") if kind == Kind.SUMMARY else (name,))
+    }
+
+    assert wanted == {name for name, *_ in EXPECTED} and all(EXPECTED.values())
+    told_once = [value for (name, *_), value in EXPECTED.items() if name not in SAME_AS_ANOTHER]
+    assert len(told_once) == len(set(told_once))
+
+
+def test_no_key_of_a_message_is_told() -> None:
+    assert b"hot" not in exposition(samples_of(told(a_heartbeat(figures=FIGURES)), 1_000_000, leads=True))
+
+
+def test_who_does_not_lead_says_only_that() -> None:
+    assert {("samzapy_coordinator_leads",): 0} == numbers(told(a_heartbeat(figures=FIGURES)), leads=False)
+
+
+def test_of_two_executions_of_one_processor_the_one_that_holds_tasks_is_told() -> None:
+    held = [(TASK_0, 1), (TASK_1, 2)]
+    snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(held=held, figures=FIGURES), a_heartbeat("e2", pid=200))
+    assert 2 == len(snapshot.seen.last)
+
+    assert 2 == numbers(snapshot)["samzapy_container_tasks", "0"]
+
+
+def test_an_execution_that_is_gone_is_not_told() -> None:
+    snapshot = told(a_heartbeat(figures=FIGURES), a_heartbeat(state=ContainerPhase.STOPPED, figures=FIGURES))
+
+    assert [] == [key for key in numbers(snapshot) if "0" in key]
+    assert 2 == numbers(snapshot)[("samzapy_job_tasks_without_owner",)]
+
+
+def test_tasks_that_a_container_told_in_one_sum_are_told_so() -> None:
+    figures = replace(FIGURES, other_tasks=TaskFigures(records_in=5), other_task_count=9)
+
+    found = numbers(told(a_heartbeat(figures=figures)))
+
+    assert 5 == found["samzapy_task_records_in_total", "0", "*"]
+
+
+def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = told(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskFigures(records_in=5))))
+    monkeypatch.setattr(metrics, "TASKS_TOLD_MAX", 1)
+    monkeypatch.setattr(metrics, "SSPS_TOLD_MAX", 1)
+
+    found = numbers(snapshot)
+
+    assert 4 + 3 + 5 == found["samzapy_task_records_in_total", "0", "*"]
+    assert 21 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
+    assert [] == [key for key in found if TASK_0 in key or TASK_1 in key]
+
+
+def test_the_lag_of_a_stream_does_not_grow_with_the_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SSPS_TOLD_MAX", 1)
+    positions = {
+        an_ssp_kb(f"kafka.orders.{number}:{bucket}/2"): Position(90, 100)
+        for number in range(2)
+        for bucket in range(2)
+    }
+
+    found = numbers(told(a_heartbeat(figures=Figures(positions=positions)), job_elasticity_factor="2"))
+
+    assert 20 == found["samzapy_ssp_lag_records", "kafka.orders.*", "*"]
+
+
+def with_a_standby() -> Snapshot:
+    """Beside the container `e1` a standby, which is behind with one of its two tasks."""
+    snapshot = told(
+        a_heartbeat("e1", figures=FIGURES),
+        a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=2, level=1, lag=120, total=9)),
+    )
+    launch = a_launch("s1", role=LaunchRole.STANDBY, standby=1)
+    return replace(snapshot, state=replace(snapshot.state, launches={launch.execution_id: launch}))
+
+
+def test_how_far_a_standby_is_behind() -> None:
+    found = numbers(with_a_standby())
+
+    assert (120, 1) == (
+        found["samzapy_standby_lag_records", "0", "0-1"],
+        found["samzapy_standby_tasks_behind", "0", "0-1"],
+    )
+
+
+class SlowWorld(World):
+    """Positions take 400 ms to be read, and a fence 7 s, which is none of that."""
+
+    def read(self, ssps: Any, changelogs: Any = ()) -> Any:
+        self.clock.advance(400)
+        return super().read(ssps, changelogs)
+
+    def fence(self, transactional_ids: Any) -> None:
+        self.clock.advance(7000)
+        super().fence(transactional_ids)
+
+
+class SlowGrouper:
+    """A grouper of a job's own that takes a while."""
+
+    def __init__(self, world: World, took_ms: int) -> None:
+        self._world, self._took_ms = world, took_ms
+
+    def group(self, previous: Any, ssps: Any) -> Mapping[str, Any]:
+        self._world.clock.advance(self._took_ms)
+        return {"all": ssps}
+
+
+def test_time_of_planning_and_of_computing_starts_is_measured() -> None:
+    world = SlowWorld()
+    service = world.coordinator()
+    service.take_office()
+    grouper = SlowGrouper(world, 30)
+    config = a_config(job_systemstreampartition_grouper_factory="own:Slow")
+    service.submit(replace(a_submission(config=config), groupers=Groupers(ssps=grouper)))
+
+    world.queue.append(a_heartbeat())
+    service.run_once(0)
+
+    # The planner asks a grouper twice.
+    assert Timings(job_model_generation_ns=60_000_000, checkpoint_compute_ns=400_000_000) == service.status().timings

@@ -1,0 +1,166 @@
+"""What is handed in at the start of a process, and in office, when the topics are not as they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samzapy.config import JobConfig
+from samzapy.coordinator.assignment.liveness import Sightings
+from samzapy.coordinator.commands import SubmitJob
+from samzapy.coordinator.decide import decide
+from samzapy.coordinator.lifecycle.submission import submit_job
+from samzapy.coordinator.state import INITIAL, CoordinatorState, evolve, uncommitted
+from samzapy.errors import MissingTopicError, TopicIdentityError, TopicPolicyError
+from samzapy.model.topic_checks import Cluster, TopicFound, check_topic, refuse
+from samzapy.model.topics import TopicSpec, changelog_topic, checkpoint_topic, coordinator_topic
+from samzapy.plan.groupers import NO_GROUPERS
+from samzapy.runtime.submission import submission_of
+from samzapy.testing.builders import a_config
+from unit_tests.fixtures.coordinator_histories import a_term
+
+JOB = "flights-1"
+WITH_STATE = a_config(stores_seen_msg_serde="json", local_store_dir="/data")
+CHANGELOG = changelog_topic(JOB, "seen")
+
+
+class Cluster1:
+    """A cluster of one broker, in the place of `KafkaAdmin`."""
+
+    def __init__(self, **partition_counts: int) -> None:
+        self.topics = {name: _a_topic(name, count) for name, count in partition_counts.items()}
+
+    def topic_names(self) -> frozenset[str]:
+        return frozenset(self.topics)
+
+    def find(self, names: Iterable[str]) -> dict[str, TopicFound]:
+        return {name: self.topics[name] for name in names if name in self.topics}
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
+        asked = set(names)
+        if missing := asked - self.topics.keys():
+            raise MissingTopicError(f"found no {missing}")
+        return self.find(asked)
+
+    def ensure_topic(self, spec: TopicSpec) -> TopicFound:
+        if spec.name not in self.topics:
+            self.topics[spec.name] = _made(spec)
+        found = self.grown_topic(spec)
+        assert found is not None
+        refuse(check_topic(spec, found, Cluster(bootstrap_servers="b:9092", broker_count=1)))
+        return found
+
+    def grown_topic(self, spec: TopicSpec) -> TopicFound | None:
+        found = self.topics.get(spec.name)
+        if found is None:
+            return None
+        if spec.may_grow:
+            found = replace(found, partition_count=max(found.partition_count, spec.partition_count))
+            self.topics[spec.name] = found
+        return found
+
+    def set(self, name: str, **settings: str) -> None:
+        found = self.topics[name]
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        self.topics[name] = replace(found, settings={**found.settings, **given})
+
+    def make_again(self, name: str) -> None:
+        self.topics[name] = replace(self.topics[name], topic_id="another id")
+
+
+def _a_topic(name: str, partition_count: int) -> TopicFound:
+    return TopicFound(
+        name=name, topic_id=f"id of {name}", partition_count=partition_count, replication_factor=1, settings={}
+    )
+
+
+def _made(spec: TopicSpec) -> TopicFound:
+    own = {"unclean.leader.election.enable": "false", "min.insync.replicas": "1", "max.message.bytes": "1048588"}
+    return replace(_a_topic(spec.name, spec.partition_count), settings={**own, **spec.settings})
+
+
+def handed_in(cluster: Cluster1, state: CoordinatorState | None = None, config: JobConfig = WITH_STATE) -> SubmitJob:
+    admin: Any = cluster
+    return submission_of(config, admin, "a test", NO_GROUPERS, state)
+
+
+def a_job(cluster: Cluster1, config: JobConfig = WITH_STATE) -> CoordinatorState:
+    """What its stream says once it was handed in."""
+    state = INITIAL
+    for command in (a_term(0), handed_in(cluster, config=config)):
+        state = evolve(state, uncommitted(decide(command, state, Sightings()).records))
+    return state
+
+
+@pytest.mark.parametrize("topic", [coordinator_topic(JOB), checkpoint_topic(JOB), CHANGELOG])
+def test_a_setting_under_which_data_is_lost_is_refused_at_a_start_and_not_in_office(topic: str) -> None:
+    cluster = Cluster1(orders=4)
+    state = a_job(cluster)
+    cluster.set(topic, delete_retention_ms="1000")
+
+    with pytest.raises(TopicPolicyError, match="delete.retention.ms"):
+        handed_in(cluster)
+    assert () == submit_job(handed_in(cluster, state), state, Sightings())
+
+
+@pytest.mark.parametrize("topic", ["orders", checkpoint_topic(JOB), CHANGELOG])
+def test_a_topic_that_is_not_there_is_neither_missed_nor_made_in_office(topic: str) -> None:
+    """A broker that was just restarted may not know it yet; made again it would be another one."""
+    cluster = Cluster1(orders=4)
+    state = a_job(cluster)
+    del cluster.topics[topic]
+
+    assert () == submit_job(handed_in(cluster, state), state, Sightings())
+    assert topic not in cluster.topics
+
+
+def test_at_a_start_an_input_that_is_not_there_is_refused() -> None:
+    with pytest.raises(MissingTopicError, match="orders"):
+        handed_in(Cluster1())
+
+
+def test_an_input_that_was_never_read_must_be_there_in_office_too() -> None:
+    cluster = Cluster1(orders=4)
+    state = a_job(cluster)
+
+    with pytest.raises(MissingTopicError, match="returns"):
+        handed_in(cluster, state, a_config(task_inputs="kafka.orders,kafka.returns"))
+
+
+@pytest.mark.parametrize("topic", ["orders", checkpoint_topic(JOB), CHANGELOG])
+def test_a_topic_that_was_made_again_is_refused_in_office(topic: str) -> None:
+    cluster = Cluster1(orders=4)
+    state = a_job(cluster)
+    cluster.make_again(topic)
+
+    with pytest.raises(TopicIdentityError, match="it was deleted and made again"):
+        submit_job(handed_in(cluster, state), state, Sightings())
+
+
+def test_a_topic_that_the_job_does_not_have_yet_is_made_and_checked_in_office() -> None:
+    cluster = Cluster1(orders=4)
+    state = a_job(cluster, a_config())
+
+    handed_in(cluster, state)
+    assert 4 == cluster.topics[CHANGELOG].partition_count
+    cluster.set(CHANGELOG, delete_retention_ms="1000")
+
+    with pytest.raises(TopicPolicyError, match="delete.retention.ms"):
+        handed_in(cluster, state)
+
+
+def test_an_intermediate_stream_that_is_not_there_is_left_out_in_office() -> None:
+    config = a_config(task_intermediate_again_partitions="2")
+    cluster = Cluster1(orders=4)
+    state = a_job(cluster, config)
+    topic = f"__samzapy-intermediate-{JOB}-again"
+    assert 2 == cluster.topics[topic].partition_count
+    del cluster.topics[topic]
+
+    found = handed_in(cluster, state, config)
+
+    assert () == submit_job(found, state, Sightings())
+    assert topic not in cluster.topics
