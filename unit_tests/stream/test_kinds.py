@@ -12,7 +12,7 @@ from samzapy.coordinator.state import INITIAL, TABLES
 from samzapy.stream.keys import key_of, parse_key
 from samzapy.stream.kinds import KIND_OF_TYPE, KINDS, Namespace, RecordKind
 from samzapy.stream.records import CheckpointPut, CheckpointRecord, CoordinatorRecord, ProgressPut, Record, Removed
-from unit_tests.stream.examples import EXAMPLES
+from unit_tests.fixtures.record_examples import EXAMPLES
 
 EXAMPLE_OF = {type(example): example for example in EXAMPLES}
 of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.record_type.__name__)
