@@ -33,7 +33,7 @@ from bench_subjects import Place, Running, Subject, plain_client, plain_spark, r
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.topics import make_topics
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "performance.md"
 PARTITIONS = 4
 CORES = 2
 OUTPUT = "bench-output"
@@ -143,7 +143,9 @@ def main() -> None:
 @click.option("--size", "sizes", type=click.Choice([str(size) for size in MEASURED]), multiple=True)
 @click.option("--no-latency", is_flag=True)
 @click.option("--no-throughput", is_flag=True)
-@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+)
 def data(
     quick: bool,
     rounds: int,
@@ -275,7 +277,10 @@ def sampled(process: Running) -> Iterator[Samples]:
 @main.command()
 @click.option("--records", default=MEMORY_RECORDS, show_default=True)
 @click.option(
-    "--page", type=click.Path(path_type=Path), default=PAGE, help="Write there [default: docs/performance.md]."
+    "--page",
+    type=click.Path(path_type=Path),
+    default=PAGE,
+    help="Write there [default: docs/internals/performance.md].",
 )
 def rss(records: int, page: Path) -> None:
     """Memory of a keyed count while records pass: does it end?"""
@@ -319,7 +324,10 @@ def memory_section(records: int, steps: Sequence[report.Memory], conditions: Seq
 @main.command()
 @click.option("--records", default=AUDIT_RECORDS, show_default=True)
 @click.option(
-    "--page", type=click.Path(path_type=Path), default=PAGE, help="Write there [default: docs/performance.md]."
+    "--page",
+    type=click.Path(path_type=Path),
+    default=PAGE,
+    help="Write there [default: docs/internals/performance.md].",
 )
 def audit(records: int, page: Path) -> None:
     """Reading a long coordinator stream, and a job of 10,000 tasks; minutes, on a busy machine half an hour."""
@@ -388,7 +396,10 @@ def audit(records: int, page: Path) -> None:
 @click.option("--containers", default=CONTAINERS, show_default=True)
 @click.option("--seconds", default=BEATS_MEASURE_S, show_default=True, help="For each interval.")
 @click.option(
-    "--page", type=click.Path(path_type=Path), default=PAGE, help="Write there [default: docs/performance.md]."
+    "--page",
+    type=click.Path(path_type=Path),
+    default=PAGE,
+    help="Write there [default: docs/internals/performance.md].",
 )
 def heartbeats(containers: int, seconds: float, page: Path) -> None:
     """How long a coordinator on one core takes to answer heartbeats; ten minutes."""
@@ -463,7 +474,9 @@ def heartbeats(containers: int, seconds: float, page: Path) -> None:
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Parts [default: all].")
 @click.option("--quick", is_flag=True, help="Small sizes, to see that it works.")
 @click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+)
 def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> None:
     """What elasticity costs and how long keys wait; most of an hour, or a part at a time."""
     parts = [part for part in PARTS if part in only or not only]
@@ -484,7 +497,9 @@ def scale(only: tuple[str, ...], quick: bool, seed: int, page: Path | None) -> N
 @click.option("--quick", is_flag=True, help="Little state and one of each, to see that it works.")
 @click.option("--state-mb", type=click.IntRange(min=1), default=STATE_MB, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Of what is drawn at random.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write there [default: docs/performance.md if whole].")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Write there [default: docs/internals/performance.md if whole]."
+)
 def placement(only: tuple[str, ...], quick: bool, state_mb: int, seed: int, page: Path | None) -> None:
     """How long keys wait when a container moves or is lost; a quarter of an hour."""
     target = page or (None if only or quick or state_mb != STATE_MB else PAGE)

@@ -4,7 +4,7 @@ Three candidates of one job on a development broker, without Spark: what is meas
 replay, the first commit of the next term, and the first decision in it. Each round kills whoever leads, asks for
 something at once, waits until the next leader has decided on that, and starts a candidate in the place of the killed
 one. The ends are the times at which the broker took the term record and the decision, by the clock of the same machine.
-Figures go to docs/performance.md by hand, with the conditions.
+Figures go to docs/internals/performance.md by hand, with the conditions.
 
     PYTHONPATH=. python benchmarks/bench_failover.py [kills]
 """

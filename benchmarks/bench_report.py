@@ -1,6 +1,7 @@
 """What the benchmark found as text: tables, and what was to be reached. Nothing is measured here.
 
-`docs/performance.md` has one section per subcommand. A run replaces its own and leaves the others as they stand.
+`docs/internals/performance.md` has one section per subcommand. A run replaces its own and leaves the
+others as they stand.
 """
 
 from __future__ import annotations

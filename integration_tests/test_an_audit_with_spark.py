@@ -1,4 +1,5 @@
-"""`samzapy.audit`: the coordinator stream as a DataFrame, of a topic and of a file; the example of docs/audit.md."""
+"""`samzapy.audit`: the coordinator stream as a DataFrame, of a topic and of a file; the example of
+docs/guides/audit.md."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 from unit_tests.fixtures.audited_stream import TOPIC, a_file, a_life
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "audit.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "guides" / "audit.md"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The audit commands on the stream of a real job: failovers and rebalances, and the examples of docs/audit.md."""
+"""The audit commands on the stream of a real job: failovers and rebalances, and the examples of
+docs/guides/audit.md."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from samzapy.testing.waiting import wait_until
 from unit_tests.fixtures import independent_fold
 from unit_tests.fixtures.audited_stream import check_states
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "audit.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "guides" / "audit.md"
 AT_ONCE = {"job_debounce_time_ms": "0"}
 TASK_OF_THE_PAGE = "SystemStreamPartition_kafka.flights.0"
 

@@ -1,7 +1,7 @@
 """Containers without Spark, coordinators in processes of their own, a real broker: heartbeats and what they decide.
 
 Every message of the input must come out once, whatever happens to coordinators and containers
-(docs/container-contract.md).
+(docs/reference/container-contract.md).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from samzapy.stream.records import MemoryPhase, RequestMemoryPut, RequestPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.waiting import wait_until
 
-PAGE = Path(__file__).parent.parent / "docs" / "placement-messages.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "placement-messages.md"
 RUN_OF_THE_PAGE = "1767225600000-8f3a1b2c"
 
 
@@ -60,7 +60,7 @@ def answered(store: ContainerPlacementMetadataStore, request: uuid.UUID, status:
 
 
 def lines_of_the_page(run_id: str) -> list[str]:
-    """The requests that docs/placement-messages.md shows, for this run and with the time of now."""
+    """The requests that docs/reference/placement-messages.md shows, for this run and with the time of now."""
     found = re.findall(r"^.*RequestMessage\"?\]?\|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     now = f'"timestamp":{time.time_ns() // 1_000_000}'
     return [re.sub(r'"timestamp":\d+', now, line.replace(RUN_OF_THE_PAGE, run_id)) for line in found]

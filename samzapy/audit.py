@@ -8,7 +8,7 @@ history.createOrReplaceTempView("history")
 spark.sql("SELECT event, count(*) FROM history GROUP BY event ORDER BY 2 DESC").show()
 ```
 
-The columns are in `docs/audit.md`.
+The columns are in `docs/guides/audit.md`.
 """
 
 from __future__ import annotations

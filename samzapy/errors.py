@@ -44,7 +44,7 @@ from __future__ import annotations
 
 
 class ExitCode:
-    """What a samzapy process ends with (design section 14); documented in `docs/exit-codes.md`."""
+    """What a samzapy process ends with (design section 14); documented in `docs/reference/exit-codes.md`."""
 
     OK = 0
     FAILED = 1

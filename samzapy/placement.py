@@ -12,7 +12,7 @@ with ContainerPlacementMetadataStore("localhost:9092", job="flight-delays-1") as
     response = store.read_container_placement_response_message(uuid)
 ```
 
-What becomes of a request is in docs/placement-messages.md.
+What becomes of a request is in docs/reference/placement-messages.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Writes `docs/configuration.md` out of `samzapy/config/keys.py`, and `docs/coming-from-samza.md` out of
+"""Writes `docs/reference/configuration.md` out of `samzapy/config/keys.py`, and
+`docs/guides/coming-from-samza.md` out of
 `samzapy/config/samza_keys.py`; unit tests hold them together."""
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from samzapy.config import CLIENT_PROPERTIES_REFUSED, KEYS, KINDS, REQUIRED, SAM
 from samzapy.config.samza_keys import SAMZA_CLASSES
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE = _DOCS / "configuration.md"
-SAMZA_PAGE = _DOCS / "coming-from-samza.md"
+PAGE = _DOCS / "reference" / "configuration.md"
+SAMZA_PAGE = _DOCS / "guides" / "coming-from-samza.md"
 
 _HEAD = """# Configuration
 
@@ -44,7 +45,7 @@ It works for every key, also for those with a `<name>`, and may be a part of the
 One that is not set is refused by name, where the value counts.
 
 A key that is not in the tables below is refused, and the message names the nearest one where one is near.
-A key of Samza's is refused with what stands in its place ([coming-from-samza.md](coming-from-samza.md)).
+A key of Samza's is refused with what stands in its place ([coming-from-samza.md](../guides/coming-from-samza.md)).
 All that is wrong is told in one message. `~` is no home directory in a path; write `${env:HOME}`.
 Keys that begin with `spark.` are spark-submit's: pass them with `--conf`.
 A few of those are refused too, because order or exactly-once rests on them; the message says which and why.
@@ -96,7 +97,7 @@ _SAMZA_HEAD = """# Coming from Samza
 
 Written by `scripts/config_reference` from `samzapy/config/samza_keys.py`; do not edit it by hand.
 
-Keys that Samza and samzapy share have Samza's names, and [configuration.md](configuration.md) lists them.
+Keys that Samza and samzapy share have Samza's names, and [configuration.md](../reference/configuration.md) lists them.
 This page lists the keys of Samza 1.8 that samzapy does not read, each with what takes its place.
 `samzapy config check --config FILE` says the same of every key of a file at once.
 `<name>` stands for one part of a key, and `<rest>` for everything behind it.

@@ -709,7 +709,7 @@ class World:
             headers = {name: found for name, found in copied.headers if found is not None}
             if value is not None:
                 # Unreadable bytes under a leader's own headers stop readers by design, where a cleaner's pass ends
-                # between them and the record that undoes them (docs/adr/0019).
+                # between them and the record that undoes them (docs/internals/adr/0019).
                 key, value = copied.key, copied.value
             if self.random.random() < 0.3:
                 headers |= {name: str(10**6 + self.random.randrange(9)).encode() for name in ("term", "seq")}

@@ -60,8 +60,8 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
 
 
 def test_the_walk_shows_the_name_of_the_file_that_it_links_to() -> None:
-    for shown, target in re.findall(r"\[([\w/{},]+\.py)\]\(([^)]+)\)", text_of("docs/architecture.md")):
-        assert f"../samzapy/{shown}" == target
+    for shown, target in re.findall(r"\[([\w/{},]+\.py)\]\(([^)]+)\)", text_of("docs/internals/architecture.md")):
+        assert f"../../samzapy/{shown}" == target
 
 
 def test_the_map_in_the_architecture_is_the_one_that_is_checked() -> None:
@@ -70,7 +70,7 @@ def test_the_map_in_the_architecture_is_the_one_that_is_checked() -> None:
     layers = config["importlinter:contract:map"]["layers"].split("\n")
     wanted = "  >  ".join(layer.replace("samzapy.", "") for layer in layers if layer)
 
-    assert wanted in text_of("docs/architecture.md")
+    assert wanted in text_of("docs/internals/architecture.md")
 
 
 def test_every_invariant_is_defined_once_and_guarded_by_a_test_that_exists() -> None:
@@ -82,7 +82,7 @@ def test_every_invariant_is_defined_once_and_guarded_by_a_test_that_exists() -> 
 
 
 def test_every_namespace_of_the_coordinator_stream_is_explained() -> None:
-    architecture = text_of("docs/architecture.md")
+    architecture = text_of("docs/internals/architecture.md")
 
     for namespace in set(Namespace) - {Namespace.CHECKPOINT, Namespace.PROGRESS}:
         assert re.search(rf"`{namespace}(/[^`]*)?`", architecture), f"{namespace} is not explained"
@@ -91,12 +91,12 @@ def test_every_namespace_of_the_coordinator_stream_is_explained() -> None:
 def test_the_configuration_page_is_written_from_the_keys() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"), run_name="config_reference")
 
-    assert script["page"]() == text_of("docs/configuration.md"), "run scripts/config_reference"
-    assert script["samza_page"]() == text_of("docs/coming-from-samza.md"), "run scripts/config_reference"
+    assert script["page"]() == text_of("docs/reference/configuration.md"), "run scripts/config_reference"
+    assert script["samza_page"]() == text_of("docs/guides/coming-from-samza.md"), "run scripts/config_reference"
 
 
 def test_every_finding_is_explained_with_its_severity() -> None:
-    rows = re.findall(r"^\| `([\w-]+)` \|(.*)$", text_of("docs/doctor.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)$", text_of("docs/guides/doctor.md"), re.MULTILINE)
 
     assert sorted(code for code, _ in rows) == sorted(CODES)
     for code, text in rows:
@@ -104,7 +104,7 @@ def test_every_finding_is_explained_with_its_severity() -> None:
 
 
 def test_every_metric_is_in_the_table_with_its_kind_its_labels_and_its_meaning() -> None:
-    rows = re.findall(r"^\| `samzapy_\w+` .*\|$", text_of("docs/metrics.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `samzapy_\w+` .*\|$", text_of("docs/reference/metrics.md"), re.MULTILINE)
 
     assert [
         f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.meaning} | {metric.sep32 or '-'} |"
@@ -113,13 +113,13 @@ def test_every_metric_is_in_the_table_with_its_kind_its_labels_and_its_meaning()
 
 
 def test_every_advice_of_job_top_is_explained() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]* \|$", text_of("docs/metrics.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]* \|$", text_of("docs/reference/metrics.md"), re.MULTILINE)
 
     assert sorted(rows) == sorted(Advice)
 
 
 def test_every_exit_code_is_documented_under_its_name() -> None:
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text_of("docs/exit-codes.md"), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text_of("docs/reference/exit-codes.md"), re.MULTILINE)
     codes = {name: code for name, code in vars(ExitCode).items() if name.isupper()}
 
     assert codes == {name: int(code) for code, name in rows}
@@ -155,14 +155,14 @@ def test_the_settings_of_the_demo_s_job_are_a_job_s() -> None:
 
 
 def test_the_secret_of_the_configuration_page_comes_from_the_environment() -> None:
-    (properties,) = code_blocks(text_of("docs/configuration.md"), "properties")
+    (properties,) = code_blocks(text_of("docs/reference/configuration.md"), "properties")
     settings = merge(file=read_properties(properties, "f"), environment={"KAFKA_PASSWORD": "hunter2"}, overrides=())
 
     assert Secret("hunter2") == in_force(settings)["systems.kafka.client.sasl.password"]
 
 
 def test_the_grouper_of_the_planning_page_groups() -> None:
-    (example,) = code_blocks(text_of("docs/planning.md"), "python")
+    (example,) = code_blocks(text_of("docs/guides/planning.md"), "python")
     names: dict[str, Any] = {}
     exec(example, names)  # our own page
     config = a_config(job_systemstreampartition_grouper_factory="grouping:EvenAndOdd")
@@ -186,7 +186,7 @@ def test_the_changelog_knows_the_version() -> None:
 
 
 def test_decisions_are_numbered_without_a_gap_and_say_how_they_could_be_wrong() -> None:
-    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    pages = sorted((ROOT / "docs" / "internals" / "adr").glob("*.md"))
     headings = ("Context", "Decision", "Alternatives", "Consequences", "How we would know it was wrong")
 
     assert [f"{number:04d}" for number in range(1, len(pages) + 1)] == [page.name[:4] for page in pages]

@@ -271,7 +271,7 @@ def test_a_topic_of_ours_with_another_policy_is_refused_with_the_way_to_mend_it(
 
 
 LEADERS_HEADERS = tuple(headers(term=1, seq=0, event="TermBegun", cause="start", actor="leader").items())
-"""Without them a record is foreign, and stops no reader (docs/adr/0019)."""
+"""Without them a record is foreign, and stops no reader (docs/internals/adr/0019)."""
 
 
 @pytest.mark.parametrize(

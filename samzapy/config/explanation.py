@@ -128,7 +128,7 @@ def keys_to_explain(
     if not found:
         raise ConfigError(
             f"wanted a key or a pattern that matches some (job.container.*), found {pattern}, which matches none of "
-            f"the {len(known)} that are known or set; docs/configuration.md lists all keys"
+            f"the {len(known)} that are known or set; docs/reference/configuration.md lists all keys"
         )
     return found
 

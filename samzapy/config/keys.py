@@ -1,7 +1,7 @@
 """The registry: every key there is, with its type, its default and its meaning. The only list of them.
 
 A key with `<name>` in it is a family (`stores.<name>.msg.serde`). `scripts/config_reference` makes the page
-docs/configuration.md of this list; a new key goes in here and into `config.job_config`.
+docs/reference/configuration.md of this list; a new key goes in here and into `config.job_config`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         choices=("fail", "warn", "off"),
         meaning="What becomes of a job that keeps state by key and whose tasks each read inputs that producers "
         "partition by different hashes of the key, as far as sampled keys tell. `fail`: it is not started; `warn`: it "
-        "is, with a warning; `off`: no keys are sampled at a start (docs/planning.md).",
+        "is, with a warning; `off`: no keys are sampled at a start (docs/guides/planning.md).",
     ),
     ConfigKey(
         name="task.broadcast.inputs",
@@ -101,7 +101,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         most=100_000,
         meaning="Declares an intermediate stream: a topic of the job's own, made with so many partitions, that the "
-        "task sends to with another key and reads like an input (docs/intermediate.md). A whole multiple of it, set "
+        "task sends to with another key and reads like an input (docs/guides/intermediate.md). A whole "
+        "multiple of it, set "
         "later, makes it grow.",
     ),
     ConfigKey(
@@ -286,7 +287,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="60000",
         kind="ms",
         least=1000,
-        meaning="How often the leader looks whether the job's topics are as they must be (docs/doctor.md).",
+        meaning="How often the leader looks whether the job's topics are as they must be (docs/guides/doctor.md).",
     ),
     ConfigKey(
         name="job.coordinator.monitor-partition-change.frequency.ms",
@@ -426,7 +427,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         most=11,
         meaning="How often the state of each task is at hand: 2 gives every container that the coordinator starts one "
-        "standby on another host, which takes over when it is lost (docs/standby.md). A job without stores has none.",
+        "standby on another host, which takes over when it is lost (docs/guides/standby.md). A job without "
+        "stores has none.",
     ),
     ConfigKey(
         name="cluster-manager.fault-domain-aware.standby.enabled",
@@ -474,7 +476,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="cluster.manager",
         of_process=True,
         choices=CLUSTER_MANAGERS,
-        meaning="What `samzapy job submit` starts containers with, its --cluster (docs/cluster.md). `process`: "
+        meaning="What `samzapy job submit` starts containers with, its --cluster (docs/guides/cluster.md). `process`: "
         "spark-submit on this machine; `standalone`: drivers of a Spark standalone cluster.",
     ),
     ConfigKey(
@@ -518,7 +520,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="cluster.standalone.rest.url",
         of_process=True,
-        meaning="Where a Spark standalone master takes drivers by REST, `http://host:6066` (docs/spark-standalone.md).",
+        meaning="Where a Spark standalone master takes drivers by REST, `http://host:6066` "
+        "(docs/guides/spark-standalone.md).",
     ),
     ConfigKey(
         name="cluster.standalone.page.url",
@@ -587,7 +590,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="false",
         meaning="true: where a task starts behind the end of this stream, it reads the stream up to that end before "
         "any input that is no bootstrap input. In each micro-batch it comes first. Needs samza.offset.default=oldest "
-        "to be read at all by a job that is new (docs/planning.md).",
+        "to be read at all by a job that is new (docs/guides/planning.md).",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.priority",
@@ -600,7 +603,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="systems.<system>.client.<property>",
         may_be_secret=True,
-        meaning="A property of librdkafka (security.protocol); what Spark's source gets of it: docs/kafka-clients.md.",
+        meaning="A property of librdkafka (security.protocol); what Spark's source gets of it: "
+        "docs/guides/kafka-clients.md.",
     ),
     ConfigKey(
         name="stores.<name>.msg.serde",

@@ -68,7 +68,7 @@ def check_known(key: str) -> None:
         raise UnknownConfigKeyError(f"{key} is a key of Samza's and none here. {samza_key.answer}")
     families = {_filled(spec.name, key): spec.name for spec in KEYS}
     close = _close(key, families)
-    hint = f"; did you mean {families[close]}?" if close else "; docs/configuration.md lists all keys"
+    hint = f"; did you mean {families[close]}?" if close else "; docs/reference/configuration.md lists all keys"
     raise UnknownConfigKeyError(f"unknown config key {key}{hint}")
 
 

@@ -1,7 +1,8 @@
 """Keys of Apache Samza that samzapy does not read, and what takes the place of each.
 
 Source: "Samza Configurations" of Samza 1.8 (docs/learn/documentation/versioned/jobs in apache/samza).
-`scripts/config_reference` makes docs/coming-from-samza.md of this list. A key that samzapy comes to read leaves it.
+`scripts/config_reference` makes docs/guides/coming-from-samza.md of this list. A key that samzapy comes to
+read leaves it.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def _key(name: str, instead: str = "", reason: str = "") -> SamzaKey:
 
 _ONE_CLUSTER: Final = "Not needed: all of a job's topics are on the cluster of job.default.system."
 _LMDB: Final = "Not needed: local state is kept in LMDB files, which have no such setting."
-_NO_YARN: Final = "Not needed: samzapy starts no containers on YARN (docs/yarn.md)."
+_NO_YARN: Final = "Not needed: samzapy starts no containers on YARN (docs/guides/yarn.md)."
 _NO_ZOOKEEPER: Final = "Not needed: the leader is elected by Kafka, and no ZooKeeper or Azure takes part."
 _OWN_TOPICS: Final = "Not needed: samzapy sets it for its own topics, and refuses other settings by name."
 _FILLS: Final = "The task fills the store with the messages of that input."
-_METRICS: Final = "Not needed: metrics are read by HTTP in Prometheus' text format (docs/metrics.md)."
+_METRICS: Final = "Not needed: metrics are read by HTTP in Prometheus' text format (docs/reference/metrics.md)."
 _SPARK_OPTIONS: Final = "spark-submit's `--driver-java-options` or `--conf spark.driver.extraJavaOptions=...`"
 _LOGGING: Final = "Not needed: samzapy logs to stderr, and a task logs by Python's logging."
 
@@ -58,7 +59,7 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
         "Not needed: `samzapy run` runs a job, and --cluster of `samzapy job submit` says where.",
     ),
     _key("job.jmx.enabled", "", _METRICS),
-    _key("job.security.manager.factory", "systems.<system>.client.<property>", "See docs/kafka-clients.md."),
+    _key("job.security.manager.factory", "systems.<system>.client.<property>", "See docs/guides/kafka-clients.md."),
     _key("job.config.loader.<rest>", "--config FILE and --set key=value"),
     _key("job.config.rewriters", "a pattern in task.inputs (`kafka.~orders-.*`), or ${env:NAME} in a value"),
     _key("job.config.rewriter.<rest>", "a pattern in task.inputs (`kafka.~orders-.*`), or ${env:NAME} in a value"),
@@ -66,12 +67,12 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "job.systemstreampartition.matcher.<rest>",
         "",
-        "A job reads every partition of its inputs, and its processors share them (docs/planning.md).",
+        "A job reads every partition of its inputs, and its processors share them (docs/guides/planning.md).",
     ),
     _key(
         "job.systemstreampartition.input.expansion.enabled",
         "",
-        "Not needed: inputs may always grow (docs/planning.md).",
+        "Not needed: inputs may always grow (docs/guides/planning.md).",
     ),
     _key("job.coordinator.execute", "", "Not needed: each process of a job can lead it."),
     _key("job.coordinator.segment.bytes", "", _OWN_TOPICS),
@@ -139,11 +140,11 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("task.checkpoint.path", "", "Not needed: positions are kept on a topic, and in no file."),
     _key("task.checkpoint.replication.factor", "job.coordinator.replication.factor"),
     _key("task.checkpoint.segment.bytes", "", _OWN_TOPICS),
-    _key("task.startpoint.<rest>", "`samzapy job rewind`", "See docs/rewind.md."),
+    _key("task.startpoint.<rest>", "`samzapy job rewind`", "See docs/guides/rewind.md."),
     _key(
         "job.checkpoint.validation.enabled",
         "",
-        "Not needed: samzapy always checks its topics (docs/doctor.md).",
+        "Not needed: samzapy always checks its topics (docs/guides/doctor.md).",
     ),
     # Systems and streams.
     _key("systems.<system>.samza.factory", "", "Not needed: Kafka is the only system."),
@@ -157,12 +158,12 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "systems.<system>.consumer.<rest>",
         "systems.<system>.client.<property>",
-        "The names are librdkafka's (docs/kafka-clients.md).",
+        "The names are librdkafka's (docs/guides/kafka-clients.md).",
     ),
     _key(
         "systems.<system>.producer.<rest>",
         "systems.<system>.client.<property>",
-        "The names are librdkafka's (docs/kafka-clients.md).",
+        "The names are librdkafka's (docs/guides/kafka-clients.md).",
     ),
     _key("systems.<system>.samza.fetch.threshold", "task.batch.offsets.max"),
     _key("systems.<system>.samza.fetch.threshold.bytes", "task.batch.offsets.max"),
@@ -224,7 +225,9 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     ),
     _key("cluster-manager.jobcoordinator.jmx.enabled", "", _METRICS),
     _key("cluster-manager.allocator.sleep.ms", "", "Not needed: a container is started when it is wanted."),
-    _key("cluster-manager.fault-domain-manager.factory", "locationid.provider.factory", "See docs/standby.md."),
+    _key(
+        "cluster-manager.fault-domain-manager.factory", "locationid.provider.factory", "See docs/guides/standby.md."
+    ),
     _key("yarn.package.path", "", _NO_YARN),
     _key("yarn.<rest>", "", _NO_YARN),
     # Metrics.

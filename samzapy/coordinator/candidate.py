@@ -38,7 +38,7 @@ class Candidate:
     Args:
         submission: the job as it is to be handed in at the beginning of a term, by what its stream says then. Asked
             each time, because the inputs may have grown since the process was started. It refuses nothing that a leader
-            would only show: the job may be running (docs/doctor.md).
+            would only show: the job may be running (docs/guides/doctor.md).
     """
 
     def __init__(

@@ -23,7 +23,7 @@ CLOCK_SKEW_MS = 60_000
 """Clocks decide nothing here, but they are read by people, and starts by time go by them."""
 
 _NAMES_MAX = 10
-_KEYS_REMEDY = "See docs/planning.md, Keys that meet; task.partitioner.check=off ends this look"
+_KEYS_REMEDY = "See docs/guides/planning.md, Keys that meet; task.partitioner.check=off ends this look"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

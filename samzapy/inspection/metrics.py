@@ -1,6 +1,7 @@
 """A job as numbers that are looked at over time: what `GET /metrics` tells, before it has a format.
 
-Names and units follow Prometheus' conventions; `METRICS` is the whole list, and `docs/metrics.md` explains it row by
+Names and units follow Prometheus' conventions; `METRICS` is the whole list, and
+`docs/reference/metrics.md` explains it row by
 row. Rates, means and shares are left to who asks: every one of them is a quotient of two sums that stand here.
 
 There are never more than a few thousand series of a metric, however large a job is: one for each task of a job of up

@@ -1,6 +1,6 @@
 """Something that is not as it must be, told so that a person can mend it: what was wanted, found, and what to do.
 
-Every finding has a code that scripts may look for; `CODES` has them all, and `docs/doctor.md` explains each.
+Every finding has a code that scripts may look for; `CODES` has them all, and `docs/guides/doctor.md` explains each.
 """
 
 from __future__ import annotations

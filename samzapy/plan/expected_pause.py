@@ -1,7 +1,8 @@
 """How long a change of the plan is expected to keep a key of a running job waiting. An estimate, and no promise.
 
 Everybody whom a change concerns ends a micro-batch, lets go, and starts a new query; before that a container brings
-the state of its tasks level, one after the other. The figures are those of `scripts/bench scale` (docs/performance.md,
+the state of its tasks level, one after the other. The figures are those of `scripts/bench scale`
+(docs/internals/performance.md,
 "the pause of a key when the factor changes") on a machine with two cores: another one differs, and so do micro-batches
 that take long. Containers start side by side, so the one with the most state to take over counts.
 """

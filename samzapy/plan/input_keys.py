@@ -224,7 +224,7 @@ def spread_text(spread: SpreadKeys) -> str:
 _REMEDY: Final = (
     "Let all producers take one partitioner (librdkafka's clients take Java's with partitioner=murmur2_random) and "
     "write these inputs anew. Where the task looks no key of the one up for the other, or does so behind an "
-    f"intermediate stream (docs/intermediate.md), set {SETTING}=warn"
+    f"intermediate stream (docs/guides/intermediate.md), set {SETTING}=warn"
 )
 
 

@@ -1,4 +1,5 @@
-"""A container without Spark that keeps the contract of `docs/container-contract.md`: for tests of whatever concerns
+"""A container without Spark that keeps the contract of `docs/reference/container-contract.md`: for tests
+of whatever concerns
 only the coordinator, with processes that start in a second; and the contract once more, as a program.
 
 It runs one task after another in one thread. Each message of its tasks is copied to an output, with where it stood and
@@ -8,7 +9,7 @@ reads no broadcast inputs, and is otherwise as careful as a real container, whos
 
     python -m samzapy.testing.fake_container job.properties --execution ID --processor 0 --output TOPIC
 
-ends with the exit code that a container would end with (docs/exit-codes.md); SIGTERM drains it.
+ends with the exit code that a container would end with (docs/reference/exit-codes.md); SIGTERM drains it.
 """
 
 from __future__ import annotations

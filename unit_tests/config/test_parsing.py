@@ -45,7 +45,7 @@ def test_an_unknown_key_names_the_nearest_known_one(wrong: str, nearest: str) ->
 
 
 def test_an_unknown_key_near_nothing_points_to_the_list_of_keys() -> None:
-    with pytest.raises(UnknownConfigKeyError, match=re.escape("docs/configuration.md lists all keys")):
+    with pytest.raises(UnknownConfigKeyError, match=re.escape("docs/reference/configuration.md lists all keys")):
         config_with({"qqqqq": "x"})
 
 
@@ -518,7 +518,7 @@ def test_all_that_is_wrong_is_told_in_one_message() -> None:
     assert "wanted a configuration that can be, found 7 things wrong with it:" == first
     starts = (
         "- unknown config key job.nam; did you mean job.name?",
-        "- unknown config key qqqqq; docs/configuration.md lists all keys",
+        "- unknown config key qqqqq; docs/reference/configuration.md lists all keys",
         "- unknown config key task.eror.policy; did you mean task.error.policy?",
         "- systems.kafka.client.client.id: wanted the environment variable NOT_THERE",
         "- stores.seen.msg.serde: wanted one of bytes, string, json, found 'avro'",

@@ -1,6 +1,7 @@
 """What a job leaves on its topics that was scaled from 1 to 4 and back, and how that differs from one never divided.
 
-The golden file is made by `unit_tests.fixtures.scaled_back_job`. What it shows is what `docs/elasticity.md` says of the
+The golden file is made by `unit_tests.fixtures.scaled_back_job`. What it shows is what
+`docs/guides/elasticity.md` says of the
 way back to factor 1, so whoever has to make it anew looks there, too.
 """
 

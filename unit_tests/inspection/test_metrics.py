@@ -26,7 +26,7 @@ from samzapy.plan.groupers import Groupers
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 
-METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 SAME_AS_ANOTHER = {
     # The count of a summary of handled records, which are counted by themselves too; and small numbers of small things.
     *("samzapy_task_process_seconds_count", "samzapy_job_tasks_without_owner", "samzapy_container_tasks"),

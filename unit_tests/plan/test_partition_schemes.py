@@ -210,7 +210,7 @@ BROADCAST_IN_PART = [case for case in RECORDED if case["in"]["grouper"] in SCHEM
 
 @pytest.mark.parametrize("case", BROADCAST_IN_PART, ids=lambda case: case["id"])
 def test_a_stream_that_samza_broadcasts_in_part_is_refused(case):
-    """On purpose otherwise than Samza (docs/planning.md): a stream is divided or broadcast."""
+    """On purpose otherwise than Samza (docs/guides/planning.md): a stream is divided or broadcast."""
     with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: .* stands in task\.inputs too"):
         handed_in(case)
 

@@ -1,7 +1,7 @@
 """The coordinator with one safeguard taken out: a simulation that cannot tell it from the real one proves nothing.
 
 Each mutant replaces one function of the product by what it would be without the safeguard, and nothing else. The
-table in docs/testing.md is made of the docstrings here.
+table in docs/internals/testing.md is made of the docstrings here.
 """
 
 from __future__ import annotations
@@ -781,7 +781,7 @@ def test_the_simulation_kills(mutant: Callable[[Patch], None], monkeypatch: Patc
 
 
 def test_the_page_on_testing_lists_every_mutant_with_what_it_takes_out() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "testing.md").read_text(encoding="utf-8")
 
     for mutant in MUTANTS:
         assert f"| `{mutant.__name__}` | {(mutant.__doc__ or '').strip()} |" in page

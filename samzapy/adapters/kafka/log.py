@@ -96,7 +96,7 @@ class KafkaLog:
             raise TruncatedTopicError(
                 f"wanted to append to {self.topic} behind offset {self._offset_after_last - 1}, our last record, found "
                 f"that the cluster wrote at {offsets[-1]}: it lost records before (an unclean leader election, or a "
-                'broker that lost its disk); see docs/doctor.md, "Topics that became shorter"'
+                'broker that lost its disk); see docs/guides/doctor.md, "Topics that became shorter"'
             )
         self._offset_after_last = offsets[-1] + 1
         return self._offset_after_last

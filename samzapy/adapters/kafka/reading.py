@@ -323,7 +323,7 @@ class PartitionReader:
         return TruncatedTopicError(
             f"wanted {self.topic}-{self.partition} {wanted}, found that {found}: the cluster lost its last records (an "
             "unclean leader election, or a broker that lost its disk); nothing is decided on what is left; see "
-            'docs/doctor.md, "Topics that became shorter"'
+            'docs/guides/doctor.md, "Topics that became shorter"'
         )
 
     def _check(self, error: KafkaError, offset_from: int) -> None:

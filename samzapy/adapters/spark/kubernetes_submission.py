@@ -5,7 +5,7 @@ file with `--master local[n,1]` (`submission`); so there are no executor pods, a
 samzapy. A host is asked for by the node's label `kubernetes.io/hostname`. The pod's name follows from the execution id:
 a second start of the same execution is refused by Kubernetes, which makes it idempotent.
 
-docs/kubernetes.md walks through it.
+docs/guides/kubernetes.md walks through it.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ class StandaloneLauncher:
         if launch.host and any(worker.slots_free is None for worker in there):
             raise LaunchError(
                 f"{launch.execution_id} is wanted on {launch.host}, whose worker has no resource "
-                f"{host_word(launch.host)} to ask for (docs/spark-standalone.md)"
+                f"{host_word(launch.host)} to ask for (docs/guides/spark-standalone.md)"
             )
         if not fitting:
             free = ", ".join(_told(worker) for worker in there) or "no living worker"

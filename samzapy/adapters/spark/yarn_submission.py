@@ -6,7 +6,7 @@ master would wait `spark.yarn.am.waitTime` for it and fail. So YARN runs spark-s
 distributed shell: one application with one YARN container. A host is asked for by a node label, since YARN promises no
 named host; the label of `node-7.rack` is `host_node-7_rack`.
 
-docs/yarn.md walks through it.
+docs/guides/yarn.md walks through it.
 """
 
 from __future__ import annotations

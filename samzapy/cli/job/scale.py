@@ -169,7 +169,7 @@ def _answer_json(text: str, pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, 
 def expected_text(pause_ms: int | None) -> str:
     """The expected pause of a change, for people."""
     found = "unknown" if pause_ms is None else f"about {pause_ms / 1000:.1f} s" if pause_ms else "none"
-    return f"expected pause of a key: {found} (an estimate, docs/elasticity.md)"
+    return f"expected pause of a key: {found} (an estimate, docs/guides/elasticity.md)"
 
 
 def _pauses_text(pauses: Mapping[SspKeyBucket, int]) -> str:

@@ -79,7 +79,7 @@ def refuse_newer_positions(read: PositionsRead, epoch: int, *, topic: str) -> No
         raise TruncatedTopicError(
             f"wanted {topic} to hold the grant of epoch {newest.epoch}, under which {newest.execution_id} committed "
             f"{newest.ssp_kb} at offset {newest.offset_next}, found that the last epoch there is {epoch}: the stream "
-            'lost records, or was deleted and made again; see docs/doctor.md, "Topics that became shorter"'
+            'lost records, or was deleted and made again; see docs/guides/doctor.md, "Topics that became shorter"'
         )
 
 

@@ -1,6 +1,7 @@
 """Processors that are suspended: their last container ended in a way in which the next one would end, too.
 
-Theory. The exit code of a process says whether another try helps (`docs/exit-codes.md`). After bad data, a message that
+Theory. The exit code of a process says whether another try helps (`docs/reference/exit-codes.md`). After
+bad data, a message that
 the task refuses, and a job that refuses the process, the next container meets the same. So none is started: the
 processor is suspended, which is one record, `suspended/<processor>`, and no failure that counts towards the end of the
 job. Its tasks wait, and the others go on. Wrong usage or a wrong environment may be of one host: it suspends the

@@ -462,7 +462,7 @@ def _decided(read: Sequence[RequestPut], state: CoordinatorState) -> Iterable[Re
 
 def _container_status(name: str, state: CoordinatorState) -> str:
     """How a processor is, or one of its standbys, as far as the log says, as a JSON object
-    (docs/placement-messages.md)."""
+    (docs/reference/placement-messages.md)."""
     processor_id, number = named(name, state)
     containers = [
         found

@@ -206,7 +206,7 @@ def test_a_properties_file_says_what_it_was_told(name: str, value: str, line: st
 
 
 def test_the_page_of_yarn_shows_what_is_made() -> None:
-    page = (DOCS / "yarn.md").read_text()
+    page = (DOCS / "guides" / "yarn.md").read_text()
 
     assert shown(yarn_command(PROGRAM, LAUNCH, YARN)) in page
     for command in (yarn_status_command, yarn_kill_command):
@@ -214,7 +214,7 @@ def test_the_page_of_yarn_shows_what_is_made() -> None:
 
 
 def test_the_page_of_kubernetes_shows_what_is_made() -> None:
-    page = (DOCS / "kubernetes.md").read_text()
+    page = (DOCS / "guides" / "kubernetes.md").read_text()
     properties = pod_properties(PROGRAM, LAUNCH, KUBERNETES)
 
     assert properties_text(properties) in page
