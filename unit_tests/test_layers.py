@@ -48,3 +48,44 @@ def _loaders_in(tree: ast.Module) -> Iterator[str]:
             yield f"{node.module}.{node.names[0].name}"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "__import__"):
             yield ast.unparse(node.func)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: _imports(path, module) for path, module in _modules("samzapy", "simulation")}
+
+    assert [] == _circles({module: imported & graph.keys() for module, imported in graph.items()})
+
+
+def test_a_circle_is_found() -> None:
+    assert [{"a", "b"}] == _circles({"a": {"b"}, "b": {"a", "c"}, "c": set()})
+
+
+def _modules(*folders: str) -> Iterator[tuple[Path, str]]:
+    for folder in folders:
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            parts = path.relative_to(REPOSITORY).with_suffix("").parts
+            yield path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(path: Path, module: str) -> set[str]:
+    """The modules that a module imports while it is imported itself, not those that a function imports later."""
+    imported: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported |= names | {node.module or ""}
+    return imported - {module}
+
+
+def _circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of modules that each import each other, directly or by way of others."""
+    left = {module: set(imported) for module, imported in graph.items()}
+    while leaves := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in leaves:
+            del left[module]
+    while roots := [module for module in left if not any(module in imported for imported in left.values())]:
+        for module in roots:
+            del left[module]
+    return [set(left)] if left else []

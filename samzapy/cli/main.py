@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 import click
 
-from samzapy.cli.output.terminal import printable_lines
-from samzapy.errors import SamzapyError
-from samzapy.runtime.failures import machine_error
+from samzapy.cli.output.failures import run_command
 from samzapy.version import __version__
 
 
@@ -73,21 +71,6 @@ samzapy = LazyGroup(
     help="Streaming jobs on Spark Structured Streaming, with a Kafka topic as their only coordinator.",
 )
 click.version_option(__version__, prog_name="samzapy", message="%(prog)s %(version)s")(samzapy)
-
-
-def run_command(command: click.Command, name: str, args: Sequence[str] | None) -> None:
-    """Runs one command and ends the process with its exit code (`errors.ExitCode`)."""
-    try:
-        command.main(args=args, prog_name=name)  # Ends the process itself: 0, or 2 for wrong usage.
-    except SamzapyError as error:
-        click.echo(f"{name}: {printable_lines(str(error))}", err=True)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        found = machine_error(error)
-        if found is None:
-            raise
-        click.echo(f"{name}: {printable_lines(str(found))}", err=True)
-        sys.exit(found.exit_code)
 
 
 def main(args: Sequence[str] | None = None) -> None:

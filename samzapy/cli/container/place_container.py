@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from samzapy.cli.main import run_command
+from samzapy.cli.output.failures import run_command
 from samzapy.cli.target.requests import destination_host_option, placement_store, request_expiry_option
 from samzapy.runtime.job_address import address_of
 
