@@ -1,0 +1,343 @@
+"""Run a job's task on messages in memory, without Spark and Kafka: for tests of your own task.
+
+```python
+from samzapy.testing.task_kit import run_task
+
+
+def test_flights_are_counted_by_aircraft():
+    run = run_task("flights.py", [("N14228", {"delay": 4}), ("N14228", {"delay": 7})])
+
+    assert [1, 2] == [output.value for output in run.outputs]
+    assert {"N14228": 2} == run.state("counts")
+```
+
+The job file and its properties are loaded as `samzapy run` loads them, and the same code calls the task as in a Spark
+worker: serdes, error policy, dead letters and stores are the real ones. Tasks, partitions and transactions are not
+shown here; run the job on `samzapy dev up` for them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from samzapy.config import JobConfig
+from samzapy.container.task.ports import Headers, LocalPosition
+from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.work_plan import Route, Rows, WorkPlan
+from samzapy.errors import TaskError
+from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.serde import key_serde_of, serde_of
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.runtime.job_config import read_config
+from samzapy.stream.changelog import split_changelog_key
+from samzapy.task import load_task_factory
+
+_PARTITION_COUNT = 4
+_BATCH_BYTES_MAX = 1_048_588
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputMessage:
+    """A message for the task; a pair `(key, value)` stands for one of the first input.
+
+    `key` and `value` are encoded with the serdes of the input. `stream` is `system.stream`, or a topic of the job's
+    default system; empty for the first input.
+    """
+
+    key: Any
+    value: Any
+    stream: str = ""
+    headers: Headers = ()
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputMessage:
+    """A message that the task sent, decoded with the serdes of the output; a dead letter's value is bytes."""
+
+    topic: str
+    key: Any
+    value: Any
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """The committed effects of a run: `outputs` in the order in which they were sent."""
+
+    outputs: tuple[OutputMessage, ...]
+    _config: JobConfig
+    _entries: Mapping[str, Mapping[bytes, bytes]]
+
+    def sent_to(self, topic: str) -> tuple[OutputMessage, ...]:
+        """The outputs of one topic."""
+        return tuple(output for output in self.outputs if output.topic == topic)
+
+    def state(self, store: str) -> Mapping[Any, Any]:
+        """The entries of a store by the key of the messages that they belong to.
+
+        An entry that was put under a name stands under `(key, name)`. Keys are text where they are UTF-8, else bytes.
+
+        Raises:
+            TaskError: the job declares no such store.
+        """
+        declared = {config.name: config for config in self._config.stores}
+        if store not in declared:
+            raise TaskError(
+                f"wanted a store of the job ({', '.join(declared) or 'it has none'}), found {store!r}; declare it with "
+                f"stores.{store}.msg.serde"
+            )
+        decode = serde_of(declared[store].msg_serde).decode
+        name_decode = serde_of(declared[store].key_serde).decode
+        entries: dict[Any, Any] = {}
+        for stored, value in self._entries[store].items():
+            key, name = split_changelog_key(stored)
+            shown = _shown(key)
+            entries[(shown, name_decode(name)) if name else shown] = decode(value)
+        return entries
+
+
+def run_task(
+    job_file: str | os.PathLike[str],
+    messages: Iterable[InputMessage | tuple[Any, Any]],
+    *,
+    config_file: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> TaskRun:
+    """Hand messages to the task of a job file, one after the other, and return what it sent and stored.
+
+    Args:
+        config_file: the properties file; by default the one beside the job file.
+        settings: configuration keys that replace those of the file.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+        TaskModuleError: the job file does not import, or marks no task.
+        TaskError: a message failed, and the error policy is `fail`; names offset and key.
+    """
+    path = Path(job_file).absolute()
+    overrides = [f"{key}={value}" for key, value in (settings or {}).items()]
+    config = read_config(path, None if config_file is None else Path(config_file), overrides, {})
+    plan = _plan(config, path)
+    producer, state = _Producer(config), _State(plan)
+    runner = TaskRunner(
+        plan=plan,
+        routes=range(len(plan.routes)),
+        new_task=load_task_factory(path),
+        environment=state,
+        limits=TransactionLimits(
+            duration_max_s=3600.0,
+            bytes_max=1 << 30,
+            now_s=time.monotonic,
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+        ),
+        crash_points=_NoCrashPoints(),
+        is_interrupted=lambda: False,
+        current_thread=threading.current_thread,
+    )
+    try:
+        for report in runner.run(_rows(plan, messages), producer):
+            if report.error:
+                raise TaskError(report.error)
+    finally:
+        runner.close()
+    outputs = tuple(_output(config, sent) for sent in producer.sent)
+    return TaskRun(outputs=outputs, _config=config, _entries=state.entries)
+
+
+def _plan(config: JobConfig, job_file: Path) -> WorkPlan:
+    task_name = TaskName("Partition 0")
+    return WorkPlan(
+        config=config,
+        execution_id=ExecutionId("test"),
+        query_number=1,
+        routes=tuple(
+            Route(
+                ssp_kb=SspKeyBucket.parse(f"{stream}.0:0/1"),
+                task_name=task_name,
+                partition_id=0,
+                epoch=1,
+                changelog_partition=0,
+                environment_dir="",
+            )
+            for stream in config.streams_read
+        ),
+        job_file=str(job_file),
+        scratch_dir="",
+        slot_count=1,
+        stream_offset=0,
+        batch_offsets_max=1 << 30,
+    )
+
+
+def _rows(plan: WorkPlan, messages: Iterable[InputMessage | tuple[Any, Any]]) -> Iterable[Rows]:
+    """Runs of messages of one input; offsets count per input."""
+    config = plan.config
+    routes = {str(route.ssp_kb.ssp.system_stream): index for index, route in enumerate(plan.routes)}
+    first = next(iter(routes))
+    given = [
+        message if isinstance(message, InputMessage) else InputMessage(key=message[0], value=message[1])
+        for message in messages
+    ]
+
+    def stream_of(message: InputMessage) -> str:
+        name = message.stream or first
+        stream = name if "." in name and name in routes else f"{config.default_system}.{name}"
+        found = name if name in routes else stream
+        if found not in routes:
+            raise TaskError(f"wanted an input of the job ({', '.join(routes)}), found {message.stream!r}")
+        return found
+
+    offsets = dict.fromkeys(routes, 0)
+    for stream, group in groupby(given, key=stream_of):
+        run = list(group)
+        key_encode = key_serde_of(config.key_serde(stream)).encode
+        value_encode = serde_of(config.msg_serde(stream)).encode
+        begin = offsets[stream]
+        offsets[stream] += len(run)
+        yield Rows(
+            routes[stream],
+            range(begin, offsets[stream]),
+            [key_encode(message.key) for message in run],
+            [value_encode(message.value) for message in run],
+            [message.timestamp_ms for message in run],
+            [tuple(message.headers) for message in run],
+        )
+
+
+def _output(config: JobConfig, sent: _Sent) -> OutputMessage:
+    stream = f"{config.default_system}.{sent.topic}"
+    is_dead = sent.topic == (config.dead_letter_output or "").rpartition(".")[2]
+    return OutputMessage(
+        topic=sent.topic,
+        key=sent.key if is_dead else key_serde_of(config.key_serde(stream)).decode(sent.key),
+        value=sent.value if is_dead else serde_of(config.msg_serde(stream)).decode(sent.value),
+        headers=sent.headers,
+        partition=sent.partition,
+        timestamp_ms=sent.timestamp_ms,
+    )
+
+
+def _shown(key: bytes) -> str | bytes:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    headers: Headers
+    timestamp_ms: int | None
+
+
+class _Producer:
+    """A slot and its transactional producer (`container.task.ports`): what was committed is in `sent`."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self.sent: list[_Sent] = []
+        self._open: list[_Sent] = []
+        stores = [store.name for store in config.stores]
+        self._own = {checkpoint_topic(config.job), *(changelog_topic(config.job, name) for name in stores)}
+
+    def producer(self) -> _Producer:
+        return self
+
+    def mark_open(self) -> None: ...
+    def mark_clean(self) -> None: ...
+    def note(self, route: int, offset: int) -> None: ...
+    def check_lease(self) -> None: ...
+    def begin(self) -> None: ...
+    def flush(self) -> None: ...
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        on_offset: Callable[[int], None] | None = None,
+    ) -> None:
+        if on_offset is not None:
+            on_offset(0)
+        if topic not in self._own:
+            self._open.append(_Sent(topic, key, value, partition, tuple(headers or ()), timestamp_ms))
+
+    def partition_count(self, topic: str) -> int | None:
+        return _PARTITION_COUNT
+
+    def topic_limits(self, topic: str) -> TopicLimits | None:
+        return TopicLimits(batch_bytes_max=_BATCH_BYTES_MAX)
+
+    def commit(self) -> None:
+        self.sent += self._open
+        self._open = []
+
+    def abort(self) -> None:
+        self._open = []
+
+
+class _State:
+    """A task's local state and its one transaction (`container.task.ports`).
+
+    The runner writes to it only after the commit to Kafka, so an abort has nothing to undo.
+    """
+
+    def __init__(self, plan: WorkPlan) -> None:
+        stores = [store.name for store in plan.config.stores]
+        self.entries: dict[str, dict[bytes, bytes]] = {name: {} for name in stores}
+        self._position = LocalPosition(
+            execution_id="test",
+            epoch=1,
+            offsets_next={str(route.ssp_kb): 0 for route in plan.routes},
+            changelog_next=dict.fromkeys(stores, 0),
+            caught_up_at_ms=0,
+            changelog_topic_ids=dict.fromkeys(stores, ""),
+        )
+
+    def begin(self) -> _State:
+        return self
+
+    def position(self) -> LocalPosition | None:
+        return self._position
+
+    def set_position(self, position: LocalPosition) -> None:
+        self._position = position
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        return self.entries[store].get(key)
+
+    def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
+        for key, value in entries.items():
+            if value is None:
+                self.entries[store].pop(key, None)
+            else:
+                self.entries[store][key] = value
+
+    def check(self) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+    def bytes_on_disk(self) -> int:
+        return 0
+
+
+class _NoCrashPoints:
+    def hit(self, name: str) -> None: ...
