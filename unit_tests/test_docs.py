@@ -21,6 +21,7 @@ from samzapy.plan.job_plan import plan_job
 from samzapy.stream.keys import Namespace
 from samzapy.task import load_task_factory
 from samzapy.testing.builders import a_config
+from samzapy.testing.task_kit import run_task
 from samzapy.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,6 +173,26 @@ def test_the_grouper_of_the_planning_page_groups() -> None:
     )
 
     assert [("even", 2), ("odd", 2)] == [(task.name, len(task.ssp_kbs)) for task in plan.tasks]
+
+
+def test_the_pages_for_newcomers_are_short() -> None:
+    assert len(text_of("README.md").split()) <= 650
+    assert len(text_of("CONTRIBUTING.md").split()) <= 700
+
+
+def test_the_example_of_write_a_task_is_a_job(tmp_path: Path) -> None:
+    example, _ = code_blocks(text_of("docs/tutorial/write-a-task.md"), "python")
+    (tmp_path / "count.py").write_text(example, encoding="utf-8")
+    (tmp_path / "count.properties").write_text(
+        "job.name=count\ntask.inputs=kafka.words\nsystems.kafka.bootstrap.servers=localhost:1\n"
+        "systems.kafka.samza.key.serde=string\nsystems.kafka.samza.msg.serde=json\n"
+        "systems.kafka.samza.offset.default=oldest\nstores.counts.msg.serde=json\nlocal.store.dir=state\n"
+    )
+
+    run = run_task(tmp_path / "count.py", [("fruit", "apple"), ("fruit", "pear")])
+
+    assert [1, 2] == [output.value["seen"] for output in run.outputs]
+    assert {"fruit": 2} == run.state("counts")
 
 
 def test_the_two_commands_come_first() -> None:

@@ -68,8 +68,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
     directory = tmp_path_factory.mktemp("wheel")
     tree = directory / "tree"
     tree.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
+    for name in ("setup.cfg", "pyproject.toml", "LICENSE", "docs/package.md"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
     for name in ("samzapy", "schemas"):
         # The link to the schemas stays one, as in a clone.
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -112,6 +113,8 @@ def test_the_wheel_has_its_license_and_nothing_of_the_tests(wheel: ZipFile) -> N
     directory, metadata = metadata_of(wheel)
 
     assert __version__ == metadata["Version"]
+    # Links of a page in the repository lead nowhere from the package index.
+    assert "](" not in str(metadata.get_payload())
     assert ("Apache-2.0", "LICENSE") == (metadata["License"], metadata["License-File"])
     assert f"{directory}licenses/LICENSE" in wheel.namelist()
     assert {"samzapy", directory.rstrip("/")} == {name.partition("/")[0] for name in wheel.namelist()}
