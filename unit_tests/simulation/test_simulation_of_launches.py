@@ -1,6 +1,6 @@
 """Histories of a job whose coordinator starts its containers (`simulation.launched_world`).
 
-`SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each two hundred of those one of these, and ten at least.
+`SAMZAPY_SIMULATIONS` counts here as in `test_simulation`: for each forty of those one of these, and ten at least.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simulation.world import Kind
 from unit_tests.simulation.test_simulation import COUNT
 
 EVENT_COUNT = 600
-HISTORY_COUNT = max(10, COUNT // 200)
+HISTORY_COUNT = max(10, COUNT // 40)
 PARTS = 2
 FULL = 24
 """Histories that are looked at together."""

@@ -11,7 +11,7 @@ from unit_tests.simulation.test_simulation import COUNT, PARTS
 WALKS = 2
 """Tests that share the walks."""
 WALK_EVENT_COUNT = 600
-WALK_COUNT = max(4, COUNT // 200)
+WALK_COUNT = max(4, COUNT // 40)
 COUNTED = 16
 """Walks whose changes are counted; always as many, so that the figures below are theirs."""
 
