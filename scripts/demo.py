@@ -25,6 +25,9 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType
 
+# The repository's own tools, which are no part of the package.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import click
 from demo_cluster import CONTAINERS, SLOTS, ClusterAct, await_no_driver, settings_of
 from demo_flights import (

@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# The repository's own tools, which are no part of the package.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import click
 from rich.console import Console
 from rich.table import Table
