@@ -24,7 +24,7 @@ def test_the_packages_know_only_what_lies_below_them() -> None:
 
 
 LOADERS = {"pickle", "marshal", "shelve", "importlib", "runpy", "subprocess"}
-READERS = ("stream", "coordinator", "container", "model", "plan", "adapters/kafka", "adapters/web")
+READERS = ("stream", "coordinator", "inspection", "container", "model", "plan", "adapters/kafka", "adapters/web")
 
 
 def test_modules_that_read_foreign_bytes_load_no_code() -> None:

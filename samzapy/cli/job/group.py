@@ -1,7 +1,7 @@
 """`samzapy job`: `status` tells how a job is.
 
-`downgrade`, `plan`, `rewind`, `scale` and `top` are in modules of their names; `submit` in `cluster`; `stop`, `restart`
-and `list` in `whole_job`.
+`downgrade`, `plan`, `rewind`, `scale`, `submit` and `top` are in modules of their names; `stop`, `restart` and `list`
+in `lifecycle`.
 """
 
 from __future__ import annotations

@@ -425,7 +425,7 @@ def _own_topic_records(
             refuse([made_again(f"topic {found.name}", known.topic_id, found.topic_id)])
         if found.name in single and found.partition_count != 1:
             if known is not None:
-                continue  # Added while the job runs: shown, and what is recorded stays (`topic_watch`).
+                continue  # Added while the job runs: shown, and what is recorded stays (`topic_checks`).
             raise TopicPolicyError(
                 f"{found.name}: wanted 1 partition, found {found.partition_count}; records that belong together "
                 "would be read out of order. Kafka takes no partition away: give the job a new job.id"

@@ -16,9 +16,9 @@ request. A message with a known uuid is the same request once more, whatever els
 those that were read. Processors do not wait for each other. A request that waits is held against what stands where when
 its turn comes, because the requests before it change that.
 
-*Serving.* Each action is a `Kind`: `coordinator.requests.place_container`, `restarting`, `replacing`, `scaling`,
-`resizing`, `rewinding`. A request for the whole job names no processor, and of those one is under way too. To stop
-the job is one record, written when the request is read.
+*Serving.* Each action is a `Kind` in a module of its name: `place_container`, `restart_query`, `restart_container`,
+`scale_factor`, `scale_containers`, `rewind`, `control_standby`. A request for the whole job names no processor, and of
+those one is under way too. To stop the job is one record, written when the request is read.
 
 *Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
 stands there. After the terminal one only a memory is left, small, because there may be 20,000.

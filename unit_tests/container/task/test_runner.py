@@ -305,7 +305,7 @@ def test_a_close_that_fails_is_told_with_the_tasks_name_and_fails_nothing_else(
 
     (told,) = [record.getMessage() for record in caplog.records]
     assert f"task {TASK} failed in close: {type(error).__name__}: the cache is gone\nTraceback" in told
-    assert "worker.py" not in told.replace("test_worker.py", "")
+    assert "runner.py" not in told.replace("test_runner.py", "")
 
 
 def test_an_instance_that_fails_at_its_beginning_fails_the_task_and_no_message() -> None:
