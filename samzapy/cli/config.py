@@ -11,7 +11,7 @@ import click
 
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
-from samzapy.cli.run import job_file_option
+from samzapy.cli.target.address import job_file_option
 from samzapy.config import FACTOR_KEY, Explanation, Setting, Source, explain, keys_to_explain, merge
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.job_address import JobAddress, address_of, coordinator_records

@@ -15,22 +15,13 @@ from pathlib import Path
 import click
 
 from samzapy.adapters.maven.java import find_java
-from samzapy.config import (
-    argument_without_secret,
-)
+from samzapy.config import argument_without_secret
 from samzapy.runtime.declared_names import load_checked_task
 from samzapy.runtime.job_config import log_files_read, read_config
 from samzapy.runtime.job_file import expected_generation_option
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 
 _LOG = logging.getLogger(__name__)
-
-
-job_file_option = click.option(
-    "--job-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The job file, beside which the job's own groupers are [default: beside the properties file].",
-)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -14,9 +14,7 @@ import click
 from samzapy.adapters.host.spark_host import refuse_replaced_letters
 from samzapy.adapters.installed_spark import refuse_other_pyspark
 from samzapy.adapters.maven.java import find_java
-from samzapy.config import (
-    sounds_secret,
-)
+from samzapy.config import sounds_secret
 from samzapy.errors import ConfigError, ExitCode, SamzapyError, TaskModuleError
 from samzapy.runtime.declared_names import load_checked_task
 from samzapy.runtime.driver_stderr import real_stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
@@ -16,7 +18,7 @@ from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.job_address import READ_WAIT_S, JobAddress, no_such_job
 from samzapy.stream.audit import time_text
-from samzapy.stream.export import merged, read_export
+from samzapy.stream.export import ExportHeader, merged, read_export, write_export
 from samzapy.stream.horizon import (
     Extent,
     compaction_lag_ms,
@@ -121,3 +123,26 @@ def check_reached(position: Position | None, source: StreamSource, what: str) ->
             f"{what}: wanted {source.topic} at {time_text(position.timestamp_ms)}, found that it is known up to "
             f"{time_text(until_ms)}"
         )
+
+
+def export_to(file: Path, source: StreamSource) -> int:
+    """Write the history to `file`, which is not there; return how many records it has.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    header = ExportHeader(topic=source.topic, extent=source.extent, looked=source.looked, cluster=source.cluster)
+    end = source.extent.offset_end
+    # Under its name there is never half a file.
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as out:
+            count = write_export(out, header, takewhile(lambda record: record.offset < end, source.records()))
+            out.flush()
+            os.fsync(out.fileno())
+        part.rename(file)
+    except OSError as error:
+        raise ConfigError(f"wanted to write {file}, found {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count

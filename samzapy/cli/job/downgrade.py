@@ -21,7 +21,6 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.cli.output.seconds import Seconds
 from samzapy.cli.output.terminal import printable
-from samzapy.cli.stream.group import export_to
 from samzapy.cli.target.address import of_a_job
 from samzapy.container.start import positions_of
 from samzapy.coordinator.assignment.starts import PositionsRead
@@ -43,7 +42,7 @@ from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_spec, 
 from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 from samzapy.runtime.leader_status import leader_status
 from samzapy.runtime.leadership import Here
-from samzapy.runtime.stream_source import StreamSource, source_of_topic
+from samzapy.runtime.stream_source import StreamSource, export_to, source_of_topic
 from samzapy.stream.codec import decode
 from samzapy.stream.export import read_export
 from samzapy.stream.horizon import is_of_downgrade

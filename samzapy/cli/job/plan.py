@@ -18,7 +18,7 @@ from samzapy.adapters.kafka.key_sample import SAMPLE_WAIT_S
 from samzapy.adapters.kafka.state_size import changelog_sizes
 from samzapy.cli.output.table import print_table
 from samzapy.cli.output.terminal import printable
-from samzapy.cli.run import job_file_option
+from samzapy.cli.target.address import job_file_option
 from samzapy.cli.target.requests import recorded_state
 from samzapy.config import FACTOR_KEY, JobConfig, is_id
 from samzapy.coordinator.assignment.replanning import inputs_gone, keeps_state, tasks_of_before

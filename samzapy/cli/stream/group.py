@@ -6,12 +6,10 @@ Records are read as they come and forgotten again: what is held is the latest va
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -32,7 +30,7 @@ from samzapy.model.finding import CODES, Finding, Severity, finding_json
 from samzapy.model.topic_checks import check_topic
 from samzapy.model.topics import coordinator_spec, coordinator_topic
 from samzapy.runtime.job_address import READ_WAIT_S
-from samzapy.runtime.stream_source import StreamSource, check_reached
+from samzapy.runtime.stream_source import StreamSource, check_reached, export_to
 from samzapy.stream.audit import (
     LATEST_VALUE_ONLY,
     Entry,
@@ -46,7 +44,6 @@ from samzapy.stream.audit import (
 )
 from samzapy.stream.codec import RecordHeaders, parse_headers
 from samzapy.stream.examination import REMEDIES, Fault, faults_of_coordinator_stream
-from samzapy.stream.export import ExportHeader, write_export
 from samzapy.stream.keys import Namespace
 from samzapy.stream.log import LogRecord
 from samzapy.stream.numbering import Foreign, place
@@ -233,29 +230,6 @@ def export(source: StreamSource, file: Path) -> None:
         f"{count} records of {printable(source.topic)} up to offset {source.extent.offset_end}, whole from offset "
         f"{source.extent.whole_from}"
     )
-
-
-def export_to(file: Path, source: StreamSource) -> int:
-    """Write the history to `file`, which is not there; return how many records it has.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    header = ExportHeader(topic=source.topic, extent=source.extent, looked=source.looked, cluster=source.cluster)
-    end = source.extent.offset_end
-    # Under its name there is never half a file.
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with part.open("xb") as out:
-            count = write_export(out, header, takewhile(lambda record: record.offset < end, source.records()))
-            out.flush()
-            os.fsync(out.fileno())
-        part.rename(file)
-    except OSError as error:
-        raise ConfigError(f"wanted to write {file}, found {error.strerror}") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return count
 
 
 def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iterator[Iterable[LogRecord]]:

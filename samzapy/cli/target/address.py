@@ -43,3 +43,10 @@ def with_address(command: Callable[..., None]) -> Callable[..., None]:
     ):
         command = option(command)
     return command
+
+
+job_file_option = click.option(
+    "--job-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The job file, beside which the job's own groupers are [default: beside the properties file].",
+)
