@@ -74,6 +74,16 @@ def test_the_map_in_the_architecture_is_the_one_that_is_checked() -> None:
     assert wanted in text_of("docs/internals/architecture.md")
 
 
+@pytest.mark.parametrize("package", ["coordinator", "container"])
+def test_the_order_inside_a_package_is_the_one_that_is_checked(package: str) -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    layers = config[f"importlinter:contract:{package}"]["layers"].split("\n")
+    wanted = "  >  ".join(layer for layer in layers if layer)
+
+    assert re.search(rf"^{package}: +{re.escape(wanted)}$", text_of("docs/internals/architecture.md"), re.MULTILINE)
+
+
 def test_every_invariant_is_defined_once_and_guarded_by_a_test_that_exists() -> None:
     rows = re.findall(r"^\| (L\d+) \| .* \| `(\w+)` \|$", text_of("docs/internals/invariants.md"), re.MULTILINE)
     code = [path.read_text() for name in ("samzapy", "unit_tests") for path in (ROOT / name).rglob("*.py")]

@@ -4,7 +4,17 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+
+import pytest
+from grimp import ImportGraph, build_graph
+from importlinter.api import read_configuration
+from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.independence import IndependenceContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.domain.contract import Contract
 
 REPOSITORY = Path(__file__).parent.parent
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
@@ -21,6 +31,107 @@ def test_the_packages_know_only_what_lies_below_them() -> None:
 
     assert 0 == ran.returncode, ran.stdout + ran.stderr
     assert "0 broken" in ran.stdout
+
+
+CONTRACTS = read_configuration(str(REPOSITORY / "setup.cfg"))
+TYPES: dict[str, type[Contract]] = {
+    "layers": LayersContract,
+    "forbidden": ForbiddenContract,
+    "independence": IndependenceContract,
+    "acyclic_siblings": AcyclicSiblingsContract,
+}
+# One import per contract that it must refuse; the contract is named by its id in `setup.cfg`.
+REFUSED = [
+    ("map", "samzapy.inspection.status", "samzapy.adapters.kafka.log"),
+    ("map", "samzapy.coordinator.service", "samzapy.container.service"),
+    ("map", "samzapy.adapters.web.routes", "samzapy.runtime.leadership"),
+    ("production", "samzapy.runtime.container_process", "samzapy.testing.broker"),
+    ("tools", "samzapy.cli.doctor", "samzapy.testing.broker"),
+    ("production", "samzapy.runtime.job_file", "samzapy.cli.run"),
+    ("public", "samzapy", "samzapy.cli.main"),
+    ("public", "samzapy.audit", "samzapy.cli.stream.source"),
+    ("public", "samzapy.runtime.job_file", "samzapy.cli.run"),
+    ("ships", "samzapy.cli.dev", "simulation"),
+    ("adapters", "samzapy.adapters.web.routes", "samzapy.adapters.kafka.log"),
+    ("pure", "samzapy.coordinator.decide", "time"),
+    ("pure", "samzapy.inspection.load", "time"),
+    ("circles", "samzapy.model.ssp", "samzapy.model.startpoint"),
+    ("circles", "samzapy.coordinator.requests.handler", "samzapy.coordinator.requests.rewind"),
+    ("coordinator", "samzapy.coordinator.decide", "samzapy.coordinator.actions"),
+    ("coordinator", "samzapy.coordinator.decide", "samzapy.coordinator.service"),
+    ("coordinator", "samzapy.coordinator.requests.handler", "samzapy.coordinator.lifecycle.submission"),
+    ("coordinator", "samzapy.coordinator.launching.hosts", "samzapy.coordinator.inputs.growth"),
+    ("coordinator", "samzapy.coordinator.launching.hosts", "samzapy.coordinator.requests.handler"),
+    ("coordinator", "samzapy.coordinator.assignment.starts", "samzapy.coordinator.launching.launches"),
+    ("coordinator", "samzapy.coordinator.state", "samzapy.coordinator.assignment.grants"),
+    ("container", "samzapy.container.local_state.restore", "samzapy.container.service"),
+    ("container", "samzapy.container.task.runner", "samzapy.container.ports"),
+    ("container", "samzapy.container.task.stores", "samzapy.container.local_state.restore"),
+    ("worker", "samzapy.runtime.worker_process", "samzapy.container.local_state.restore"),
+    ("commands", "samzapy.cli.doctor", "samzapy.cli.job.plan"),
+    ("commands", "samzapy.cli.container.group", "samzapy.cli.stream.group"),
+    ("commands", "samzapy.cli.output.failures", "samzapy.cli.main"),
+    ("commands", "samzapy.cli.target.address", "samzapy.cli.stream.group"),
+    ("commands", "samzapy.cli.output.table", "samzapy.cli.target.address"),
+]
+
+
+@pytest.fixture(scope="module")
+def imports() -> ImportGraph:
+    return build_graph("samzapy", include_external_packages=True, cache_dir=None)
+
+
+def kept(contract_id: str, imports: ImportGraph) -> bool:
+    (options,) = (options for options in CONTRACTS["contracts_options"] if options["id"] == contract_id)
+    contract = TYPES[options["type"]](options["name"], CONTRACTS["session_options"], options)
+    return contract.check(imports, verbose=False).kept
+
+
+@pytest.mark.parametrize(("contract", "importer", "imported"), REFUSED)
+def test_a_contract_refuses_an_import_that_leads_up(
+    imports: ImportGraph, contract: str, importer: str, imported: str
+) -> None:
+    """Each contract can fail: the graph of today's imports with one more breaks it."""
+    changed = deepcopy(imports)
+    for module in (importer, imported):
+        if module not in changed.modules:
+            changed.add_module(module, is_squashed=True)
+    assert kept(contract, imports)
+
+    changed.add_import(importer=importer, imported=imported)
+
+    assert not kept(contract, changed)
+
+
+def test_every_contract_has_an_import_that_it_refuses() -> None:
+    assert {options["id"] for options in CONTRACTS["contracts_options"]} == {contract for contract, _, _ in REFUSED}
+
+
+def test_a_new_module_must_be_given_a_place(imports: ImportGraph) -> None:
+    for contract, module in (
+        ("coordinator", "samzapy.coordinator.unplaced"),
+        ("container", "samzapy.container.unplaced"),
+        ("commands", "samzapy.cli.unplaced"),
+    ):
+        changed = deepcopy(imports)
+        changed.add_module(module)
+        assert not kept(contract, changed), contract
+
+
+PUBLIC = "import samzapy, samzapy.audit, samzapy.placement, samzapy.runtime.job_file"
+
+
+def test_what_a_job_file_imports_loads_neither_the_command_line_nor_test_tools() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"{PUBLIC}, sys; print(*sys.modules)"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+
+    assert "samzapy.runtime.job_file" in loaded
+    assert [] == [name for name in loaded if name.startswith(("samzapy.cli", "samzapy.testing", "simulation"))]
 
 
 LOADERS = {"pickle", "marshal", "shelve", "importlib", "runpy", "subprocess"}
