@@ -1,0 +1,59 @@
+"""The ledger test of a job whose tasks read partitions of several inputs, killed at moments of chance.
+
+SAMZAPY_LEDGER_SEED repeats one. It is shorter than `test_no_record_is_lost_or_doubled_under_kills`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration_tests.ledger_run import LedgerRun
+from integration_tests.random_kills import APPEARS_WITHIN_S, RECORDS_PER_S, WORK_S, disturb
+from integration_tests.seeds import told_seed
+from integration_tests.sizes import sized
+from integration_tests.support.ledger import told
+
+RECORDS_MIN = sized(20_000, short=10_000)
+FAULTS = sized(
+    {"worker in a transaction": 4, "driver": 1, "jvm and disk": 1, "restart by request": 2},
+    short={"worker in a transaction": 2, "jvm and disk": 1, "restart by request": 1},
+)
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(900)
+def test_no_record_is_lost_or_doubled_where_a_task_reads_several_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cogrouped inputs: rows go to their tasks by a shuffle, and one transaction moves several positions."""
+    seed = told_seed("ledger test, cogroup", "SAMZAPY_LEDGER_SEED", capsys)
+    overrides = {
+        "task.inputs": "kafka.fed,kafka.fed-too",
+        "task.partition.scheme": "cogroup",
+        "task.transaction.max.ms": "100",
+        "task.batch.interval.ms": "1000",
+    }
+    with LedgerRun(
+        tmp_path,
+        seed=seed,
+        inputs={"fed": 4, "fed-too": 6},
+        task_count=2,
+        environment={"RUNNING_SUMS_WORK_S": str(WORK_S)},
+        overrides=overrides,
+    ) as run:
+        run.feed(RECORDS_PER_S)
+        run.wait(lambda: run.watcher.count() > 0, APPEARS_WITHIN_S, "the first output")
+
+        chaos_s = disturb(run, random.Random(seed), FAULTS, RECORDS_MIN)
+        violations = run.finish()
+
+        with capsys.disabled():
+            print(f"ledger test, cogroup: {chaos_s:.0f} s of chaos, {run.figures}", file=sys.stderr, flush=True)
+        assert not violations, f"SAMZAPY_LEDGER_SEED={seed}: {told(violations)}"
+        assert FAULTS == run.figures.faults
+        assert [] == run.figures.ended_by_itself, run.job.all_log_text()
+        assert run.figures.records >= RECORDS_MIN
