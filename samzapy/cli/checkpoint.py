@@ -1,4 +1,4 @@
-"""`samzapy checkpoint list`: how far each SSPKb of a job is, read off the checkpoint topic. Read-only."""
+"""`samzapy checkpoint list`: the positions of a job, from its checkpoint topic. Read-only."""
 
 from __future__ import annotations
 
@@ -21,20 +21,27 @@ _NUMBERS = ("checkpoint", "epoch", "progress", "progressEpoch")
 
 @click.group()
 def checkpoint() -> None:
-    """Positions of record."""
+    """List the committed position of each key bucket."""
 
 
 @checkpoint.command(name="list")
 @of_a_job
-@click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "jsonl"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def list_(
     address: JobAddress,
     output: str,
 ) -> None:
     """List checkpoint and progress of each key bucket of each input partition.
 
-    Both are the offset of the next record to be processed. Progress is that of idle buckets. Each counts if its epoch
-    is that of the grant in force, and of the two the larger. Ends with 3 when there is no such job.
+    Both are the offset of the next record to process; progress is recorded for idle buckets. A position is valid if its
+    epoch is that of the grant in force; the larger valid one is used. Exits with 3 if there is no such job.
 
     \b
     Example:

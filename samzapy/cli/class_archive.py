@@ -1,4 +1,4 @@
-"""`samzapy class-archive`: a machine on which jobs start sooner."""
+"""`samzapy class-archive`: make jobs start faster on this machine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from samzapy.runtime.spark_submit import check_host, environment_of_spark
 
 
 @click.command("class-archive")
-@click.option("--of-worker", is_flag=True, help="Tell the environment of a Spark worker whose drivers are to use it.")
-@click.option("--remove", is_flag=True, help="Remove it: jobs start without it again.")
+@click.option(
+    "--of-worker", is_flag=True, help="Print the environment for a Spark worker whose drivers use the archive."
+)
+@click.option("--remove", is_flag=True, help="Remove the archive; jobs start without it again.")
 def class_archive(of_worker: bool, remove: bool) -> None:
     """Make an archive of Spark's classes on this machine, for `samzapy run` and containers started here.
 
-    A JVM maps it at its start instead of loading the classes one by one. It is of one Java and one Spark: make it
-    anew after a change of either (--remove first). It takes a minute, and 200 MB.
+    A JVM maps the archive instead of loading the classes one by one. It fits one version of Java and Spark: after an
+    upgrade, remove it (--remove) and make a new one. It takes a minute, and 200 MB.
     """
     if remove:
         archive_path(cache_root(), jars_there(SPARK_KAFKA)).unlink(missing_ok=True)

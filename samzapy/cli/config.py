@@ -1,4 +1,4 @@
-"""`samzapy config`: what counts for a key and why, and whether a configuration can be. Read-only."""
+"""`samzapy config`: explain effective values and validate a configuration. Read-only."""
 
 from __future__ import annotations
 
@@ -25,12 +25,18 @@ _PREFIX = "config/"
 
 @click.group()
 def config() -> None:
-    """What counts for a key, where it comes from, and whether a configuration can be."""
+    """Show the effective value of a key and its source; validate a configuration."""
 
 
-_config_option = click.option("--config", "config_file", type=click.Path(path_type=Path), help="The properties file.")
+_config_option = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Read this properties file."
+)
 _set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="As it would be given to `samzapy run`."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one config key, as for `samzapy run`; may be repeated.",
 )
 
 
@@ -38,9 +44,16 @@ _set_option = click.option(
 @click.argument("key", required=False)
 @_config_option
 @_set_option
-@click.option("--job", "job", metavar="NAME-ID", help="Also read what this job was started with.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", help="The cluster that is asked for it.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--job", "job", metavar="NAME-ID", help="Also show the values that this job was started with.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT", help="Read them from this cluster.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def explain_keys(
     key: str | None,
     config_file: Path | None,
@@ -49,11 +62,11 @@ def explain_keys(
     bootstrap_servers: str | None,
     output: str,
 ) -> None:
-    """Show the value of KEY, where it comes from, what it means, and what would override it.
+    """Show the value of KEY, its source and meaning, and how to override it.
 
-    KEY may be a pattern, `job.container.*`; without KEY all keys that are set are listed. The environment of this
-    shell counts as it would at a start. No cluster is asked, unless --job or --bootstrap-servers says so: then what
-    stands on the job's coordinator stream is shown beside it. A secret is shown as ***.
+    KEY may be a pattern, `job.container.*`; without KEY all keys that are set are listed. The environment of this shell
+    is read as at a start. With --job or --bootstrap-servers the values recorded on the job's coordinator stream are
+    shown too; without them no cluster is needed. Secrets are shown as ***.
 
     \b
     Examples:
@@ -79,11 +92,13 @@ def explain_keys(
 
 
 @config.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), required=True, help="The properties file.")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), required=True, help="Read this properties file."
+)
 @_set_option
 @job_file_option
 def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) -> None:
-    """Refuse a configuration as a start would, as far as that can be known without a cluster.
+    """Validate a configuration as a start would, as far as possible without a cluster.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`samzapy dev`: Kafka on this machine, for development.
+"""`samzapy dev`: run Kafka on this machine, for development.
 
 The same broker (`testing/broker.py`) and cluster (`testing/broker_cluster.py`) as in the tests, started so that they
 outlive the command. Everything about them is in one directory; the pid file of each node names its process, and
@@ -42,7 +42,7 @@ _directory_option = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the broker or the cluster lives [default: in samzapy's cache directory].",
+    help="Keep the broker or cluster in this directory [default: in samzapy's cache directory].",
 )
 
 
@@ -51,7 +51,7 @@ _node_argument = click.argument("node_id", type=click.IntRange(1), metavar="NODE
 
 @click.group()
 def dev() -> None:
-    """Kafka on this machine, for development."""
+    """Run a Kafka broker on this machine, for development."""
 
 
 @dev.command()
@@ -61,7 +61,7 @@ def dev() -> None:
     type=click.IntRange(1, 65535),
     default=PORT_DEFAULT,
     show_default=True,
-    help="The loopback port that clients connect to. The nodes of a cluster have this one and the next ones.",
+    help="Listen on this loopback port; the nodes of a cluster use this one and the next ones.",
 )
 @click.option(
     "--nodes",
@@ -69,7 +69,7 @@ def dev() -> None:
     type=click.IntRange(1, NODES_MAX),
     default=1,
     show_default=True,
-    help="With 3, a cluster: topics get three replicas, of which two must be in sync.",
+    help="Start this many nodes. With 3, topics get three replicas, of which two must be in sync.",
 )
 @_directory_option
 @click.option(
@@ -78,10 +78,10 @@ def dev() -> None:
     metavar="KEY=VALUE",
     multiple=True,
     callback=_settings,
-    help="A broker setting; may be given several times.",
+    help="Set one broker setting; may be repeated.",
 )
 def up(port_number: int, node_count: int, directory: Path | None, overrides: dict[str, str]) -> None:
-    """Starts the broker, or a cluster, and fetches Kafka first if need be. Running already is fine."""
+    """Start the broker or a cluster; download Kafka first if it is missing."""
     directory = directory or _default_directory(is_cluster=node_count > 1)
     if node_count > 1 or DevCluster.is_in(directory):
         _up_cluster(directory, node_count, port_number, overrides)
@@ -100,7 +100,7 @@ def up(port_number: int, node_count: int, directory: Path | None, overrides: dic
 @dev.command()
 @_directory_option
 def down(directory: Path | None) -> None:
-    """Stops the broker or the cluster and keeps its data. Not running is fine."""
+    """Stop the broker or the cluster and keep its data."""
     kafka = _kafka_in(directory)
     pids = _pids(kafka)
     kafka.stop()
@@ -115,7 +115,7 @@ def down(directory: Path | None) -> None:
 @_node_argument
 @_directory_option
 def kill(node_id: int | None, directory: Path | None) -> None:
-    """Ends the broker, or NODE of a cluster, with SIGKILL, to see how a job gets over it. Its data is kept.
+    """Kill the broker, or NODE of a cluster, with SIGKILL; its data is kept.
 
     \b
     Example:
@@ -135,7 +135,7 @@ def kill(node_id: int | None, directory: Path | None) -> None:
 @_node_argument
 @_directory_option
 def restart(node_id: int | None, directory: Path | None) -> None:
-    """Stops the broker, or NODE of a cluster, in order if it runs, and starts it on the same data and port."""
+    """Restart the broker, or NODE of a cluster, with the same data and port."""
     kafka = _kafka_in(directory)
     node = _node(kafka, node_id)
     node.restart()
@@ -145,11 +145,17 @@ def restart(node_id: int | None, directory: Path | None) -> None:
 @dev.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option(
-    "--partitions", "partition_count", type=click.IntRange(min=1), default=4, show_default=True, metavar="N"
+    "--partitions",
+    "partition_count",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Create each topic with N partitions.",
 )
 @_directory_option
 def topic(names: Sequence[str], partition_count: int, directory: Path | None) -> None:
-    """Makes topics on the broker, for a job's inputs and outputs. One that is there stays as it is.
+    """Create topics on the broker, for inputs and outputs; existing topics are not changed.
 
     \b
     Example:
@@ -164,7 +170,7 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
 
 
 def _servers_of(directory: Path | None) -> str:
-    """The addresses of the broker or cluster in a directory. Raises RejectedError when none runs."""
+    """The addresses of the broker or cluster in a directory. Raises RejectedError if none runs."""
     kafka = _kafka_in(directory)
     if not _pids(kafka):
         raise RejectedError(f"wanted a broker in {kafka.directory}, found none that runs; samzapy dev up starts it")
@@ -177,10 +183,20 @@ for _command in message_commands(_directory_option, _servers_of):
 
 @dev.command()
 @_directory_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 @click.pass_context
 def status(context: click.Context, directory: Path | None, output: str) -> None:
-    """Whether the broker or the cluster runs, and where. Exit code 3 when it, or one of its nodes, does not."""
+    """Show whether the broker or the cluster runs, and where.
+
+    Exits with 3 if it, or one of its nodes, does not run.
+    """
     kafka = _kafka_in(directory)
     if isinstance(kafka, DevCluster):
         nodes = {node_id: _facts(node) for node_id, node in kafka.nodes.items()}
@@ -247,7 +263,7 @@ def _up_cluster(directory: Path, node_count: int, port_number: int, overrides: M
 
 
 def _kafka_in(directory: Path | None) -> DevBroker | DevCluster:
-    """What lives in the directory; by default the cluster if a node of it runs, else the broker."""
+    """The broker or cluster of the directory; by default the cluster if a node of it runs."""
     if directory is None:
         default = _default_directory(is_cluster=True)
         is_running = DevCluster.is_in(default) and bool(_pids(DevCluster(default, detached=True)))

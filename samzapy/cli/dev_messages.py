@@ -26,7 +26,7 @@ def message_commands(directory_option: Callable[[Any], Any], servers_of: Servers
         servers_of: the addresses of the development broker in a directory; raises RejectedError when none runs.
     """
     servers_option = click.option(
-        "--bootstrap-servers", metavar="HOST:PORT", help="Another cluster [default: the development broker]."
+        "--bootstrap-servers", metavar="HOST:PORT", help="Use another cluster [default: the development broker]."
     )
 
     @click.command()
@@ -39,12 +39,13 @@ def message_commands(directory_option: Callable[[Any], Any], servers_of: Servers
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="text: key, tab, value, or only a value. json: an object with key, value, headers, partition.",
+        help="Choose the line format. text: key, tab, value, or only a value. json: an object with key, value, "
+        "headers, partition.",
     )
     @servers_option
     @directory_option
     def produce(topic: str, file: Any, form: str, bootstrap_servers: str | None, directory: Path | None) -> None:
-        """Writes each line of FILE (default: standard input) to TOPIC as one message.
+        """Write each line of FILE (default: standard input) to TOPIC as one message.
 
         \b
         Example:
@@ -59,10 +60,24 @@ def message_commands(directory_option: Callable[[Any], Any], servers_of: Servers
 
     @click.command()
     @click.argument("topic")
-    @click.option("-n", "--count", type=click.IntRange(1), help="Stops after this many messages.")
-    @click.option("--from", "begin", type=click.Choice(["beginning", "end"]), default="beginning", show_default=True)
-    @click.option("--follow", is_flag=True, help="Waits for further messages, until Ctrl-C or --count.")
-    @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
+    @click.option(
+        "--from",
+        "begin",
+        type=click.Choice(["beginning", "end"]),
+        default="beginning",
+        show_default=True,
+        help="Start at this end of the topic.",
+    )
+    @click.option("--follow", is_flag=True, help="Wait for further messages, until Ctrl-C or --count.")
+    @click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Choose the output format.",
+    )
     @servers_option
     @directory_option
     def consume(
@@ -74,7 +89,7 @@ def message_commands(directory_option: Callable[[Any], Any], servers_of: Servers
         bootstrap_servers: str | None,
         directory: Path | None,
     ) -> None:
-        """Prints the committed messages of TOPIC, one per line, up to its present end.
+        """Print the committed messages of TOPIC, one per line, up to its current end.
 
         \b
         Example:

@@ -79,14 +79,14 @@ _ABORT_AFTER_MS = 15_000
 
 @click.command()
 @of_a_job
-@click.option("--changelogs", is_flag=True, help="Also read all changelogs, which takes a while for a large state.")
+@click.option("--changelogs", is_flag=True, help="Also read all changelogs; takes a while for a large state.")
 @click.option(
     "--patience",
     "patience_s",
     type=click.IntRange(min=0),
     metavar="SECONDS",
-    help="A transaction that is open for longer is a finding; by default the job's transaction time-outs and a margin. "
-    "Of one whose age is not told it looks for so long whether it ends.",
+    help="Report transactions that are open for longer [default: the job's transaction timeouts and a margin]. If an "
+    "age is unknown, wait this long for the transaction to end.",
 )
 @click.option(
     "--sample",
@@ -95,9 +95,16 @@ _ABORT_AFTER_MS = 15_000
     default=1000,
     show_default=True,
     metavar="N",
-    help="Look at the keys of the last N records of each input partition, if the job keeps state by key; 0: do not.",
+    help="Sample the keys of the last N records of each input partition, if the job keeps state by key; 0: off.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 @click.pass_context
 def doctor(
     context: click.Context,
@@ -107,11 +114,10 @@ def doctor(
     sample_count: int,
     output: str,
 ) -> None:
-    """Find what is wrong with a job: its topics, their records, open transactions, the keys of its inputs, its leader
-    and its containers.
+    """Diagnose a job: topics, records, open transactions, input keys, leader and containers.
 
-    Each finding has a code, how much it matters, what was found and what to do. Ends with 0 when nothing is wrong; with
-    6 when the job is degraded; with 8 when data is not as it must be; with 3 when there is no such job.
+    Each finding has a code, a severity, a description and a remedy. Exits with 0 without findings, 6 if the job is
+    degraded, 8 if data is wrong, 3 if there is no such job.
 
     \b
     Example:
@@ -258,8 +264,8 @@ class _Examination:
         unsure = [found for found in opened if is_of_unknown_age(found, now_ms=self._now_ms, patience_ms=patience_ms)]
         if unsure:
             click.echo(
-                f"samzapy: {len(unsure)} transactions are open, since when is not told: looking for up to "
-                f"{patience_ms / 1000:g} s whether they end (--patience)",
+                f"samzapy: {len(unsure)} transactions of unknown age are open: waiting up to "
+                f"{patience_ms / 1000:g} s for them to end (--patience)",
                 err=True,
             )
         ended = set(unsure) - set(still_open(self._offsets, unsure, patience_ms / 1000, READ_WAIT_S))

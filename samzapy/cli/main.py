@@ -1,8 +1,8 @@
-"""The command line: which verbs there are, and how a failure reaches the person who typed one.
+"""The `samzapy` command line: the table of commands, and how an error is reported.
 
 The commands are a table, so that `samzapy --help` imports none of them (pyspark and pyarrow alone take a
-second). What samzapy raises on purpose ends as one message on stderr and the exit code of its branch; a stack
-trace is only ever printed for a fault of ours.
+second). A `SamzapyError` ends as one message on stderr and the exit code of its branch. A stack trace is printed
+only for a bug in samzapy.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from samzapy.version import __version__
 
 
 class LazyCommand(NamedTuple):
-    """Where a command is and what `--help` says of it. `target` is `module:attribute`."""
+    """The `module:attribute` of a command and its line in `--help`."""
 
     target: str
     summary: str
 
 
 COMMANDS: Mapping[str, LazyCommand] = {
-    "checkpoint": LazyCommand("samzapy.cli.checkpoint:checkpoint", "Positions of record."),
-    "class-archive": LazyCommand("samzapy.cli.class_archive:class_archive", "Let jobs start sooner on this machine."),
-    "config": LazyCommand("samzapy.cli.config:config", "What counts for a key, and where it comes from."),
-    "container": LazyCommand(
-        "samzapy.cli.container.group:container", "List containers, move or restart a processor."
+    "checkpoint": LazyCommand("samzapy.cli.checkpoint:checkpoint", "List the committed position of each key bucket."),
+    "class-archive": LazyCommand(
+        "samzapy.cli.class_archive:class_archive", "Make a class archive, so that jobs start faster on this machine."
     ),
-    "dev": LazyCommand("samzapy.cli.dev:dev", "A Kafka broker on this machine, for development."),
-    "doctor": LazyCommand("samzapy.cli.doctor:doctor", "What is wrong with a job, and what to do about it."),
-    "job": LazyCommand("samzapy.cli.job.group:job", "Start, stop and scale a job; how it is."),
-    "run": LazyCommand("samzapy.cli.run:run", "Run a job file through spark-submit."),
-    "task": LazyCommand("samzapy.cli.stream.task:task", "Why a task is where it is."),
-    "stream": LazyCommand("samzapy.cli.stream.group:stream", "What the coordinator decided, when and why."),
+    "config": LazyCommand("samzapy.cli.config:config", "Show effective configuration values and their sources."),
+    "container": LazyCommand("samzapy.cli.container.group:container", "List, move and restart containers."),
+    "dev": LazyCommand("samzapy.cli.dev:dev", "Run a Kafka broker on this machine, for development."),
+    "doctor": LazyCommand("samzapy.cli.doctor:doctor", "Diagnose a job and suggest remedies."),
+    "job": LazyCommand("samzapy.cli.job.group:job", "Submit, stop, scale and inspect a job."),
+    "run": LazyCommand("samzapy.cli.run:run", "Run a job file with spark-submit."),
+    "task": LazyCommand("samzapy.cli.stream.task:task", "Explain why a task runs on its processor."),
+    "stream": LazyCommand(
+        "samzapy.cli.stream.group:stream", "Read and verify the history of the coordinator's decisions."
+    ),
 }
 
 
@@ -68,7 +70,7 @@ class LazyGroup(click.Group):
 samzapy = LazyGroup(
     table=COMMANDS,
     name="samzapy",
-    help="Streaming jobs on Spark Structured Streaming, with a Kafka topic as their only coordinator.",
+    help="Run streaming jobs on Spark Structured Streaming, coordinated through a Kafka topic.",
 )
 click.version_option(__version__, prog_name="samzapy", message="%(prog)s %(version)s")(samzapy)
 

@@ -1,7 +1,7 @@
-"""`samzapy.run()` and `samzapy run`: from a job file and a properties file to a running container.
+"""`samzapy run`: start a container from a job file and a properties file.
 
-`samzapy run job.py ...` only builds the spark-submit command, prints it and becomes it. What spark-submit starts is
-the job file, whose last line calls `samzapy.run()`, and that is `run_job_file` here.
+`samzapy run job.py ...` builds the spark-submit command, prints it and becomes it. spark-submit starts the job file,
+whose last line calls `samzapy.run()` (`runtime.job_file`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _LOG = logging.getLogger(__name__)
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("job_file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Properties file [default: beside JOB_FILE]."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Read this properties file [default: beside JOB_FILE].",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @expected_generation_option
@@ -39,13 +42,13 @@ def run(
     expected_generation: int | None,
     spark_options: Sequence[str],
 ) -> None:
-    """Run JOB_FILE through spark-submit. Other options are spark-submit's own (--master, --conf, --jars).
+    """Run JOB_FILE with spark-submit. All other options are passed to it (--master, --conf, --jars).
 
     \b
     Example:
       samzapy run examples/flight_delays.py --set systems.kafka.bootstrap.servers=localhost:9092 --master local[4]
     """
-    # Told before ten seconds of JVM go by, and without a stack trace.
+    # Fail here, before the JVM starts, and without a stack trace.
     config = read_config(job_file, config_file, overrides, os.environ)
     load_checked_task(job_file.absolute(), config)
     find_java()

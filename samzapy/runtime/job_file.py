@@ -31,7 +31,7 @@ expected_generation_option = click.option(
     "--expected-generation",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Refuse if another plan than N is in force by now; `samzapy job plan` shows from which one it was made.",
+    help="Refuse to start unless plan N is still in force; `samzapy job plan` prints N.",
 )
 
 
@@ -99,10 +99,10 @@ def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
         said = error.format_message()
         if sounds_secret(said):
             # It repeats the argument, which may be a setting whose --set was forgotten.
-            said = "Wanted options, found an argument that is none and that sounds like a secret."
+            said = "Unexpected argument (hidden: it looks like a secret). Did you forget `--set`?"
         raise ConfigError(
-            f"{said} After the job file stand --config FILE, --set key=value and --expected-generation N; "
-            "spark-submit's own options stand before it"
+            f"{said} Put --config FILE, --set key=value and --expected-generation N after the job file; "
+            "put spark-submit's own options before it"
         ) from None
     assert isinstance(found, _Arguments)
     return found

@@ -1,4 +1,4 @@
-"""`samzapy container`: list them, move one, restart some, ask about one, clear the topic of requests."""
+"""`samzapy container`: list, move and restart containers; clean the placement topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from samzapy.runtime.job_address import JobAddress
 
 @click.group()
 def container() -> None:
-    """List containers, move one, restart some, ask about one."""
+    """List, move and restart containers."""
 
 
 container.add_command(list_containers)
@@ -44,7 +44,7 @@ _PROCESSOR = click.option(
     "--processor",
     required=True,
     metavar="ID",
-    help="The processor, as `samzapy job status` shows it.",
+    help="Name the processor, as `samzapy job status` shows it.",
 )
 
 
@@ -56,7 +56,7 @@ def _ask(
     destination_host: str = "",
     arguments: Mapping[str, str] | None = None,
 ) -> ContainerPlacementResponseMessage | None:
-    """Write a request and wait for its answer; None where nobody waits."""
+    """Write a request and wait for its answer; None with --no-wait."""
     state = recorded_state(address)
     with placement_store(address) as store:
         uuid = store.write_container_placement_request_message(
@@ -70,33 +70,33 @@ def _ask(
         return asking.answer(store, uuid, state)
 
 
-def _told(address: JobAddress, uuid: UUID) -> str:
-    """How a request is: the newest answer to it, or that nobody has read it yet.
+def _request_status(address: JobAddress, uuid: UUID) -> str:
+    """The newest answer to a request, or that no coordinator has read it yet.
 
     Raises:
-        RejectedError: there is none such.
+        RejectedError: there is no such request.
     """
     with placement_store(address) as store:
         request = store.read_container_placement_request_message(uuid)
-        told = store.read_container_placement_response_message(uuid)
-    if told is not None:
-        shown = " ".join(part for part in (told.status_code, told.phase) if part)
-        return f"{shown}: {printable(told.response_message)}"
+        response = store.read_container_placement_response_message(uuid)
+    if response is not None:
+        shown = " ".join(part for part in (response.status_code, response.phase) if part)
+        return f"{shown}: {printable(response.response_message)}"
     if request is not None:
-        return f"{StatusCode.CREATED}: not read yet; see with `samzapy job status` whether the job has a leader"
+        return f"{StatusCode.CREATED}: not read yet; check with `samzapy job status` whether the job has a leader"
     raise RejectedError(f"wanted request {uuid} or an answer to it, found neither on the placement topic")
 
 
 @container.command()
 @of_a_job
 @click.argument("uuid", required=False, type=click.UUID)
-@click.option("--processor-id", "--processor", metavar="ID", help="The processor, or a standby (`4-0`).")
+@click.option("--processor-id", "--processor", metavar="ID", help="Name the processor, or a standby (`4-0`).")
 @with_request
 def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, asking: Asking) -> None:
-    """Show what the coordinator knows of a processor, as JSON; or the newest answer to the request UUID,
-    `CREATED` while nobody has read it.
+    """Show the coordinator's view of a processor as JSON, or the newest answer to request UUID.
 
-    Ends with 3 when the request is refused or not known, with 5 when no answer comes in time.
+    The answer is `CREATED` until a coordinator has read the request. Exits with 3 if the request is refused or not
+    known, with 5 if no answer comes in time.
 
     \b
     Example:
@@ -105,11 +105,11 @@ def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, ask
     if (uuid is None) == (processor_id is None):
         raise click.UsageError("wanted a uuid or --processor-id, found both or neither")
     if uuid is not None:
-        click.echo(_told(address, uuid))
+        click.echo(_request_status(address, uuid))
         return
-    found = _ask(address, processor_id or "", asking, Action.CONTAINER_STATUS)
-    if found is not None:
-        click.echo(json.dumps(json.loads(found.response_message), indent=2))
+    answer = _ask(address, processor_id or "", asking, Action.CONTAINER_STATUS)
+    if answer is not None:
+        click.echo(json.dumps(json.loads(answer.response_message), indent=2))
 
 
 @container.command()
@@ -119,25 +119,25 @@ def status(address: JobAddress, uuid: UUID | None, processor_id: str | None, ask
     "--processor",
     "processors",
     metavar="ID,ID",
-    help="The processors, in this order, as `samzapy job status` shows them.",
+    help="Restart these processors, in this order, as `samzapy job status` shows them.",
 )
-@click.option("--all", "every", is_flag=True, help="All processors of the job.")
+@click.option("--all", "every", is_flag=True, help="Restart all processors of the job.")
 @click.option(
     "--query",
     "only_query",
     is_flag=True,
-    help="Restart the query and keep the process; where people start the containers it is all that can be done.",
+    help="Restart only the query and keep the process; the only choice for self-managed containers.",
 )
 @with_request
 def restart(address: JobAddress, processors: str | None, every: bool, only_query: bool, asking: Asking) -> None:
-    """Restart containers, one after the other; the next one when the tasks of the one before are at work again.
+    """Restart containers, one after the other.
 
-    Of a job that was submitted with `samzapy job submit` each drains and ends, and another one starts on its host,
-    within 300 s unless --expiry says otherwise. Where people start the containers, and with --query, the process stays:
-    the running micro-batch ends, and a new query goes on where it stopped.
+    The next restart begins when the tasks of the restarted container run again. A container of a submitted job drains
+    and exits, and a new one starts on its host, within 300 s unless --expiry is given. With --query, and for
+    self-managed containers, the process stays: the running micro-batch ends, and a new query continues.
 
-    Stops at the first one that is not done: with 3 when it is refused, with 1 when it fails, with 5 when no answer
-    comes in time; that one may still be done then.
+    Stops at the first request that is not done. Exits with 3 if it is refused, 1 if it fails, 5 if no answer comes in
+    time. That request may still be done later.
 
     \b
     Examples:
@@ -164,14 +164,13 @@ def restart(address: JobAddress, processors: str | None, every: bool, only_query
 @destination_host_option("--host")
 @with_request
 def place(address: JobAddress, processor_id: str, destination_host: str, asking: Asking) -> None:
-    """Move a processor to another host, while the others go on.
+    """Move a processor to another host, while the others keep running.
 
-    Of a job that was submitted with `samzapy job submit`: a container is started there and brings the state of the
-    tasks level; only then the one that runs them stops. `4-0` is the first standby of processor 4 and moves alike.
-    Where people start the containers, the tasks go to one that stands there; to where they are, their query restarts.
+    In a submitted job, a new container starts on that host and restores the state of the tasks; then the old container
+    stops. `4-0` is the first standby of processor 4 and moves the same way. With self-managed containers, the tasks
+    move to a spare container on that host; if the host is the current one, their query restarts.
 
-    Ends with 3 when the request is refused,
-    with 1 when it fails, with 5 when no answer comes in time; it may still be done then.
+    Exits with 3 if the request is refused, 1 if it fails, 5 if no answer comes in time; it may still be done later.
 
     \b
     Example:
@@ -183,13 +182,13 @@ def place(address: JobAddress, processor_id: str, destination_host: str, asking:
 @container.command()
 @of_a_job
 @_PROCESSOR
-@click.option("--start/--stop", "is_more", required=True, help="Have one standby more, or one less.")
+@click.option("--start/--stop", "is_more", required=True, help="Start one more standby, or stop one.")
 @with_request
 def standby(address: JobAddress, processor_id: str, is_more: bool, asking: Asking) -> None:
-    """Start a standby for a processor of a running job, or stop one: it has the state at hand on another host.
+    """Start or stop a standby of a processor, which keeps a copy of its state on another host.
 
-    Of jobs that were submitted with `samzapy job submit`. A start is done when the state is level. Ends with 3 when the
-    request is refused, with 1 when it fails, with 5 when no answer comes in time; it may still be done then.
+    Works for submitted jobs. A start is done when the state has caught up. Exits with 3 if the request is refused, 1 if
+    it fails, 5 if no answer comes in time; it may still be done later.
 
     \b
     Example:
@@ -202,9 +201,9 @@ def standby(address: JobAddress, processor_id: str, is_more: bool, asking: Askin
 @container.command()
 @of_a_job
 def gc(address: JobAddress) -> None:
-    """Remove what nobody waits for from the placement topic: finished requests, earlier runs, what cannot be read.
+    """Remove finished requests, requests of earlier runs and unreadable records from the placement topic.
 
-    The coordinator does it by itself after job.placement.retention.ms, but for what cannot be read.
+    The coordinator does this itself after job.placement.retention.ms, except for unreadable records.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`samzapy container list`: which containers a job has, where they are, and what they do."""
+"""`samzapy container list`: the containers of a job, with host, role and state."""
 
 from __future__ import annotations
 
@@ -28,13 +28,20 @@ _COLUMNS = ("processor", "container", "host", "role", "state", *_NUMBERS, "reaso
 
 @click.command(name="list")
 @of_a_job
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def list_containers(address: JobAddress, output: str) -> None:
-    """List the containers of a job, those too that are to be started, or to stop.
+    """List the containers of a job, including those that are starting or stopping.
 
-    A standby is named by its processor and its number: 4-0 is the first one of processor 4. standbyLag is what the
-    changelogs hold beyond the state that it has at hand, in offsets; restoreLeftMs what a start that takes long
-    expects to take still. What nobody tells is -.
+    A standby is named by its processor and its number: 4-0 is the first standby of processor 4. standbyLag is the
+    number of changelog offsets that it has not copied yet; restoreLeftMs is the expected rest of a long restore.
+    Unknown values are shown as `-`.
 
     \b
     Example:
@@ -51,13 +58,13 @@ def list_containers(address: JobAddress, output: str) -> None:
 def container_rows(
     state: CoordinatorState, told: Mapping[str, Mapping[str, object]]
 ) -> Sequence[Mapping[str, object]]:
-    """A row for each execution that lives, or that the coordinator has started or will, by processor.
+    """A row for each execution that lives or has a launch, ordered by processor.
 
     Args:
-        told: what the leader says of those it has heard of, by execution.
+        told: the status of containers as the leader reports it, by execution.
     """
     tasks = Counter(grant.execution_id for grant in grants_in_force(state).values())
-    living = {found.execution_id for found in state.containers_sorted if is_alive(state, found.execution_id)}
+    living = {item.execution_id for item in state.containers_sorted if is_alive(state, item.execution_id)}
     rows = [
         _row(execution_id, state, tasks[execution_id], told.get(execution_id, {}))
         for execution_id in living | state.launches.keys()
@@ -86,9 +93,9 @@ def _row(
 
 
 def _processor_of(container: Container | None, launch: Launch | None) -> str:
-    found = launch or container
-    assert found is not None, "a row is of one or the other"
-    return found.processor_id
+    execution = launch or container
+    assert execution is not None, "a row has a launch, a container, or both"
+    return execution.processor_id
 
 
 def _host(container: Container | None, launch: Launch | None, state: CoordinatorState) -> str:
@@ -98,10 +105,10 @@ def _host(container: Container | None, launch: Launch | None, state: Coordinator
 
 
 def _state(execution_id: ExecutionId, state: CoordinatorState) -> str:
-    """What it does, by its own word, unless the coordinator has told it to stop or has yet to start it."""
+    """The phase of the container, unless its launch has not begun or is stopping."""
     container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
     if launch is not None and (container is None or not is_alive(state, execution_id)):
         return launch.phase.value
-    assert container is not None, "without a launch there is one"
+    assert container is not None, "a row has a launch, a container, or both"
     is_told_to_stop = launch is not None and launch.phase is LaunchPhase.STOPPING
     return LaunchPhase.STOPPING.value if is_told_to_stop else container.phase.value

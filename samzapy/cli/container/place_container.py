@@ -1,4 +1,4 @@
-"""`place-container`: SEP-22's own command, with its own options, for who has scripts that call it (seed 004)."""
+"""`place-container`: the command of SEP-22 with its own options, for existing scripts."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ BOOTSTRAP_SERVERS = "SAMZAPY_BOOTSTRAP_SERVERS"
 """The variable that names the cluster. SEP-22's command has no option for that."""
 
 
-class _AsTheSeedWritesIt(click.Command):
+class _Sep22Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, joined(args))
 
 
-@click.command(name="place-container", cls=_AsTheSeedWritesIt)
-@click.option("--deployment-id", required=True, metavar="RUN", help="The run of the job that is meant.")
-@click.option("--app-name", required=True, metavar="NAME", help="job.name")
-@click.option("--app.id", "app_id", default="1", show_default=True, metavar="ID", help="job.id")
-@click.option("--processor-id", required=True, metavar="ID", help="The processor that is to move, or to restart.")
+@click.command(name="place-container", cls=_Sep22Command)
+@click.option("--deployment-id", required=True, metavar="RUN", help="Address this run of the job.")
+@click.option("--app-name", required=True, metavar="NAME", help="Name the job: its job.name.")
+@click.option("--app.id", "app_id", default="1", show_default=True, metavar="ID", help="Give the job's job.id.")
+@click.option("--processor-id", required=True, metavar="ID", help="Move or restart this processor.")
 @destination_host_option()
 @request_expiry_option()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The job's properties file.")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Read this properties file of the job."
+)
 @click.option(
     "--bootstrap-servers",
     envvar=BOOTSTRAP_SERVERS,
     metavar="HOST:PORT",
-    help=f"The cluster, where there is no properties file; or the variable {BOOTSTRAP_SERVERS}.",
+    help=f"Connect to this cluster, if there is no properties file [default: variable {BOOTSTRAP_SERVERS}].",
 )
 def place_container(
     deployment_id: str,
@@ -48,7 +50,7 @@ def place_container(
 ) -> None:
     """Request to move or restart a container at destination-host.
 
-    Writes the request and prints its uuid; `samzapy container status` and the placement topic tell what became of it.
+    Writes the request and prints its uuid; `samzapy container status` shows the answer.
 
     \b
     Example:
@@ -67,25 +69,25 @@ def place_container(
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--app.id = 1`, as the seed writes it, made one: `--app.id=1`.
+    """The arguments with `--app.id = 1`, the form of SEP-22, joined to `--app.id=1`.
 
     Raises:
-        click.UsageError: nothing stands behind the sign, or the next option.
+        click.UsageError: no value follows the sign.
     """
-    found: list[str] = []
+    whole: list[str] = []
     rest = iter(arguments)
     for argument in rest:
-        if argument == "=" and found and found[-1].startswith("--"):
+        if argument == "=" and whole and whole[-1].startswith("--"):
             value = next(rest, "")
             if not value or value.startswith("--"):
                 what = f"the option {value}" if value else "nothing"
-                raise click.UsageError(f"wanted a value behind `{found[-1]} =`, found {what}")
-            found[-1] = f"{found[-1]}={value}"
+                raise click.UsageError(f"wanted a value behind `{whole[-1]} =`, found {what}")
+            whole[-1] = f"{whole[-1]}={value}"
         else:
-            found.append(argument)
-    return found
+            whole.append(argument)
+    return whole
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command and ends the process with its exit code (`errors.ExitCode`)."""
+    """Run the command and end the process with its exit code (`errors.ExitCode`)."""
     run_command(place_container, "place-container", sys.argv[1:] if arguments is None else arguments)

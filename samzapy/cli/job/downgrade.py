@@ -1,4 +1,4 @@
-"""`samzapy job downgrade`: make what a stopped job has on its topics readable for an earlier release."""
+"""`samzapy job downgrade`: make a stopped job readable for an earlier release."""
 
 from __future__ import annotations
 
@@ -53,22 +53,23 @@ from samzapy.stream.release_0_1_0 import RELEASE, can_read, first_unread
 _TIMEOUT_S = 600.0
 _LOOK_EVERY_S = 1.0
 _ROLL_EVERY_S = 3.0
-"""Longer than a segment is filled (`HURRIED`). A cleaner begins a pass every 15 s by default, and wants something that
-it has not cleaned yet for each."""
+"""Longer than a segment is filled (`HURRIED`).
+
+A cleaner begins a pass every 15 s by default, and only if there are records to clean."""
 
 _REPLICAS_S = 60.0
-"""Each replica is cleaned by its own broker, and only the leader's can be read: so long the others get beyond it."""
+"""Extra time for replicas: each broker cleans its own, and only the leader's can be read."""
 
 
 @click.command()
 @of_a_job
-@click.option("--to", required=True, type=click.Choice([RELEASE]), help="The release that is to go on with the job.")
+@click.option("--to", required=True, type=click.Choice([RELEASE]), help="Choose the release that will run the job.")
 @click.option(
     "--archive",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where the history is kept, as `samzapy stream export` does: what stands on the topic is compacted away.",
+    help="Export the history to FILE, like `samzapy stream export`; the topic is compacted.",
 )
 @click.option(
     "--timeout",
@@ -76,19 +77,20 @@ _REPLICAS_S = 60.0
     default=_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="Longest time to wait for the log cleaner.",
+    help="Set the maximum wait for the log cleaner.",
 )
 def downgrade(address: JobAddress, to: str, archive: Path, timeout: float) -> None:
-    """Give a stopped job back to an earlier release, with its positions and its state.
+    """Downgrade a stopped job to an earlier release, with its positions and its state.
 
-    It is refused, and nothing is written, while the job runs, at another factor than 1, and where it uses what the
-    earlier release does not have; each reason is named with the way out. Else the history goes to FILE, the coordinator
-    stream is written anew for the earlier release, and its topic is compacted at once, so that the log cleaner takes
-    what that release cannot read. The topic's settings are changed for that time, and then they are as before.
+    The command is refused while the job runs, at a factor other than 1, or if the earlier release lacks a feature that
+    the job uses. Each reason is named with its remedy, and nothing is written.
 
-    Stopped at any moment, it goes on when it is given the same command again, with the same FILE. Until it is done, and
-    later too, this release can run the job. Ends with 3 when it is refused, with 5 when the log cleaner is not done in
-    time, with 4 when somebody starts the job meanwhile.
+    Otherwise the history is exported to FILE, and the coordinator stream is rewritten for the earlier release. The
+    topic is then compacted at once, so that the log cleaner removes records that the release cannot read. Topic
+    settings are changed for that time and restored afterwards.
+
+    If it is interrupted, run the same command with the same FILE again. This release can always run the job, before and
+    after. Exits with 3 if refused, 5 if the log cleaner takes too long, 4 if the job is started meanwhile.
 
     \b
     Example:

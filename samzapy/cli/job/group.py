@@ -1,7 +1,6 @@
-"""`samzapy job`: `status` tells how a job is.
+"""`samzapy job`: the group of commands, and `samzapy job status`.
 
-`downgrade`, `plan`, `rewind`, `scale`, `submit` and `top` are in modules of their names; `stop`, `restart` and `list`
-in `lifecycle`.
+`stop`, `restart` and `list` are in `lifecycle`; each other command is in the module of its name.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from samzapy.runtime.job_address import JobAddress
 
 @click.group()
 def job() -> None:
-    """Start, stop and scale a job; how it is, what it would do, and from where it reads its inputs."""
+    """Manage a job: submit, stop, scale, rewind, plan, status."""
 
 
 job.add_command(downgrade)
@@ -44,29 +43,35 @@ job.add_command(top)
 
 @job.command()
 @of_a_job
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 @click.pass_context
 def status(
     context: click.Context,
     address: JobAddress,
     output: str,
 ) -> None:
-    """Show who leads, which containers live, who owns each task, how far it is and how far behind.
+    """Show leader, containers, and the owner, position and lag of each task.
 
-    Ends with 0 when a leader answers and every task has an owner, or when the job was stopped in good order; with 6
-    when neither is so (what is shown is then read off the topics, as far as they tell); with 3 when there is no such
-    job.
+    Exits with 0 if a leader answers and every task has an owner, or if the job was stopped normally; else with 6.
+    Without a leader the status is read from the topics. Exits with 3 if there is no such job.
 
     \b
     Example:
       samzapy job status --job flight-delays-1 --bootstrap-servers localhost:9092 -o json
     """
-    found = read_status(address)
+    shown = read_status(address)
     if output == "json":
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(shown, indent=2))
     else:
-        _print(found)
-    if found["degraded"]:
+        _print(shown)
+    if shown["degraded"]:
         context.exit(ExitCode.DEGRADED)
 
 
@@ -77,7 +82,7 @@ def _print(status: Mapping[str, object]) -> None:
     click.echo("  ".join(heading))
     factor, finest = status.get("factor"), status.get("factorFinest")
     if isinstance(factor, int) and isinstance(finest, int) and factor < finest:
-        click.echo(f"merging: parts of factor {finest} are not all passed, or not let go")
+        click.echo(f"merging: parts of factor {finest} are not all passed, or not released")
     totals = status.get("totals")
     if isinstance(totals, dict):
         click.echo("  ".join(f"{name} {_cell(totals[name])}" for name in totals))
@@ -111,10 +116,10 @@ def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
 
 
 def _expansions(status: Mapping[str, object]) -> list[str]:
-    """What inputs have got and is not read yet, a line each."""
-    found = status.get("expansions")
+    """A line for each input whose new partitions are not read yet."""
+    expansions = status.get("expansions")
     lines = []
-    for row in [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []:
+    for row in [row for row in expansions if isinstance(row, dict)] if isinstance(expansions, list) else []:
         waits = row.get("waitsFor")
         positions = f", waits for {_cell(waits[:5])}" if isinstance(waits, list) and waits else ""
         count, count_new = _cell(row.get("partitionCount")), _cell(row.get("partitionCountNew"))

@@ -1,4 +1,4 @@
-"""`samzapy job stop`, `restart` and `list`: a job as a whole, and which there are."""
+"""`samzapy job stop`, `restart` and `list`."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _COLUMNS = ("job", "state", "runId", "containers", "startedBy", "leader")
 
 @click.command()
 @of_a_job
-@click.option("--wait", is_flag=True, help="Until the last container has ended.")
+@click.option("--wait", is_flag=True, help="Wait until the last container has ended.")
 @click.option(
-    "--timeout", type=Seconds(), default=_STOP_S, show_default=True, metavar="SECONDS", help="Longest time to wait."
+    "--timeout", type=Seconds(), default=_STOP_S, show_default=True, metavar="SECONDS", help="Set the maximum wait."
 )
 def stop(address: JobAddress, wait: bool, timeout: float) -> None:
-    """Stop a job: its containers drain and end, and the run ends with the last of them.
+    """Stop a job: all containers drain and exit, and then the run ends.
 
-    Also of a job whose processors were started by hand. State and positions stay; the next start goes on from there.
-    Ends with 5 when no coordinator answers, or not all have ended in time; what was asked for still stands then.
+    Works for submitted jobs and for self-managed containers. State and positions are kept; the next start resumes
+    there. Exits with 5 if no coordinator answers, or if not all containers end in time. The job still stops then.
 
     \b
     Example:
@@ -66,8 +66,8 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
         while wait and not _has_ended(state := recorded_state(address), run_id):
             if time.monotonic() >= give_up_at_s:
                 raise DeadlineError(
-                    f"wanted {address.job} to stop within {timeout:.0f} s, found that {_what_runs(state)}; it is still "
-                    "told to. Is there a coordinator? (samzapy job status)"
+                    f"wanted {address.job} to stop within {timeout:.0f} s, found that {_what_runs(state)}; the request "
+                    "stays. Check with `samzapy job status` whether there is a leader"
                 )
             time.sleep(_LOOK_EVERY_S)
     click.echo(f"{address.job}: {'stopped' if _has_ended(state, run_id) else 'told to stop'}")
@@ -79,7 +79,7 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     "--processor",
     "processors",
     metavar="ID,ID",
-    help="Only these, in this order; default: all, one after the other.",
+    help="Restart only these processors, in this order [default: all].",
 )
 @click.option(
     "--timeout",
@@ -87,13 +87,13 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     default=RESTART_S,
     show_default=True,
     metavar="SECONDS",
-    help="Longest time to wait for each.",
+    help="Set the maximum wait for each processor.",
 )
 def restart(address: JobAddress, processors: str | None, timeout: float) -> None:
-    """Replace the processes of a job's containers, one after the other; of a job that `samzapy job submit` started.
+    """Restart all containers of a submitted job, one after the other.
 
-    Each drains and ends, and another one starts on its host; the next one follows when its tasks are at work again.
-    Stops at the first one that fails, with 1. The tasks of the others go on meanwhile.
+    Each container drains and exits, and a new one starts on its host. The next restart begins when the tasks run
+    again; all other tasks keep running. Stops at the first failure and exits with 1.
 
     \b
     Example:
@@ -102,8 +102,8 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
     state = recorded_state(address)
     if wanted_processors(state) is None:
         raise RejectedError(
-            f"wanted a job whose coordinator starts its containers, found that those of {address.job} were started by "
-            "people: stop a process and start it again, it comes back with its tasks"
+            f"wanted a job started with `samzapy job submit`, found that the containers of {address.job} are "
+            "self-managed; stop a process and start it again: it gets its tasks back"
         )
     asking = Asking(deployment_id=None, expiry=timedelta(seconds=timeout), wait=True, timeout_s=timeout + _ANSWER_S)
     action = Action.RESTART_CONTAINER
@@ -112,12 +112,26 @@ def restart(address: JobAddress, processors: str | None, timeout: float) -> None
 
 
 @click.command(name="list")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A properties file, for the cluster.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Read the cluster's address from this properties file.",
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", help="The cluster, where there is no properties file.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--bootstrap-servers", metavar="HOST:PORT", help="Connect to this cluster, if there is no properties file."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def list_jobs(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None, output: str) -> None:
-    """List the jobs of a Kafka cluster: those that have a coordinator stream there.
+    """List the jobs that have a coordinator stream on a Kafka cluster.
 
     \b
     Example:
@@ -139,7 +153,7 @@ def _row(address: JobAddress) -> Mapping[str, object]:
         state = recorded_state(address)
     except SamzapyError as error:
         return dict.fromkeys(_COLUMNS, "-") | {"job": address.job, "state": f"cannot be read: {error}"}
-    living = sum(found.phase in LIVING for found in state.containers.values())
+    living = sum(container.phase in LIVING for container in state.containers.values())
     wanted = "" if state.container_count is None else f" of {state.container_count.count}"
     return {
         "job": address.job,
@@ -164,7 +178,7 @@ def _is_told(state: CoordinatorState) -> bool:
 
 
 def _has_ended(state: CoordinatorState, run_id: str) -> bool:
-    """Whether nothing of the run is left; another one may have begun since."""
+    """True if the run has ended; a later run may have begun since."""
     return is_over(state) or (state.run is not None and state.run.run_id != run_id)
 
 
@@ -176,8 +190,8 @@ def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState, time
 
 
 def _what_runs(state: CoordinatorState) -> str:
-    living = [found for found in state.containers_sorted if found.phase in LIVING]
-    return f"{len(living)} containers have not said that they stopped"
+    living = [container for container in state.containers_sorted if container.phase in LIVING]
+    return f"{len(living)} containers have not reported that they stopped"
 
 
 def _connection(config_file: Path | None, overrides: Sequence[str], bootstrap_servers: str | None) -> KafkaConnection:

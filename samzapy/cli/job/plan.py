@@ -1,4 +1,4 @@
-"""`samzapy job plan`: what a job would do, before it does it. Read-only, and without a cluster if need be."""
+"""`samzapy job plan`: the plan that a submission would make. Read-only."""
 
 from __future__ import annotations
 
@@ -56,21 +56,29 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
 
 @click.command()
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), required=True, help="The job's properties file."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Read this properties file of the job.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @job_file_option
 @click.option(
-    "--partitions", metavar="STREAM=N,...", help="Partition counts of the inputs; no cluster is asked then."
+    "--partitions",
+    metavar="STREAM=N,...",
+    help="Give the partition counts of the inputs, so that no cluster is needed.",
 )
 @click.option(
-    "--processors", metavar="ID@HOST,...", help="Who takes part [default: who does now, else processor.id]."
+    "--processors",
+    metavar="ID@HOST,...",
+    help="Plan for these processors [default: the current ones, else processor.id].",
 )
 @click.option(
     "--previous",
     "previous_file",
     type=click.Path(path_type=Path),
-    help="The plan in force: what `job plan -o json` or GET /jobModel gave [default: the cluster's record].",
+    help="Read the plan in force from this output of `job plan -o json` or GET /jobModel [default: from the cluster].",
 )
 @click.option(
     "--sample",
@@ -79,10 +87,17 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,5}")
     default=1000,
     show_default=True,
     metavar="N",
-    help="Look for keys in several tasks, and for inputs of one task that are partitioned differently, among the last "
-    "N records of each partition, if the job keeps state by key; 0: do not look.",
+    help="Sample the last N records of each partition for keys that reach several tasks, if the job keeps state by "
+    "key; 0 turns sampling off.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def plan(
     config_file: Path,
     overrides: Sequence[str],
@@ -95,9 +110,9 @@ def plan(
 ) -> None:
     """Show the plan that a submission would make now, and how it differs from the one in force.
 
-    For each task: what it reads, on which processor, why there, and how much state would have to be restored there.
-    Nothing is written. The plan says from which generation it was made: `samzapy job submit` and `samzapy run` with
-    --expected-generation are refused when another one is in force by then.
+    Each task is shown with its inputs, its processor, the reason for that processor, and the size of the state to
+    restore. Nothing is written. The plan names its generation. `samzapy job submit` and `samzapy run` with
+    --expected-generation are refused if another one is in force by then.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`samzapy job rewind`: go on from another place in an input, while the job runs (Samza's startpoints, SEP-18)."""
+"""`samzapy job rewind`: move the positions of an input (Samza's startpoints, SEP-18)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,29 @@ _COLUMNS = ("task", "position", "from", "to", "again", "skipped")
 
 @click.command()
 @of_a_job
-@click.option("--stream", required=True, metavar="STREAM", help="The input, system.stream (kafka.orders).")
+@click.option("--stream", required=True, metavar="STREAM", help="Rewind this input, as system.stream (kafka.orders).")
 @click.option(
     "--to",
     required=True,
     metavar="PLACE",
-    help="oldest, newest, an OFFSET, a time like 2026-01-01T00:00:00Z or milliseconds since 1970 like 1767225600000ms.",
+    help="Continue from oldest, newest, an OFFSET, a time (2026-01-01T00:00:00Z) or milliseconds since 1970 "
+    "(1767225600000ms).",
 )
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition of it.")
-@click.option("--task", metavar="TASK", help="Only what this task reads of it.")
-@click.option("--processor", metavar="ID", help="Only what the tasks of this processor read of it.")
-@click.option("--plan", "only_plan", is_flag=True, help="Only show what would be processed again, or skipped.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Rewind only this partition.")
+@click.option("--task", metavar="TASK", help="Rewind only the partitions that this task reads.")
+@click.option("--processor", metavar="ID", help="Rewind only the partitions that tasks of this processor read.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Only show which messages would be processed again or skipped."
+)
 @with_request
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def rewind(
     address: JobAddress,
     stream: str,
@@ -46,13 +56,13 @@ def rewind(
     asking: Asking,
     output: str,
 ) -> None:
-    """Let tasks of a running job go on from another place in an input, further back or ahead.
+    """Move the tasks of a running job to another position in an input, back or ahead.
 
-    Stores and outputs are left as they are: going back, messages are processed again on top of what they have done
-    already; going ahead, messages are never processed. --plan shows which, and writes nothing.
+    Stores and outputs are not changed. After a move back, messages are processed again on top of their earlier effects.
+    After a move ahead, messages are skipped. --plan shows which, and writes nothing.
 
-    With --wait it ends when the tasks are at work from there. Ends with 3 when the request is refused, with 1 when it
-    fails, with 5 when no answer comes in time. A rewind that began goes on, also when its request expires.
+    With --wait, returns once the tasks run from the new position. Exits with 3 if the request is refused, 1 if it
+    fails, 5 if no answer comes in time. A rewind that has begun continues, even if its request expires.
 
     \b
     Examples:
@@ -61,7 +71,7 @@ def rewind(
     """
     wanted = _wanted(rewind_arguments(stream, to, partition=partition, task=task, processor=processor))
     state = recorded_state(address)
-    # Who leads looks again when its turn comes.
+    # The leader checks again when the turn of the request comes.
     if reason := refused_rewind(wanted, state):
         raise RejectedError(f"{reason}; nothing was written")
     if only_plan:
@@ -77,11 +87,11 @@ def rewind(
             processor=processor,
             request_expiry=asking.expiry,
         )
-        found = asking.answer(store, uuid, state, output)
-    if output == "json" and found is not None:
-        click.echo(json.dumps({"response": found.response_message}, indent=2))
+        answer = asking.answer(store, uuid, state, output)
+    if output == "json" and answer is not None:
+        click.echo(json.dumps({"response": answer.response_message}, indent=2))
     else:
-        show_answer(found)
+        show_answer(answer)
 
 
 def _wanted(arguments: Mapping[str, str]) -> Rewind:
@@ -92,7 +102,7 @@ def _wanted(arguments: Mapping[str, str]) -> Rewind:
 
 
 def _planned(address: JobAddress, wanted: Rewind, state: CoordinatorState) -> Sequence[Move]:
-    """What would change as things stand now; nothing is written."""
+    """The moves that the rewind would make now; nothing is written."""
     positions = KafkaPositions(address.connection, address.job)
     concerned = meant(wanted, state.plan)
     ssps = sorted({ssp_kb.ssp for _, ssp_kb in concerned})
@@ -108,7 +118,7 @@ def _planned(address: JobAddress, wanted: Rewind, state: CoordinatorState) -> Se
         raise RejectedError(f"{error}; nothing was written") from error
 
 
-def _show(found: Sequence[Move], output: str) -> None:
+def _show(planned: Sequence[Move], output: str) -> None:
     rows = [
         {
             "task": move.task_name,
@@ -118,13 +128,13 @@ def _show(found: Sequence[Move], output: str) -> None:
             "again": max(0, move.offset_from - move.offset_to),
             "skipped": max(0, move.offset_to - move.offset_from),
         }
-        for move in found
+        for move in planned
     ]
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
     print_rows(rows, _COLUMNS, numbers=_COLUMNS[2:])
     click.echo(
-        "Counted in offsets of the partition, of which a key bucket has its share. Stores and outputs stay as they "
-        "are: what comes again is processed on top of what it has done already, what is skipped never is."
+        "Counts are offsets of the partition; a key bucket has its share of them. Stores and outputs are not changed: "
+        "messages that come again are processed on top of their earlier effects; skipped ones never are."
     )

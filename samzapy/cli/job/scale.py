@@ -1,4 +1,4 @@
-"""`samzapy job scale`: another number of key buckets per input partition, while the job runs (SEP-32)."""
+"""`samzapy job scale`: change the elasticity factor or the container count (SEP-32)."""
 
 from __future__ import annotations
 
@@ -35,27 +35,34 @@ _LOOK_EVERY_S = 0.5
 
 @click.command()
 @of_a_job
-@click.option("--factor", type=click.Choice(FACTORS), help="Key buckets per input partition.")
+@click.option("--factor", type=click.Choice(FACTORS), help="Set the number of key buckets per input partition.")
 @click.option(
     "--containers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Containers, of a job that was started with `samzapy job submit`.",
+    help="Set the number of containers of a submitted job.",
 )
-@click.option("--plan", "only_plan", is_flag=True, help="Only show what would split, merge and move.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only show which tasks would split, merge and move.")
 @click.option(
     "--job-file",
     type=click.Path(path_type=Path, exists=True),
-    help="Where a grouper of the job's own is loaded from, for --plan.",
+    help="Load the job's own groupers from beside this file, for --plan.",
 )
 @click.option(
     "--expected-generation",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Refuse if another plan than N is in force by then; --plan shows from which one it was made.",
+    help="Refuse the request unless plan N is still in force; --plan prints N.",
 )
 @with_request
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def scale(
     address: JobAddress,
     factor: str | None,
@@ -66,11 +73,13 @@ def scale(
     asking: Asking,
     output: str,
 ) -> None:
-    """Change the number of key buckets per input partition of a running job (1 turns elasticity off), or of containers.
+    """Change the elasticity factor or the number of containers of a running job.
 
-    With --wait it ends when every task is at work again, and tells how long key buckets stood still, as the broker's
-    clock saw it. Ends with 3 when the request is refused, with 1 when it fails, with 5 when no answer comes in time.
-    A change that began goes on, also when its request expires.
+    --factor sets the number of key buckets per input partition; 1 turns elasticity off. With --wait, returns once all
+    tasks are running and prints how long each key bucket was paused, by the broker's clock.
+
+    Exits with 3 if the request is refused, 1 if it fails, 5 if no answer comes in time. A change that has begun
+    continues, even if its request expires.
 
     \b
     Examples:
@@ -81,11 +90,13 @@ def scale(
     state = recorded_state(address)
     if containers is not None:
         if factor is not None or only_plan or expected_generation is not None:
-            raise ConfigError("wanted --containers alone, found other changes beside it; ask for one after the other")
+            raise ConfigError(
+                "wanted --containers alone, found other changes beside it; run one command for each change"
+            )
         _resize(address, state, containers, asking, output)
         return
     if factor is None:
-        raise ConfigError("wanted --factor or --containers, found neither")
+        raise ConfigError("wanted --factor or --containers, found neither; give one of them")
     if only_plan:
         change = _planned(address, state, int(factor), job_file)
         if output == "json":
@@ -126,7 +137,7 @@ def _resize(address: JobAddress, state: CoordinatorState, containers: int, askin
 
 
 def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:
-    """What the coordinator would plan; nothing is written."""
+    """The change that the coordinator would plan; nothing is written."""
     if state.generation is None:
         raise RejectedError(f"wanted a plan of the job {address.job}, found none: no processor has joined yet")
     config = parse_recorded(state.config)
@@ -142,10 +153,10 @@ def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file
 
 
 def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> Mapping[SspKeyBucket, int]:
-    """Of every bucket that was granted anew behind `epoch_before` and was committed for, before that and after it."""
+    """The pause of each bucket granted after `epoch_before` with a commit before and after it."""
     state = recorded_state(address)
     plan_at = {(coordinator_topic(address.job), 0): state.generation_offset}
-    planned_ms = max((found.timestamp_ms for found in stamps_at(address.connection, plan_at).values()), default=0)
+    planned_ms = max((stamp.timestamp_ms for stamp in stamps_at(address.connection, plan_at).values()), default=0)
     pauses = Pauses(tuple(newest_grants(state).values()), epoch_before, planned_ms)
     give_up_at_s = time.monotonic() + _PAUSES_WITHIN_S
     offset_next = 0
@@ -167,14 +178,14 @@ def _answer_json(text: str, pauses: Mapping[SspKeyBucket, int]) -> Mapping[str, 
 
 
 def expected_text(pause_ms: int | None) -> str:
-    """The expected pause of a change, for people."""
-    found = "unknown" if pause_ms is None else f"about {pause_ms / 1000:.1f} s" if pause_ms else "none"
-    return f"expected pause of a key: {found} (an estimate, docs/guides/elasticity.md)"
+    """The expected pause of a change, as text."""
+    pause = "unknown" if pause_ms is None else f"about {pause_ms / 1000:.1f} s" if pause_ms else "none"
+    return f"expected pause of a key: {pause} (an estimate, docs/guides/elasticity.md)"
 
 
 def _pauses_text(pauses: Mapping[SspKeyBucket, int]) -> str:
     if not pauses:
-        return "no key bucket that was granted anew was at work before and after it, so there is no pause to tell"
+        return "no pause measured: no reassigned key bucket had commits both before and after the change"
     ordered: Sequence[int] = sorted(pauses.values())
     median = ordered[len(ordered) // 2]
-    return f"{len(ordered)} key buckets stood still: median {median} ms, longest {ordered[-1]} ms"
+    return f"{len(ordered)} key buckets were paused: median {median} ms, longest {ordered[-1]} ms"

@@ -1,9 +1,8 @@
-"""The composition root of a coordinator that starts the job's containers, and the commands about such jobs.
+"""`samzapy job submit`: a coordinator process that starts and supervises containers.
 
-`samzapy job submit` is a process of its own, without Spark: it stands for election as every coordinator does, and while
-it leads it keeps as many containers running as the job is to have. Any number of them may run, on one host or several;
-one leads. Containers do not depend on the process that started them: when it ends they go on, and the next coordinator
-adopts them.
+The process has no Spark. It takes part in the election like every coordinator, and while it leads, it keeps the wanted
+number of containers running. Several such processes may run, on one host or several; one of them leads. Containers
+outlive the process that started them: the next coordinator adopts them.
 """
 
 from __future__ import annotations
@@ -58,12 +57,23 @@ _LEADER_KNOWN_S = 2.0
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("job_file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--containers", type=click.IntRange(min=1), metavar="N", help=f"How many; default: {COUNT_KEY}.")
 @click.option(
-    "--cluster", "manager", type=click.Choice(CLUSTER_MANAGERS), help="What starts them; default: cluster.manager."
+    "--containers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Set the number of containers [default: {COUNT_KEY}].",
 )
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Properties file [default: beside JOB_FILE]."
+    "--cluster",
+    "manager",
+    type=click.Choice(CLUSTER_MANAGERS),
+    help="Choose the cluster manager that starts containers [default: cluster.manager].",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Read this properties file [default: beside JOB_FILE].",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated.")
 @expected_generation_option
@@ -77,11 +87,13 @@ def submit(
     expected_generation: int | None,
     spark_options: Sequence[str],
 ) -> None:
-    """Lead the job in JOB_FILE and keep its containers running. Other options are spark-submit's own, of a container.
+    """Submit the job in JOB_FILE: lead it and keep its containers running.
 
-    It runs until the job was stopped (`samzapy job stop`) or has finished, and ends with 0 then; with 1 when containers
-    failed too often. SIGTERM or Ctrl-C ends this process only: the containers go on, and the same command takes them
-    over again. Started twice, one leads and the other one waits.
+    All other options are passed to spark-submit for each container. Exits with 0 once the job has finished or was
+    stopped (`samzapy job stop`), and with 1 if containers fail too often.
+
+    SIGTERM or Ctrl-C ends only this process: the containers keep running, and the same command adopts them again. If
+    the command runs twice, one process leads and the other one waits.
 
     \b
     Example:
@@ -109,7 +121,7 @@ def launcher_of(
     overrides: Sequence[str],
     spark_options: Sequence[str] = (),
 ) -> Launcher:
-    """What starts containers as cluster.manager says.
+    """The launcher that cluster.manager names.
 
     Args:
         job_file, config_file: absolute.
@@ -117,7 +129,7 @@ def launcher_of(
         spark_options: spark-submit's own, of every container.
 
     Raises:
-        ConfigError: nothing is said, or something that belongs to it is missing.
+        ConfigError: cluster.manager is not set, or a key that it needs is missing.
     """
     match config.cluster_manager:
         case "process":
@@ -159,28 +171,28 @@ def _process_launcher(
 
 
 def _sizes(config: JobConfig, spark_options: Sequence[str]) -> Sequence[str]:
-    """What each container is to have, as spark-submit is told; unless its own options do, or nothing is said."""
+    """The spark-submit options for memory and cores; none for what `spark_options` already set."""
 
     def is_told(option: str, setting: str) -> bool:
         # `--conf a=b` and `--conf=a=b`; `--master m` and `--master=m`.
-        values = (found.removeprefix("--conf=").removeprefix("-c=") for found in spark_options)
-        return any(found.partition("=")[0] in (option, setting) for found in values)
+        values = (argument.removeprefix("--conf=").removeprefix("-c=") for argument in spark_options)
+        return any(value.partition("=")[0] in (option, setting) for value in values)
 
-    found: list[str] = []
+    options: list[str] = []
     if MEMORY_KEY in config.properties and not is_told("--driver-memory", "spark.driver.memory"):
-        found += ["--driver-memory", f"{config.container_memory_mib}m"]
+        options += ["--driver-memory", f"{config.container_memory_mib}m"]
     if CORES_KEY in config.properties and not is_told("--master", "spark.master"):
-        found += ["--master", f"local[{config.container_cores},1]"]
-    return found
+        options += ["--master", f"local[{config.container_cores},1]"]
+    return options
 
 
 def run_coordinator(
     config: JobConfig, job_file: Path, launcher: Launcher, expected_generation: int | None = None
 ) -> None:
-    """Lead the job, or wait to, until its run is over or a signal comes.
+    """Lead the job, or wait to lead it, until its run is over or a signal comes.
 
     Args:
-        expected_generation: as of `SubmitJob`.
+        expected_generation: see `SubmitJob`.
 
     Raises:
         SamzapyError: with the exit code that the process ends with.
@@ -191,20 +203,20 @@ def run_coordinator(
     run_over = ""
 
     def submission(state: CoordinatorState | None = None) -> SubmitJob:
-        found = submission_of(config, admin, f"coordinator on {here.host}", groupers, state)
+        request = submission_of(config, admin, f"coordinator on {here.host}", groupers, state)
         return replace(
-            found,
+            request,
             container_count=config.container_count,
             run_over=run_over,
             expected_generation=expected_generation,
         )
 
     admin.check_reachable()
-    # Before anything is changed that cannot be changed back: a process that is refused must leave nothing behind.
+    # Check before any change: a refused process must leave no trace.
     wanted = submission()
     state = read_state(config, connection)
     running = running_containers(config, state, here)
-    refuse_started_by_people(state, [found.execution_id for found in running], config.job)
+    refuse_started_by_people(state, [container.execution_id for container in running], config.job)
     after = refuse_what_the_stream_does_not_allow(state, wanted, running)
     check_inputs(wanted, after, connection, running)
     if state.run is not None and state.run.ended:
@@ -228,15 +240,17 @@ def run_coordinator(
     if coordination.fatal is not None:
         raise coordination.fatal
     if last is None:
-        _LOG.info("this coordinator ends; containers go on, and wait for another one (samzapy job stop ends the job)")
+        _LOG.info(
+            "this coordinator ends; containers keep running and wait for another one (samzapy job stop ends the job)"
+        )
         return
     if config.fails_job_after_retries and (reason := failed_job(last, config.container_retry_count)):
-        raise SamzapyError(f"wanted {config.job} to run, found that {reason}. The job has ended")
+        raise SamzapyError(f"wanted {config.job} to run, found that {reason}. The job has ended; submit it again")
     _LOG.info("the run of %s is over, and so are its containers", config.job)
 
 
 def _wait(coordination: Coordination, ended: threading.Event, run_over: str) -> CoordinatorState | None:
-    """Until the run is over: what the log says then; None when this process is to end before."""
+    """Wait until the run is over and return its state; None if this process ends first."""
     while not ended.wait(_LOOK_EVERY_S):
         state = coordination.state()
         if state is not None and state.run is not None and state.run.run_id != run_over and is_over(state):
@@ -246,7 +260,7 @@ def _wait(coordination: Coordination, ended: threading.Event, run_over: str) -> 
 
 @contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """An event that is set when this process is asked to end."""
+    """An event that SIGTERM or SIGINT sets."""
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -262,7 +276,7 @@ def _until_signal() -> Iterator[threading.Event]:
 
 @contextmanager
 def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[Callable[[], str | None]]:
-    """Who leads, as the coordinator stream has it: looked up when somebody asks this process who does not."""
+    """A function that looks the leader up in the coordinator stream, for redirects."""
     search = KafkaLeaderSearch(connection, coordinator_topic(config.job))
     known: list[tuple[float, str | None]] = []
     lock = threading.Lock()
@@ -281,10 +295,10 @@ def _leader_search(config: JobConfig, connection: KafkaConnection) -> Iterator[C
 
 
 def _coordinators_config(job_file: Path, config_file: Path | None, overrides: Sequence[str]) -> JobConfig:
-    """The configuration as the coordinator needs it: the directory of local state is each container's own.
+    """The configuration of a coordinator, which has no local state directory.
 
     Raises:
-        ConfigError: it is not as it must be.
+        ConfigError: the configuration is invalid.
     """
     return read_config(job_file, config_file, [*overrides, f"local.store.dir={os.devnull}"], os.environ)
 

@@ -1,4 +1,4 @@
-"""`samzapy job top`: where a job's time goes, task by task, and what would make it faster. Read-only."""
+"""`samzapy job top`: the load of each task, and a hint how to speed the job up."""
 
 from __future__ import annotations
 
@@ -28,23 +28,33 @@ _RIGHT = ("records/s", "lag", "share of batch")
 
 @click.command()
 @of_a_job
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 @click.option(
     "--interval",
     type=Seconds(1),
     default=6.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks, longer than job.container.heartbeat.ms; what is shown happened between them.",
+    help="Measure over this time; it must be longer than job.container.heartbeat.ms.",
 )
-@click.option("--once", is_flag=True, help="Show it once and end; so it is without a terminal, and with -o json.")
+@click.option("--once", is_flag=True, help="Print once and exit; the default without a terminal, and with -o json.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="The busiest N tasks; default: as many as fit."
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show only the busiest N tasks [default: as many as fit].",
 )
 def top(address: JobAddress, output: str, interval: float, once: bool, limit: int | None) -> None:
-    """Show the rate and the lag of each task and bucket, which share of the batches it takes, and what would help.
+    """Show rate, lag and batch share of each task and key bucket, and a hint how to speed the job up.
 
-    The busiest task comes first. Ends with 3 when there is no such job. What nobody tells is shown as `-`.
+    The busiest task comes first. Unknown values are shown as `-`. Exits with 3 if there is no such job.
 
     \b
     Example:
@@ -60,7 +70,7 @@ def top(address: JobAddress, output: str, interval: float, once: bool, limit: in
 
 
 def _refresh(loads: Iterator[JobLoad], limit: int | None) -> None:
-    """Until Ctrl-C."""
+    """Redraw until Ctrl-C."""
     console = Console(highlight=False)
     with Live(Text("looking …"), console=console, screen=True, auto_refresh=False) as live:
         try:
@@ -81,7 +91,7 @@ def _loads(address: JobAddress, interval_s: float) -> Iterator[JobLoad]:
 
 
 def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, object]:
-    """The status now; of the leader that told it before, or else as the coordinator stream says."""
+    """The current status: from the same leader as before, else read again from the topics."""
     leader = before.get("leader")
     told = leader_status(address.job, leader) if isinstance(leader, str) else None
     return read_status(address) if told is None else told
@@ -100,7 +110,7 @@ def _heading(load: JobLoad) -> list[str]:
 
 
 def _rows(load: JobLoad, limit: int | None) -> tuple[list[tuple[str, ...]], list[str]]:
-    """The busiest tasks, the busiest first, and a line about those that are left out."""
+    """The busiest tasks, busiest first, and a line that counts the omitted ones."""
     busiest_first = sorted(load.tasks, key=lambda task: (-(task.batch_share or 0.0), -(task.lag or 0), task.task))
     shown = busiest_first[:limit]
     left_out = len(load.tasks) - len(shown)
@@ -117,7 +127,7 @@ def _print(load: JobLoad, limit: int | None) -> None:
 
 
 def _shown(load: JobLoad, limit: int | None) -> Group:
-    """The same for a terminal, as wide as that is."""
+    """The load as a renderable that fits the width of the terminal."""
     rows, rest = _rows(load, limit)
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
@@ -128,7 +138,7 @@ def _shown(load: JobLoad, limit: int | None) -> Group:
 
 
 def _cells(task: TaskLoad) -> tuple[str, ...]:
-    buckets = [f"{found.ssp} {_number(found.records_per_s)}/s lag {_number(found.lag)}" for found in task.buckets]
+    buckets = [f"{bucket.ssp} {_number(bucket.records_per_s)}/s lag {_number(bucket.lag)}" for bucket in task.buckets]
     return (
         task.task,
         task.processor_id or "-",
@@ -140,9 +150,9 @@ def _cells(task: TaskLoad) -> tuple[str, ...]:
     )
 
 
-def _processor(found: ProcessorLoad) -> str:
-    busy = "-" if found.cores_busy is None else f"{found.cores_busy:.1f}"
-    return f"processor {found.processor_id}  {found.tasks} tasks  {busy} of {found.cores} cores busy"
+def _processor(load: ProcessorLoad) -> str:
+    busy = "-" if load.cores_busy is None else f"{load.cores_busy:.1f}"
+    return f"processor {load.processor_id}  {load.tasks} tasks  {busy} of {load.cores} cores busy"
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Rows as columns on a terminal, written as they come: a history may be longer than memory, or have no end yet."""
+"""Streams rows as columns to a terminal, so that a history may exceed memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Columns:
     """Writes rows under a heading. The first rows decide how wide a column is; nothing is ever cut or folded.
 
     Args:
-        right: the columns whose cells stand at the right.
-        heading: from the name of a column to what stands above it.
+        right: the right-aligned columns.
+        heading: makes the heading of a column from its name.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Columns:
         self._row: str | None = None
 
     def write(self, rows: Iterable[Sequence[str]]) -> None:
-        """Write `rows` behind those written before."""
+        """Append `rows` to those already written."""
         coming: Iterator[Sequence[str]] = iter(rows)
         if self._row is None:
             first = list(islice(coming, _WIDTHS_BY_ROWS))
@@ -50,11 +50,11 @@ class Columns:
         assert self._row is not None, "widths come first"
         line = self._row % tuple(cells)
         if not line.isprintable():
-            # Made anew, because what is shown is longer than what it stands for.
+            # Formatted again, because an escaped cell is longer.
             line = self._row % tuple(map(printable, cells))
         sys.stdout.write(line.rstrip() + "\n")
 
 
 def _width(column: Sequence[str]) -> int:
-    """How wide the column is, whose first cell is its heading."""
+    """The width of a column whose first cell is its heading."""
     return max(len(cell) for number, cell in enumerate(column) if number == 0 or len(cell) <= _PADDED_MAX)

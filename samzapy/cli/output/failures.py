@@ -20,8 +20,8 @@ def run_command(command: click.Command, name: str, args: Sequence[str] | None) -
         click.echo(f"{name}: {printable_lines(str(error))}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        found = machine_error(error)
-        if found is None:
+        failure = machine_error(error)
+        if failure is None:
             raise
-        click.echo(f"{name}: {printable_lines(str(found))}", err=True)
-        sys.exit(found.exit_code)
+        click.echo(f"{name}: {printable_lines(str(failure))}", err=True)
+        sys.exit(failure.exit_code)

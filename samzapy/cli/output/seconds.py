@@ -1,4 +1,4 @@
-"""A number of seconds on the command line."""
+"""A click parameter type for seconds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _MOST = EXPIRY_MS_MAX / 1000
 
 
 class Seconds(click.FloatRange):
-    """From `least` up to the longest time that a request may take: `nan` and `inf` are numbers, but no times."""
+    """Seconds from `least` up to the longest request time; `nan` and `inf` are refused."""
 
     def __init__(self, least: float = 0) -> None:
         super().__init__(min=least, max=_MOST)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found: float = super().convert(value, param, ctx)
-        if math.isnan(found):
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
             self.fail(f"wanted a number of seconds from {self.min:g} to {self.max:g}, found {value}.", param, ctx)
-        return found
+        return seconds

@@ -1,6 +1,6 @@
-"""`samzapy stream`: everything the coordinator decided, read off its stream or off a file made of it. Read-only.
+"""`samzapy stream`: the coordinator's decisions, from its stream or an export. Read-only.
 
-Records are read as they come and forgotten again: what is held is the latest value of each key, never the history.
+Records are streamed: memory holds the latest value of each key, never the history.
 """
 
 from __future__ import annotations
@@ -51,27 +51,31 @@ from samzapy.stream.position import Position, Reading
 
 FOLLOW_EVERY_S = 0.5
 _OUTPUTS = click.Choice(["table", "json", "jsonl"])
-_output_option = click.option("-o", "--output", type=_OUTPUTS, default="table", show_default=True)
+_output_option = click.option(
+    "-o", "--output", type=_OUTPUTS, default="table", show_default=True, help="Choose the output format."
+)
 REPLAY_COLUMNS = ("offset", "time", "term", "event", "key", "change", "cause", "actor", "note")
 
 
 @click.group()
 def stream() -> None:
-    """What the coordinator decided, when and why."""
+    """Read and verify the history of the coordinator's decisions."""
 
 
 @stream.command()
 @of_a_stream
-@click.option("--until", type=PositionParam(), help="Stop behind that record, or that moment.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--key", "prefix", default="", metavar="PREFIX", help="Only records whose key begins with it: grant/.")
+@click.option("--until", type=PositionParam(), help="Stop after this offset or time.")
+@click.option("--follow", is_flag=True, help="Wait for further records, until Ctrl-C.")
+@click.option(
+    "--key", "prefix", default="", metavar="PREFIX", help="Show only records whose key begins with PREFIX (grant/)."
+)
 @_output_option
 def replay(source: StreamSource, until: Position | None, follow: bool, prefix: str, output: str) -> None:
-    """List every record of the coordinator stream: what it changed, in which term, for which cause.
+    """List every record of the coordinator stream with its change, term and cause.
 
-    Records before the horizon (older than min.compaction.lag.ms) are marked `latest value only`: what stood between
-    them may have been compacted away. Records that no leader wrote are listed as FOREIGN; they changed nothing. Records
-    that cannot be read are listed with their offset and the reason; then the command ends with 8.
+    Records before the horizon (older than min.compaction.lag.ms) are marked `latest value only`: records between them
+    may have been compacted away. FOREIGN records were not written by a leader and have no effect. Unreadable records
+    are listed with offset and reason; the command then exits with 8.
 
     \b
     Examples:
@@ -79,9 +83,7 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
       samzapy stream replay --config flights.properties --key container/ --until 2026-03-01T12:00
     """
     if follow and (until is not None or source.connection is None or output == "json"):
-        raise ConfigError(
-            "wanted --follow of a topic, without --until and not as one json; found both: leave one out"
-        )
+        raise ConfigError("wanted --follow of a topic, without --until and -o json; found both: leave one out")
     check_reached(until, source, "--until")
     wanted = None if not prefix else prefix.encode()
     told = History(
@@ -110,13 +112,22 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
 
 @stream.command()
 @of_a_stream
-@click.option("--at", "position", type=PositionParam(), help="Behind that record, or at that moment [default: now].")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--at", "position", type=PositionParam(), help="Show the state after this offset or time [default: now]."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def state(source: StreamSource, position: Position | None, output: str) -> None:
-    """Show the job as it was: plan, localities, containers, grants with their starts.
+    """Show the state of the job at a point in time: plan, localities, containers, grants with their starts.
 
-    It is what a coordinator would have known then, folded by the coordinator's own code. Of a moment before the horizon
-    only that part is left that was not overwritten since: the answer says `latest value only` then.
+    The state is folded by the coordinator's own code. Before the horizon, overwritten records may be gone: the output
+    says `latest value only` then.
 
     \b
     Examples:
@@ -140,9 +151,9 @@ def state(source: StreamSource, position: Position | None, output: str) -> None:
 @click.argument("second", type=PositionParam(), metavar="B")
 @_output_option
 def diff(source: StreamSource, first: Position, second: Position, output: str) -> None:
-    """Show what was otherwise at B than at A, and the last record that made it so.
+    """Show what changed between A and B, and the record responsible.
 
-    A and B are offsets or times. What came and went in between is not shown; `stream replay` has it.
+    A and B are offsets or times. Changes that were undone in between are not shown; `stream replay` lists them.
 
     \b
     Example:
@@ -178,10 +189,10 @@ def diff(source: StreamSource, first: Position, second: Position, output: str) -
 @_output_option
 @click.pass_context
 def verify(context: click.Context, source: StreamSource, output: str) -> None:
-    """Look for what no coordinator writes: unreadable records, gaps, foreign writers, broken laws, bad settings.
+    """Verify the stream: unreadable records, gaps, foreign writers, violated invariants, topic settings.
 
-    Each finding has its offset and what to do; the codes are those of `samzapy doctor`. Ends with 0 when there is none,
-    with 8 when data is not as it must be, with 6 when it only could be better.
+    Each finding has an offset and a remedy; the codes are those of `samzapy doctor`. Exits with 0 without findings,
+    with 8 if data is wrong, with 6 if findings are only degradations.
 
     \b
     Example:
@@ -213,10 +224,10 @@ def verify(context: click.Context, source: StreamSource, output: str) -> None:
 @of_a_stream
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def export(source: StreamSource, file: Path) -> None:
-    """Write the history to FILE, which all of these commands read with --from.
+    """Export the history to FILE, which the other stream commands read with --from.
 
-    An Avro object container file: each record as it stands on the topic, with the schemas that it is written in. Made
-    once a week, the files together hold more than the topic does; with --from several become one.
+    FILE is an Avro object container file with every record of the topic and their schemas. Weekly exports keep more
+    history than the topic; give several with --from to merge them.
 
     \b
     Examples:
@@ -224,7 +235,7 @@ def export(source: StreamSource, file: Path) -> None:
       samzapy stream export --from flights-2026-02.avro --from flights-2026-03.avro flights.avro
     """
     if file.exists():
-        raise RejectedError(f"wanted to write {file}, found that it is there: name another, or remove it")
+        raise RejectedError(f"wanted to write {file}, found that it exists; choose another name, or remove it")
     count = export_to(file, source)
     click.echo(
         f"{count} records of {printable(source.topic)} up to offset {source.extent.offset_end}, whole from offset "

@@ -1,4 +1,4 @@
-"""Where an audit reads a coordinator stream from: the job's topic, or files that were exported from it. Read-only."""
+"""Options that choose the source of an audit: the job's topic, or exported files."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class PositionParam(click.ParamType[Position]):
 
 
 def print_horizon(source: StreamSource, reading: Reading) -> None:
-    """Say so where compaction may have removed what was true at the moment up to which `reading` has read."""
+    """Warn if compaction may have removed part of the state up to which `reading` has read."""
     if not source.is_whole(reading):
         click.echo(
-            f"{LATEST_VALUE_ONLY}: before offset {source.extent.whole_from} compaction may have taken what was "
-            "overwritten or removed since, so this is not all that was true then"
+            f"{LATEST_VALUE_ONLY}: before offset {source.extent.whole_from} compaction may have removed values that "
+            "were overwritten since, so this state may be incomplete"
         )
 
 
 def of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name a job or files, and hand it the `source` they stand for."""
+    """Add the options that name a job or files to a command, which receives them as `source`."""
 
     @click.option(
         "--from",
@@ -55,7 +55,7 @@ def of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Read a file of `stream export` in place of the topic; may be repeated, for one history in several files.",
+        help="Read a file of `stream export` instead of the topic; may be repeated, for a history in several files.",
     )
     @wraps(command)
     def sourced(
@@ -72,7 +72,9 @@ def of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
             gc.set_threshold(_COLLECT_EVERY)
             if files:
                 if config_file is not None or bootstrap_servers is not None or job is not None:
-                    raise ConfigError("wanted --from FILE, or a job; found both: a file says itself whose it is")
+                    raise ConfigError(
+                        "wanted --from FILE, or a job; found both: leave the job out, the file names it"
+                    )
                 source = source_of_files(files, stack)
             else:
                 source = source_of_topic(address_of(config_file, overrides, job, bootstrap_servers))

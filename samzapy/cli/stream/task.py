@@ -1,4 +1,4 @@
-"""`samzapy task explain`: why a task is where it is, read off the coordinator stream. Read-only."""
+"""`samzapy task explain`: why a task runs on its processor. Read-only."""
 
 from __future__ import annotations
 
@@ -20,16 +20,25 @@ from samzapy.stream.position import Position, Reading
 
 @click.group()
 def task() -> None:
-    """Why a task is where it is."""
+    """Explain why a task runs on its processor."""
 
 
 @task.command()
 @of_a_stream
 @click.argument("name")
-@click.option("--at", "position", type=PositionParam(), help="As of that record, or that moment [default: now].")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--at", "position", type=PositionParam(), help="Explain the state after this offset or time [default: now]."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Choose the output format.",
+)
 def explain(source: StreamSource, name: str, position: Position | None, output: str) -> None:
-    """Show which plan put a task on its processor and why, who runs it, and the records that made it so.
+    """Show the plan that placed a task and why, its owner, and the records responsible.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Which job on which cluster a command is about: named by its properties file, or by name and address."""
+"""Options that name a job: its properties file, or its name and cluster address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from samzapy.runtime.job_address import address_of
 
 
 def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name a job, and hand it the `address` they stand for."""
+    """Add the options that name a job to a command, which receives them as `address`."""
 
     @wraps(command)
     def addressed(
@@ -30,16 +30,20 @@ def of_a_job(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_address(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name a job, as they are typed: the arguments of `address_of`."""
+    """Add the options that name a job to a command: the arguments of `address_of`."""
     for option in (
         click.option(
-            "--bootstrap-servers", metavar="HOST:PORT", help="The cluster, where there is no properties file."
+            "--bootstrap-servers",
+            metavar="HOST:PORT",
+            help="Connect to this cluster, if there is no properties file.",
         ),
-        click.option("--job", "job", metavar="NAME-ID", help="The job, where there is no properties file."),
+        click.option("--job", "job", metavar="NAME-ID", help="Name the job, if there is no properties file."),
         click.option(
             "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one config key; may be repeated."
         ),
-        click.option("--config", "config_file", type=click.Path(path_type=Path), help="The job's properties file."),
+        click.option(
+            "--config", "config_file", type=click.Path(path_type=Path), help="Read this properties file of the job."
+        ),
     ):
         command = option(command)
     return command
@@ -48,5 +52,5 @@ def with_address(command: Callable[..., None]) -> Callable[..., None]:
 job_file_option = click.option(
     "--job-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The job file, beside which the job's own groupers are [default: beside the properties file].",
+    help="Load the job's own groupers from beside this file [default: beside the properties file].",
 )

@@ -1,4 +1,4 @@
-"""What commands that ask a running job have in common: options, its placement topic, its run, and the answer."""
+"""Shared by commands that send a request: options, placement topic, run and answer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from samzapy.placement import ContainerPlacementMetadataStore
 from samzapy.runtime.job_address import JobAddress, coordinator_records, never_ran
 
 RESTART_S = 300.0
-"""So long a container may drain and another one take to start, with Spark and the state."""
+"""Time for a container to drain and for its replacement to start Spark and restore state."""
 
 _READ_WITHIN_S = 60.0
-"""Longer than a job that is well takes to have a leader again."""
+"""Longer than a healthy job needs to elect a new leader."""
 
 _ANSWER_S = 30.0
-"""A coordinator that dies when a request is late has a successor by then, which answers."""
+"""Time for a new leader to answer a late request when the old one dies."""
 
 _ASK_EVERY_S = 0.2
 
@@ -51,27 +51,27 @@ destination_host_option = partial(
     "--destination-host",
     required=True,
     metavar="HOST",
-    help=f"Where it is to run; or {ANY_HOST}, another host if one is known; or {LAST_SEEN}, where it runs or ran; or "
-    f"{FORCE_RESTART_LAST_SEEN}, there too, and it is stopped first; or {STANDBY}, where its state is at hand.",
+    help=f"Set the destination: a host name; {ANY_HOST}, another host if one is known; {LAST_SEEN}, its current or "
+    f"last host; {FORCE_RESTART_LAST_SEEN}, the same, but stopped first; or {STANDBY}, a host with its standby state.",
 )
 request_expiry_option = partial(
     click.option,
     "--request-expiry",
     type=Seconds(0.001),
     metavar="SECONDS",
-    help="The request fails when it is not done by then, a move when the container for it is not ready; default: the "
-    "job's (job.placement.expiry.ms).",
+    help="Let the request fail if it is not done in this time; for a move, if the new container is not ready "
+    "[default: job.placement.expiry.ms].",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How a request is made, as the options say.
+    """The request options of the command line.
 
     Attributes:
-        deployment_id: the run that it is for; None: the one that is on.
-        expiry: None: the job's.
-        timeout_s: how long to wait for its answer; None: until it must have expired.
+        deployment_id: the run that is addressed; None: the current run.
+        expiry: None: the default of the job.
+        timeout_s: the maximum wait for the answer; None: until the request has expired.
     """
 
     deployment_id: str | None
@@ -86,11 +86,11 @@ class Asking:
         state: CoordinatorState,
         output: str = "table",
     ) -> ContainerPlacementResponseMessage | None:
-        """Show the uuid of a request that was written, and wait for its terminal answer; None where nobody waits.
+        """Print the uuid of a request and wait for its final answer; None with --no-wait.
 
         Args:
-            state: of the job, whose expiry is that of a request without its own.
-            output: `json` where nobody waits: the uuid is all that the command prints.
+            state: the state of the job; its configuration has the default expiry.
+            output: with --no-wait and `json`, the uuid is printed as JSON.
 
         Raises: as `_answer`.
         """
@@ -109,7 +109,7 @@ class Asking:
 
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a request, and hand it the `asking` they stand for."""
+    """Add the request options to a command, which receives them as `asking`."""
 
     @wraps(command)
     def asked(
@@ -121,59 +121,59 @@ def with_request(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         expiry = None if request_expiry is None else timedelta(seconds=request_expiry)
-        found = Asking(deployment_id=deployment_id, expiry=expiry, wait=wait, timeout_s=timeout)
-        command(*args, asking=found, **options)
+        asking = Asking(deployment_id=deployment_id, expiry=expiry, wait=wait, timeout_s=timeout)
+        command(*args, asking=asking, **options)
 
-    found: Callable[..., None] = asked
+    decorated: Callable[..., None] = asked
     for option in (
         click.option(
             "--timeout",
             type=Seconds(),
             metavar="SECONDS",
-            help="Longest time to wait; default: until it must have expired, or nobody has read it within a minute.",
+            help="Set the maximum wait [default: until the request expires, or 60 s if no coordinator picks it up].",
         ),
         click.option(
-            "--wait/--no-wait", default=True, show_default=True, help="Wait for the answer, or only show the uuid."
+            "--wait/--no-wait", default=True, show_default=True, help="Wait for the answer, or only print the uuid."
         ),
         request_expiry_option("--expiry"),
         click.option(
             "--deployment-id",
             "--deployment",
             metavar="RUN",
-            help="The run of the job that it is for; default: the one that is on.",
+            help="Address this run of the job [default: the current run].",
         ),
     ):
-        found = option(found)
-    return found
+        decorated = option(decorated)
+    return decorated
 
 
 def every_processor(state: CoordinatorState, action: Action) -> Sequence[str]:
-    """The processors of a job for which that can be asked, in their order: to restart a process, or a query.
+    """The processors of a job that `action` can restart, in order.
 
     Raises:
         RejectedError: there is none.
     """
     wanted = wanted_processors(state) if action is Action.RESTART_CONTAINER else None
-    found = wanted or sorted_processors(processors_with_query(state))
-    if not found:
+    processor_ids = wanted or sorted_processors(processors_with_query(state))
+    if not processor_ids:
         raise RejectedError(f"{action}: wanted processors that have tasks, found none; see `samzapy job status`")
-    return found
+    return processor_ids
 
 
 def processors_named(text: str) -> Sequence[str]:
-    """The processors of `0,2`, in that order. Raises ConfigError where there is none."""
-    found = [item.strip() for item in text.split(",") if item.strip()]
-    if not found:
-        raise ConfigError(f"--processor: wanted processors with commas between, found {text!r}")
-    return found
+    """The processors of `0,2`, in that order. Raises ConfigError if there is none."""
+    processor_ids = [item.strip() for item in text.split(",") if item.strip()]
+    if not processor_ids:
+        raise ConfigError(f"--processor: wanted processors separated by commas, found {text!r}")
+    return processor_ids
 
 
 def ask_one_after_another(
     address: JobAddress, state: CoordinatorState, processors: Sequence[str], action: Action, asking: Asking
 ) -> None:
-    """Ask the same for each processor, the next one when the one before is done, and print the answers.
+    """Send a request per processor, each after the one before is done; print the answers.
 
-    Raises: as `_answer`, at the first one that is not done; those behind it are not asked for then.
+    Raises: as `_answer`, for the first request that is not done; the later ones are not sent.
     """
     run_id = asking.deployment_id or run_id_of(address, state)
     with placement_store(address) as store:
@@ -181,20 +181,20 @@ def ask_one_after_another(
             uuid = store.write_container_placement_request_message(
                 run_id, processor_id, request_expiry=asking.expiry, action=action
             )
-            found = asking.answer(store, uuid, state)
-            if found is not None and len(processors) > 1:
+            answer = asking.answer(store, uuid, state)
+            if answer is not None and len(processors) > 1:
                 click.echo(f"{number} of {len(processors)}: ", nl=False)
-            show_answer(found)
+            show_answer(answer)
 
 
-def show_answer(found: ContainerPlacementResponseMessage | None) -> None:
-    """Print the answer to a request, if one was waited for."""
-    if found is not None:
-        click.echo(f"{found.status_code}: {printable(found.response_message)}")
+def show_answer(answer: ContainerPlacementResponseMessage | None) -> None:
+    """Print the answer to a request; None: the command did not wait for one."""
+    if answer is not None:
+        click.echo(f"{answer.status_code}: {printable(answer.response_message)}")
 
 
 def placement_store(address: JobAddress) -> ContainerPlacementMetadataStore:
-    """The job's placement topic, not yet connected."""
+    """The placement topic of the job, not yet connected."""
     connection = address.connection
     return ContainerPlacementMetadataStore(
         connection.bootstrap_servers, job=address.job, properties=connection.properties
@@ -202,7 +202,7 @@ def placement_store(address: JobAddress) -> ContainerPlacementMetadataStore:
 
 
 def recorded_state(address: JobAddress) -> CoordinatorState:
-    """What the coordinator stream says.
+    """The state that the coordinator stream folds to.
 
     Raises:
         RejectedError: there is no such job.
@@ -211,10 +211,10 @@ def recorded_state(address: JobAddress) -> CoordinatorState:
 
 
 def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
-    """The run that is on.
+    """The id of the current run.
 
     Raises:
-        RejectedError: there is none.
+        RejectedError: the job never ran.
     """
     if state.run is None:
         raise never_ran(address.job)
@@ -224,40 +224,41 @@ def run_id_of(address: JobAddress, state: CoordinatorState) -> str:
 def _answer(
     store: ContainerPlacementMetadataStore, uuid: uuids.UUID, read_within_s: float, served_within_s: float
 ) -> ContainerPlacementResponseMessage:
-    """The terminal answer to a request that was served.
+    """Wait for the final answer to a request that succeeded.
 
     Args:
-        read_within_s: the longest time until anything is heard of it.
-        served_within_s: the longest time from then on; less than what is left of the other one counts for nothing.
+        read_within_s: the maximum time until a coordinator picks the request up.
+        served_within_s: the maximum time from then on; it never shortens what is left of `read_within_s`.
 
     Raises:
-        DeadlineError: none came in time.
-        RejectedError, SamzapyError: it was refused; it failed.
+        DeadlineError: no final answer came in time.
+        RejectedError: the request was refused.
+        SamzapyError: the request failed.
     """
     began_s = time.monotonic()
     give_up_at_s = began_s + read_within_s
-    found: ContainerPlacementResponseMessage | None = None
+    response: ContainerPlacementResponseMessage | None = None
     shown = ""
     while time.monotonic() < give_up_at_s:
-        is_first = found is None
-        found = store.read_container_placement_response_message(uuid)
-        if found is not None and found.status_code.is_terminal:
+        is_first = response is None
+        response = store.read_container_placement_response_message(uuid)
+        if response is not None and response.status_code.is_terminal:
             break
-        if found is not None and is_first:
+        if response is not None and is_first:
             # Expiry is counted from when the coordinator read it, which may be long after it was written.
             give_up_at_s = max(give_up_at_s, time.monotonic() + served_within_s)
-        if found is not None and found.phase and found.response_message != shown:
-            shown = found.response_message
-            click.echo(f"{found.phase}: {printable(shown)}", err=True)
+        if response is not None and response.phase and response.response_message != shown:
+            shown = response.response_message
+            click.echo(f"{response.phase}: {printable(shown)}", err=True)
         time.sleep(_ASK_EVERY_S)
-    if found is None or not found.status_code.is_terminal:
+    if response is None or not response.status_code.is_terminal:
         raise DeadlineError(
             f"wanted an answer to request {uuid} within {time.monotonic() - began_s:.0f} s, found "
-            f"{'none' if found is None else f'{found.status_code} ({found.response_message})'}; see with "
-            "`samzapy job status` whether the job has a leader. The request stands, and may still be served"
+            f"{'none' if response is None else f'{response.status_code} ({response.response_message})'}; check with "
+            "`samzapy job status` whether the job has a leader. The request stays, and may still be served"
         )
-    if found.status_code is StatusCode.BAD_REQUEST:
-        raise RejectedError(f"request {uuid} was refused: {printable(found.response_message)}")
-    if found.status_code is StatusCode.FAILED:
-        raise SamzapyError(f"request {uuid} failed: {printable(found.response_message)}")
-    return found
+    if response.status_code is StatusCode.BAD_REQUEST:
+        raise RejectedError(f"request {uuid} was refused: {printable(response.response_message)}")
+    if response.status_code is StatusCode.FAILED:
+        raise SamzapyError(f"request {uuid} failed: {printable(response.response_message)}")
+    return response

@@ -1,4 +1,4 @@
-"""How a job is: from its leader if one answers, else from its topics."""
+"""The status of a job: from its leader if one answers, else from its topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from samzapy.runtime.leader_status import leader_status
 
 
 def read_status(address: JobAddress) -> Mapping[str, object]:
-    """The shape of `inspection.status`, and `degraded`: a list of what is not as it should be.
+    """The status in the form of `inspection.status`, plus `degraded`: a list of problems.
 
     Raises:
         RejectedError: there is no such job.
@@ -36,12 +36,12 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
 
 
 def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
-    """None where they cannot be read now: the rest of the status is worth showing all the same."""
+    """The positions; None if they cannot be read now, so that the rest is still shown."""
     ssps = sorted({ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions})
     try:
         return KafkaPositions(address.connection, address.job).read(ssps)
     except (DataError, DeadlineError, TemporaryError) as error:
-        click.echo(f"samzapy: positions are not known: {error}", err=True)
+        click.echo(f"samzapy: cannot read positions: {error}", err=True)
         return None
 
 
@@ -65,7 +65,7 @@ def _told_ownerless(status: Mapping[str, object]) -> list[str]:
 
 
 def _failing(status: Mapping[str, object]) -> list[str]:
-    """The containers whose query fails without a commit, and until when it is started again."""
+    """A line for each container whose query fails without a commit, with its retry time."""
     containers = status.get("containers")
     rows = [row for row in containers if isinstance(row, dict)] if isinstance(containers, list) else []
     lines = []
