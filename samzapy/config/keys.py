@@ -1,4 +1,4 @@
-"""The registry: every key there is, with its type, its default and its meaning. The only list of them.
+"""The registry of all configuration keys, with type, default and meaning.
 
 A key with `<name>` in it is a family (`stores.<name>.msg.serde`). `scripts/config_reference` makes the page
 docs/reference/configuration.md of this list; a new key goes in here and into `config.job_config`.
@@ -35,11 +35,10 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One documented key. `default` is text as it would stand in a file, None (unset) or `REQUIRED`.
+    """One documented key. `default` is text as in a properties file, None (unset) or `REQUIRED`.
 
-    `least` and `most` bound a number. `of_process`: may differ between the processes of a job, so it is no part of
-    what the job records. `may_be_secret`: a family of names that are not ours, of which some are secrets
-    (`config.secrets`).
+    `least` and `most` bound a number. `of_process`: may differ between the processes of a job, so the job does
+    not record it. `may_be_secret`: a family of foreign names, some of which are secrets (`config.secrets`).
     """
 
     name: str
@@ -55,212 +54,211 @@ class ConfigKey:
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(name="job.name", default=REQUIRED, kind="name", meaning="Name of the job."),
-    ConfigKey(name="job.id", default="1", kind="id", meaning="Tells jobs of one name apart; no dashes."),
+    ConfigKey(name="job.id", default="1", kind="id", meaning="Distinguishes jobs of the same name; no dashes."),
     ConfigKey(name="job.default.system", default="kafka", kind="id", meaning="System of streams named without one."),
     ConfigKey(
         name="task.inputs",
         default=REQUIRED,
         kind="list",
         meaning="Input streams, `kafka.orders, kafka.refunds`. A name that begins with `~` is a pattern, "
-        "`kafka.~orders-.*`: every topic whose whole name matches, also one that comes while the job runs.",
+        "`kafka.~orders-.*`: every topic whose whole name matches, including topics created while the job runs.",
     ),
     ConfigKey(
         name="task.inputs.patterns",
         kind="list",
         default="",
-        meaning="Written by samzapy, not to be set: task.inputs as it was handed in, where it has patterns; "
-        "what they match stands in task.inputs then.",
+        meaning="Written by samzapy; do not set it. Holds task.inputs as submitted, if it has patterns; task.inputs "
+        "then lists the matching topics.",
     ),
     ConfigKey(
         name="task.partition.scheme",
         default="max",
         choices=PARTITION_SCHEMES,
-        meaning="How partitions become tasks. `max` and `group-by-ssp`: a task for each partition of each input. "
-        "`group-by-partition`: a task for each partition number. `cogroup`: as many tasks as the greatest common "
-        "divisor of the inputs' partition counts, so that a key of several inputs is in one task. "
-        "`all-ssps-to-single-task`: a task for each processor, which reads everything.",
+        meaning="How partitions are grouped into tasks. `max` and `group-by-ssp`: a task for each partition of each "
+        "input. `group-by-partition`: a task for each partition number. `cogroup`: as many tasks as the greatest "
+        "common divisor of the inputs' partition counts, so that the same key of all inputs reaches one task. "
+        "`all-ssps-to-single-task`: one task per processor, which reads everything.",
     ),
     ConfigKey(
         name="task.partitioner.check",
         default="fail",
         choices=("fail", "warn", "off"),
-        meaning="What becomes of a job that keeps state by key and whose tasks each read inputs that producers "
-        "partition by different hashes of the key, as far as sampled keys tell. `fail`: it is not started; `warn`: it "
-        "is, with a warning; `off`: no keys are sampled at a start (docs/guides/planning.md).",
+        meaning="How to react if sampled keys show that producers partition the inputs of a task by different "
+        "hashes, and the job keeps state by key. `fail`: the job is not started. `warn`: it is started with a "
+        "warning. `off`: no keys are sampled (docs/guides/planning.md).",
     ),
     ConfigKey(
         name="task.broadcast.inputs",
         kind="list",
         default="",
-        meaning="Streams of which every task reads every message: `kafka.rules#0`, `kafka.rules#[0-3]`, "
-        "or all partitions, `kafka.rules`.",
+        meaning="Streams that every task reads completely: `kafka.rules#0`, `kafka.rules#[0-3]`, or all partitions, "
+        "`kafka.rules`.",
     ),
     ConfigKey(
         name="task.intermediate.<name>.partitions",
         kind="count",
         least=1,
         most=100_000,
-        meaning="Declares an intermediate stream: a topic of the job's own, made with so many partitions, that the "
-        "task sends to with another key and reads like an input (docs/guides/intermediate.md). A whole "
-        "multiple of it, set "
-        "later, makes it grow.",
+        meaning="Declares an intermediate stream with this many partitions: a topic of the job that the task sends "
+        "to with another key and reads like an input (docs/guides/intermediate.md). To add partitions later, set a "
+        "whole multiple.",
     ),
     ConfigKey(
         name="task.intermediate.<name>.key.serde",
         choices=SERDES,
-        meaning="Serde of its keys, for sending and for reading; the system's otherwise.",
+        meaning="Serde of its keys, for sending and reading; default: the serde of the system.",
     ),
     ConfigKey(
         name="task.intermediate.<name>.msg.serde",
         choices=SERDES,
-        meaning="Serde of its values, for sending and for reading; the system's otherwise.",
+        meaning="Serde of its values, for sending and reading; default: the serde of the system.",
     ),
     ConfigKey(
         name="task.intermediate.<name>.retention.ms",
         kind="ms",
         default="604800000",
         least=1,
-        meaning="So long the topic keeps a message, read or not: longer than the job is ever stopped or behind.",
+        meaning="Topic retention. Must exceed the longest downtime or lag you expect.",
     ),
     ConfigKey(
         name="task.intermediate.<name>.replication.factor",
         kind="count",
         least=1,
-        meaning="Replicas of the topic; default: as of samzapy's other topics.",
+        meaning="Replicas of the topic; default: as for samzapy's other topics.",
     ),
     ConfigKey(
         name=FACTOR_KEY,
         kind="count",
         default="1",
         choices=FACTORS,
-        meaning="Key buckets per input partition: so many tasks share what one had, each with its part of the keys. "
-        "It acts when it is set to another value than when the job was handed in before; a job that was scaled while "
-        "it ran stays so over restarts.",
+        meaning="Key buckets per input partition. Each task is split into this many tasks, each with a share of the "
+        "keys. Takes effect only if the value differs from the last submission; a factor set by `samzapy job scale` "
+        "survives restarts.",
     ),
     ConfigKey(
         name="job.elasticity.colocate",
         default="false",
         choices=("true", "false"),
-        meaning="Whether the tasks that share an input partition stay on one processor, which then reads it once. "
-        "Otherwise they are spread over all processors, so that a partition gets the cores of several, each of which "
-        "reads it.",
+        meaning="true: tasks that share an input partition stay on one processor, which reads it once. false: they "
+        "are spread over all processors, so that several cores work on a partition, and each of them reads it.",
     ),
     ConfigKey(
         name="job.systemstreampartition.grouper.factory",
         kind="factory",
-        meaning="The job's own way from partitions to tasks, `module:Class` of a module beside the job file; "
-        "instead of task.partition.scheme.",
+        meaning="Custom grouping of partitions into tasks, as `module:Class` of a module beside the job file. "
+        "Replaces task.partition.scheme.",
     ),
     ConfigKey(
         name="task.name.grouper.factory",
         kind="factory",
-        meaning="The job's own way from tasks to processors, `module:Class` of a module beside the job file.",
+        meaning="Custom assignment of tasks to processors, as `module:Class` of a module beside the job file.",
     ),
     ConfigKey(
         name="task.error.policy",
         default="fail",
         choices=("fail", "dead-letter"),
-        meaning="What becomes of a message that the task or a serde refuses: the job stops by name, or a dead letter.",
+        meaning="How to handle a message that fails in the task or a serde. `fail`: the job fails with a named "
+        "error. `dead-letter`: the message is written to task.dead.letter.output.",
     ),
-    ConfigKey(name="task.dead.letter.output", meaning="Stream that takes refused messages under policy dead-letter."),
+    ConfigKey(name="task.dead.letter.output", meaning="Stream for failed messages under policy dead-letter."),
     ConfigKey(
         name="task.dead.letter.max",
         default="100%",
-        meaning="So many dead letters among the last task.dead.letter.window messages of a task end the job: a number "
-        "(`20`) or a share (`50%`). By default a task ends the job when each message of a whole window failed.",
+        meaning="Limit of dead letters among the last task.dead.letter.window messages of a task: a number (`20`) or "
+        "a share (`50%`). The job ends when a task reaches it. By default every message of a window must fail.",
     ),
     ConfigKey(
         name="task.dead.letter.window",
         default="1000",
         kind="count",
         least=1,
-        meaning="Among how many messages of a task dead letters are counted, in each worker process.",
+        meaning="Number of recent messages of a task in which dead letters are counted, in each worker process.",
     ),
     ConfigKey(
         name="task.transaction.max.ms",
         default="5000",
         kind="ms",
         least=1,
-        meaning="A transaction is closed after this time; at most half of task.transaction.timeout.ms.",
+        meaning="Maximum duration of a transaction before it is committed; at most half of "
+        "task.transaction.timeout.ms.",
     ),
     ConfigKey(
         name="task.transaction.max.bytes",
         default="16777216",
         kind="bytes",
         least=1,
-        meaning="A transaction is closed when it holds this much of outputs and store writes.",
+        meaning="Maximum size of outputs and store writes in a transaction before it is committed.",
     ),
     ConfigKey(
         name="task.transaction.timeout.ms",
         default="20000",
         kind="ms",
         least=1000,
-        meaning="The broker ends a transaction that is open for longer; no message may take the task so long.",
+        meaning="The broker aborts a transaction that is open for longer. Processing one message must take less.",
     ),
     ConfigKey(
         name="task.batch.offsets.max",
         default="200000",
         kind="count",
         least=1,
-        meaning="At most so many offsets are read in one micro-batch, over all partitions.",
+        meaning="Maximum number of offsets in one micro-batch, over all partitions.",
     ),
     ConfigKey(
         name="task.batch.max.ms",
         default="60000",
         kind="ms",
         least=1,
-        meaning="How long a micro-batch is to take at most. One that takes longer is ended; what it committed stays, "
-        "and the query goes on with smaller ones. The first one of a process has 20 s besides.",
+        meaning="Maximum duration of a micro-batch. A longer one is ended: its commits stay, and the query continues "
+        "with smaller batches. The first batch of a process has 20 s more.",
     ),
     ConfigKey(
         name="task.batch.interval.ms",
         default="0",
         kind="ms",
-        meaning="Shortest time between the starts of two micro-batches; 0: as fast as possible.",
+        meaning="Minimum time between the starts of two micro-batches; 0: as fast as possible.",
     ),
     ConfigKey(
         name="task.hang.timeout.ms",
         default="600000",
         kind="ms",
-        meaning="A micro-batch that commits nothing for so long ends the container by name.",
+        meaning="Maximum time without a commit in a micro-batch; after it the container ends with a named error.",
     ),
     ConfigKey(
         name="task.query.retry.ms",
         default="600000",
         kind="ms",
-        meaning="A query that fails is started again, with pauses of up to 30 s, until so much time has passed since "
-        "the last commit; then the container ends by name. Three starts are always made. A commit, a new grant or "
-        "plan, or a restart that an operator asked for begins the time anew; brokers that are away use none of it, and "
-        "a worker that was killed from outside a quarter.",
+        meaning="How long a failing query is restarted, counted from the last commit; then the container ends with a "
+        "named error. Pauses grow to 30 s, and there are at least three starts. A commit, a new grant or plan, or a "
+        "requested restart resets the time. Broker outages do not count; time after an external kill of a worker "
+        "counts a quarter.",
     ),
     ConfigKey(
         name="task.lost.range.accept",
         of_process=True,
         kind="list",
         default="",
-        meaning="The operator's word, at one start, that named input ranges are given up, "
-        "`kafka.orders.3:0/1@100-250`. Any processor of the job may bring it, also while others run.",
+        meaning="Input ranges that the operator accepts as lost, `kafka.orders.3:0/1@100-250`. Valid for one start. "
+        "Any processor of the job may set it, even while others run.",
     ),
     ConfigKey(
         name="locationid.provider.factory",
         kind="factory",
-        meaning="The job's own word for where a processor is (host and fault domain), `module:Class` of a module "
-        "beside the job file, made with the job's properties, whose `location_id()` returns a `samzapy.LocationId`; "
-        "default: the host's name. Where a launcher names a container's host, that name counts, and the provider gives "
-        "the fault domain only.",
+        meaning="Custom location of a processor (host and fault domain), as `module:Class` of a module beside the "
+        "job file. The class takes the job's properties; its `location_id()` returns a `samzapy.LocationId`. "
+        "Default: the host's name. If a launcher names the host, the provider sets only the fault domain.",
     ),
     ConfigKey(
         name="local.store.dir",
         of_process=True,
-        meaning="Directory of local state; kept over restarts, shared by the processors of a host. Required of a job "
-        "with stores.",
+        meaning="Directory of local state; kept over restarts, shared by the processors of a host. Required for a "
+        "job with stores.",
     ),
     ConfigKey(
         name="processor.id",
         of_process=True,
         kind="id",
-        meaning="Logical id of this processor, unlike that of any other of the job; default: one kept in "
-        "local.store.dir, or a new one at each start where there is no such directory.",
+        meaning="Logical id of this processor, unique within the job. Default: an id kept in local.store.dir; "
+        "without that directory, a new id at each start.",
     ),
     ConfigKey(
         name="job.coordinator.host",
@@ -271,8 +269,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="job.coordinator.advertised.host",
         of_process=True,
-        meaning="Name or address under which other hosts reach job.coordinator.host; default: the same, and this "
-        "host's name where that is 0.0.0.0.",
+        meaning="Name or address under which other hosts reach job.coordinator.host. Default: the same; for 0.0.0.0, "
+        "the name of this host.",
     ),
     ConfigKey(
         name="job.coordinator.port",
@@ -287,27 +285,27 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="60000",
         kind="ms",
         least=1000,
-        meaning="How often the leader looks whether the job's topics are as they must be (docs/guides/doctor.md).",
+        meaning="How often the leader checks the settings of the job's topics (docs/guides/doctor.md).",
     ),
     ConfigKey(
         name="job.coordinator.monitor-partition-change.frequency.ms",
         default="300000",
         kind="ms",
-        meaning="How often the leader looks whether inputs have got more partitions, and whether topics have come that "
-        "a pattern of task.inputs matches; 0: only when it begins to lead.",
+        meaning="How often the leader checks for new partitions of inputs, and for new topics that match a pattern "
+        "of task.inputs; 0: only when it becomes leader.",
     ),
     ConfigKey(
         name="job.expansion.settle.ms",
         default="300000",
         kind="ms",
-        meaning="So long after an input was seen to have more partitions no producer writes by the old count any more: "
-        "at least the `metadata.max.age.ms` and `delivery.timeout.ms` of the producers. 0 where order does not matter.",
+        meaning="How long after an input grows producers may still use the old partition count. Set at least the sum "
+        "of their `metadata.max.age.ms` and `delivery.timeout.ms`; 0 if order does not matter.",
     ),
     ConfigKey(
         name="job.coordinator.replication.factor",
         kind="count",
         least=1,
-        meaning="Replicas of samzapy's own topics; default min(3, brokers).",
+        meaning="Replicas of samzapy's own topics; default: min(3, brokers).",
     ),
     ConfigKey(
         name="job.coordinator.transaction.timeout.ms",
@@ -321,88 +319,89 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         default="6000",
         kind="ms",
         least=1,
-        meaning="A leader that Kafka heard nothing of for so long is replaced by another candidate, and answers nobody "
-        "after so long without a look at its stream; brokers refuse less than their group.min.session.timeout.ms.",
+        meaning="Election session timeout. A leader that sends Kafka no heartbeat for this time is replaced. A "
+        "leader that has not verified its stream for this time stops answering. Brokers refuse less than their "
+        "group.min.session.timeout.ms.",
     ),
     ConfigKey(
         name="job.coordinator.election.heartbeat.ms",
         default="500",
         kind="ms",
         least=1,
-        meaning="How often a candidate shows Kafka that it lives; at most a third of the session.",
+        meaning="Interval of a candidate's heartbeats to Kafka; at most a third of the session.",
     ),
     ConfigKey(
         name="job.container.heartbeat.ms",
         default="5000",
         kind="ms",
         least=1,
-        meaning="Longest time between heartbeats of a container. What others wait for is told at once or within a "
-        "second, and a heartbeat that was not answered is followed by the next one within a second. At most half of "
-        "job.container.lease.ms.",
+        meaning="Maximum time between heartbeats of a container; at most half of job.container.lease.ms. News that "
+        "others wait for is sent within a second, and an unanswered heartbeat is repeated within a second.",
     ),
     ConfigKey(
         name="job.container.lease.ms",
         default="15000",
         kind="ms",
-        meaning="A container works for so long after it sent the last heartbeat that was answered `alive`; longer "
-        "than an election takes, so that a new leader finds it at work.",
+        meaning="How long a container keeps working after the last heartbeat that was answered `alive`. Must be "
+        "longer than an election, so that containers survive a change of leader.",
     ),
     ConfigKey(
         name="job.container.grace.ms",
         default="600000",
         kind="ms",
-        meaning="A container whose lease ran out waits so long for a coordinator, working nothing, and then ends.",
+        meaning="How long a container with an expired lease stays idle, waiting for a coordinator, before it exits.",
     ),
     ConfigKey(
         name="job.container.lost.ms",
         default="20000",
         kind="ms",
-        meaning="A container that sent no heartbeat for so long is given up; longer than the lease plus clock drift.",
+        meaning="A container that sends no heartbeat for this time is declared lost; must exceed the lease plus "
+        "clock drift.",
     ),
     ConfigKey(
         name="job.debounce.time.ms",
         default="20000",
         kind="ms",
-        meaning="Processors that join a running job are planned for together, so long after the first of them came.",
+        meaning="How long the coordinator waits after a processor joins a running job, to plan for several at once.",
     ),
     ConfigKey(
         name="job.processor.grace.ms",
         default="20000",
         kind="ms",
-        meaning="A processor whose container is gone, stopped or lost, keeps its tasks so long; back within it, it "
-        "goes on with them.",
+        meaning="How long a processor without a container keeps its tasks. If a container comes back in time, it "
+        "continues with them.",
     ),
     ConfigKey(
         name="job.release.timeout.ms",
         default="60000",
         kind="ms",
         least=1,
-        meaning="A container that does not let go of a task for so long after a plan took it away is given up as a "
-        "whole; longer than job.shutdown.drain.ms and a restart of the query take.",
+        meaning="A container that does not release a revoked task within this time is declared lost. Must exceed "
+        "job.shutdown.drain.ms plus a restart of the query.",
     ),
     ConfigKey(
         name="job.placement.expiry.ms",
         default="600000",
         kind="ms",
         least=1,
-        meaning="A request on the placement topic that is not done so long after it was read fails, a move when the "
-        "container that is started for it is not ready by then; unless it brought a requestExpiry of its own. Longer "
-        "than job.placement.tries.max starts that nobody hears of and a restore of the state take.",
+        meaning="Default expiry of requests on the placement topic, counted from when they are read; a requestExpiry "
+        "in the request overrides it. A request not done in time fails; a move fails if its container is not ready. "
+        "Must exceed job.placement.tries.max failed starts plus a restore of the state.",
     ),
     ConfigKey(
         name="job.placement.retention.ms",
         default="86400000",
         kind="ms",
-        meaning="A request that is over and its response are removed from the placement topic after this time; those "
-        "of an earlier run of the job at once.",
+        meaning="How long a finished request and its response stay on the placement topic. Those of an earlier run "
+        "are removed at once.",
     ),
     ConfigKey(
         name="job.placement.uuids.max",
         default="20000",
         kind="count",
         least=1,
-        meaning="So many requests are remembered after they are over, so that none is done twice; one that is older "
-        "than those that were forgotten is refused.",
+        meaning="How many finished requests are remembered, so that none is done twice. A request older than the "
+        "forgotten ones is refused.",
     ),
     ConfigKey(
         name=COUNT_KEY,
@@ -410,15 +409,14 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="count",
         least=1,
         most=10_000,
-        meaning="How many containers `samzapy job submit` starts; of no use to a job whose processors are started by "
-        "people. A job keeps the number that it was scaled to until another one is submitted.",
+        meaning="Number of containers that `samzapy job submit` starts; unused for self-managed containers. A job "
+        "keeps the number that it was scaled to until another one is submitted.",
     ),
     ConfigKey(
         name="job.host-affinity.enabled",
         default="true",
         choices=("true", "false"),
-        meaning="Whether a container that is started anew is wanted on the host where its processor ran last; false: "
-        "on any.",
+        meaning="true: a restarted container is requested on the last host of its processor. false: on any host.",
     ),
     ConfigKey(
         name="job.standbytasks.replication.factor",
@@ -426,57 +424,58 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="count",
         least=1,
         most=11,
-        meaning="How often the state of each task is at hand: 2 gives every container that the coordinator starts one "
-        "standby on another host, which takes over when it is lost (docs/guides/standby.md). A job without "
-        "stores has none.",
+        meaning="Number of copies of each task's local state. 2 gives every container that the coordinator starts "
+        "one standby on another host, which takes over if the container is lost (docs/guides/standby.md). A job "
+        "without stores has no standbys.",
     ),
     ConfigKey(
         name="cluster-manager.fault-domain-aware.standby.enabled",
         default="false",
         choices=("true", "false"),
-        meaning="Whether a standby is kept out of the fault domain, and not only off the host, of what it stands by "
-        "(locationid.provider.factory).",
+        meaning="true: a standby also avoids the fault domain of its container (locationid.provider.factory). false: "
+        "it avoids only the host.",
     ),
     ConfigKey(
         name="job.placement.tries.max",
         default="3",
         kind="count",
         least=1,
-        meaning="So many containers are started for a move, one after the other, before it fails.",
+        meaning="Maximum number of containers started for a move, one after the other, before it fails.",
     ),
     ConfigKey(
         name="cluster-manager.container.request.timeout.ms",
         default="120000",
         kind="ms",
         least=1,
-        meaning="A container that was not heard of so long after it was wanted is given up, the start of Spark "
-        "included; the next one is wanted on another host. Samza's default is 5 s, without the start.",
+        meaning="How long a requested container may take until its first heartbeat, including the start of Spark. "
+        "Then it is declared lost, and the next one is requested on another host. Samza's default is 5 s, without "
+        "the start.",
     ),
     ConfigKey(
         name="cluster-manager.container.retry.count",
         default="8",
         kind="count",
-        meaning="So many failures in a row of a processor's containers are made good by another one; 0: none is. "
-        "Samza's word for without end, a negative number, is refused.",
+        meaning="How many successive failures of a processor's containers lead to a new container; 0: none. Negative "
+        "numbers, which mean unlimited in Samza, are refused.",
     ),
     ConfigKey(
         name="cluster-manager.container.retry.window.ms",
         default="300000",
         kind="ms",
-        meaning="Failures are counted within this time from the first of them; a later one is the first again.",
+        meaning="Failures are counted within this time from the first one; a later failure starts a new count.",
     ),
     ConfigKey(
         name="cluster-manager.container.fail.job.after.retries",
         default="true",
         choices=("true", "false"),
-        meaning="Whether the job ends when the containers of a processor have failed too often; false: it goes on "
-        "without that processor, and tries again when cluster-manager.container.retry.window.ms has gone by.",
+        meaning="true: the job ends when the containers of a processor fail too often. false: it continues without "
+        "that processor, and tries again after cluster-manager.container.retry.window.ms.",
     ),
     ConfigKey(
         name="cluster.manager",
         of_process=True,
         choices=CLUSTER_MANAGERS,
-        meaning="What `samzapy job submit` starts containers with, its --cluster (docs/guides/cluster.md). `process`: "
+        meaning="Cluster manager of `samzapy job submit`, like its --cluster (docs/guides/cluster.md). `process`: "
         "spark-submit on this machine; `standalone`: drivers of a Spark standalone cluster.",
     ),
     ConfigKey(
@@ -484,13 +483,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         of_process=True,
         kind="list",
         default="localhost:8",
-        meaning="For `process`: logical hosts of this machine, each with its own directory, and how many containers "
-        "each may have: `h1:2, h2:2`.",
+        meaning="For `process`: logical hosts of this machine, each with its own directory, and the maximum number "
+        "of containers of each: `h1:2, h2:2`.",
     ),
     ConfigKey(
         name="cluster.process.dir",
         of_process=True,
-        meaning="For `process`: where each logical host has its directory, with local state and logs of containers.",
+        meaning="For `process`: directory of the logical hosts, with local state and logs of containers.",
     ),
     ConfigKey(
         name="job.shutdown.drain.ms",
@@ -504,8 +503,8 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         kind="count",
         least=256,
         of_process=True,
-        meaning="Memory in MiB of a container's JVM; its Python workers need memory beside. With --cluster process "
-        "only where it is set and spark-submit's options do not tell it.",
+        meaning="Memory in MiB of a container's JVM; its Python workers need memory besides. With --cluster process "
+        "it is used only if it is set and spark-submit's options do not set it.",
     ),
     ConfigKey(
         name=CORES_KEY,
@@ -514,35 +513,35 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         least=1,
         most=512,
         of_process=True,
-        meaning="Cores of a container, which are its worker slots. With --cluster process only where it is set and "
-        "spark-submit's options do not tell them (--master); else Spark's default, all of the machine's.",
+        meaning="Cores of a container, which are its worker slots. With --cluster process it is used only if it is "
+        "set and spark-submit's options do not set --master; else Spark uses all cores.",
     ),
     ConfigKey(
         name="cluster.standalone.rest.url",
         of_process=True,
-        meaning="Where a Spark standalone master takes drivers by REST, `http://host:6066` "
+        meaning="REST submission address of a Spark standalone master, `http://host:6066` "
         "(docs/guides/spark-standalone.md).",
     ),
     ConfigKey(
         name="cluster.standalone.page.url",
         of_process=True,
-        meaning="The page of that master, `http://host:8080`: who works where, and what is free.",
+        meaning="Web page of that master, `http://host:8080`; lists workers and free resources.",
     ),
     ConfigKey(
         name="systems.<system>.bootstrap.servers",
-        meaning="Addresses of the Kafka cluster, `host:port,host:port`. Required of the default system.",
+        meaning="Addresses of the Kafka cluster, `host:port,host:port`. Required for the default system.",
     ),
     ConfigKey(
         name="systems.<system>.samza.offset.default",
         default="upcoming",
         choices=("oldest", "upcoming"),
-        meaning="Where a partition that was never read before is begun.",
+        meaning="Start offset of a partition that was never read before.",
     ),
     ConfigKey(
         name="systems.<system>.samza.offset.end",
         choices=("head",),
-        meaning="head: streams are read up to where they ended when the run began, and a job all of whose inputs have "
-        "such an end ends by itself, with exit code 0, when it has read them; unset: they are read for ever.",
+        meaning="head: streams are read up to their end at the start of the run. A job whose inputs all have an end "
+        "exits with code 0 after reading them. Unset: streams are read forever.",
     ),
     ConfigKey(
         name="systems.<system>.samza.key.serde",
@@ -559,51 +558,51 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.key.serde",
         choices=SERDES,
-        meaning="Serde of one stream's keys; the system's otherwise.",
+        meaning="Serde of one stream's keys; default: the serde of the system.",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.msg.serde",
         choices=SERDES,
-        meaning="Serde of one stream's values; the system's otherwise.",
+        meaning="Serde of one stream's values; default: the serde of the system.",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.offset.default",
         choices=("oldest", "upcoming"),
-        meaning="Where this stream is begun; the system's otherwise. As in all keys of a stream, `~orders-.*` in place "
-        "of the name stands for every stream it matches.",
+        meaning="Start offset of this stream; default: that of the system. In all keys of a stream, a pattern "
+        "`~orders-.*` may replace the name and applies to every matching stream.",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.offset.end",
         choices=("head",),
-        meaning="Where this stream is read to; the system's otherwise.",
+        meaning="End of this stream; default: that of the system.",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.reset.offset",
         choices=("true", "false"),
         default="false",
-        meaning="true: each run of the job begins this stream where samza.offset.default says, whatever was read. "
+        meaning="true: each run of the job starts this stream at samza.offset.default and ignores earlier positions. "
         "A run begins when the job is started after all its processors were stopped; a crash continues it.",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.bootstrap",
         choices=("true", "false"),
         default="false",
-        meaning="true: where a task starts behind the end of this stream, it reads the stream up to that end before "
-        "any input that is no bootstrap input. In each micro-batch it comes first. Needs samza.offset.default=oldest "
-        "to be read at all by a job that is new (docs/guides/planning.md).",
+        meaning="true: a task that starts before the end of this stream reads it up to that end before any other "
+        "input. In each micro-batch it comes first. A new job needs samza.offset.default=oldest to read it at all "
+        "(docs/guides/planning.md).",
     ),
     ConfigKey(
         name="systems.<system>.streams.<stream>.samza.priority",
         kind="count",
         default="0",
         most=2**31 - 1,
-        meaning="In a micro-batch a task handles the messages of streams with a larger number first; those of equal "
-        "priority in the order of task.inputs.",
+        meaning="In a micro-batch a task handles streams with a larger number first, and streams of equal priority "
+        "in the order of task.inputs.",
     ),
     ConfigKey(
         name="systems.<system>.client.<property>",
         may_be_secret=True,
-        meaning="A property of librdkafka (security.protocol); what Spark's source gets of it: "
+        meaning="A property of librdkafka (security.protocol). Properties that also apply to Spark's source: "
         "docs/guides/kafka-clients.md.",
     ),
     ConfigKey(
@@ -622,9 +621,9 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         name="stores.<name>.scope",
         default="key",
         choices=STORE_SCOPES,
-        meaning="Whose the entries are. `key`: the current message's key; the only one to use for messages by key. "
-        "`broadcast`: every task has all of them; written while a broadcast message is handled, read at any time. "
-        "`task`: the task's, at any time; the job's elasticity factor cannot change then.",
+        meaning="Owner of the entries. `key`: the key of the current message; the only choice for state by key. "
+        "`broadcast`: every task has all entries; written only while a broadcast message is handled, read at any "
+        "time. `task`: the task, at any time; the elasticity factor of the job cannot change then.",
     ),
     ConfigKey(
         name="stores.<name>.changelog.replication.factor",
@@ -639,7 +638,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
 )
 
-# Passed on to clients and refused here: settings on which ownership, order or exactly-once rest.
+# Client properties that are refused, because ownership, order or exactly-once depend on them.
 CLIENT_PROPERTIES_REFUSED: Final = (
     "transactional.id",
     "enable.idempotence",
@@ -652,7 +651,7 @@ CLIENT_PROPERTIES_REFUSED: Final = (
     "request.required.acks",
     "transaction.timeout.ms",
     "partitioner",
-    # How a transaction is known to have ended but once (`stream.end_txn_plug`).
+    # These show that a transaction has ended only once (`stream.end_txn_plug`).
     "retry.backoff.ms",
     "retry.backoff.max.ms",
     "statistics.interval.ms",

@@ -1,8 +1,8 @@
-"""Keys of Apache Samza that samzapy does not read, and what takes the place of each.
+"""Keys of Apache Samza that samzapy does not read, and the replacement of each.
 
 Source: "Samza Configurations" of Samza 1.8 (docs/learn/documentation/versioned/jobs in apache/samza).
-`scripts/config_reference` makes docs/guides/coming-from-samza.md of this list. A key that samzapy comes to
-read leaves it.
+`scripts/config_reference` makes docs/guides/coming-from-samza.md of this list. Remove a key
+from it when samzapy learns to read the key.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class SamzaKey:
 
     Attributes:
         name: `<name>` stands for one part, and `<rest>` at the end for any number of them.
-        instead: the setting, command or file of samzapy's that does this; empty where there is none.
-        reason: why there is nothing to set, or what differs; a sentence.
+        instead: the setting, command or file of samzapy that replaces it; empty if there is none.
+        reason: why there is nothing to set, or the difference; a sentence.
     """
 
     name: str
@@ -27,7 +27,7 @@ class SamzaKey:
 
     @property
     def answer(self) -> str:
-        """What to do about the key, in a sentence or two."""
+        """The advice about the key, in one or two sentences."""
         return " ".join(part for part in (self.instead and f"Use {self.instead}.", self.reason) if part)
 
 
@@ -35,11 +35,11 @@ def _key(name: str, instead: str = "", reason: str = "") -> SamzaKey:
     return SamzaKey(name=name, instead=instead, reason=reason)
 
 
-_ONE_CLUSTER: Final = "Not needed: all of a job's topics are on the cluster of job.default.system."
+_ONE_CLUSTER: Final = "Not needed: all topics of a job are on the cluster of job.default.system."
 _LMDB: Final = "Not needed: local state is kept in LMDB files, which have no such setting."
 _NO_YARN: Final = "Not needed: samzapy starts no containers on YARN (docs/guides/yarn.md)."
-_NO_ZOOKEEPER: Final = "Not needed: the leader is elected by Kafka, and no ZooKeeper or Azure takes part."
-_OWN_TOPICS: Final = "Not needed: samzapy sets it for its own topics, and refuses other settings by name."
+_NO_ZOOKEEPER: Final = "Not needed: the leader is elected through Kafka, without ZooKeeper or Azure."
+_OWN_TOPICS: Final = "Not needed: samzapy sets it for its own topics, and refuses other settings with a named error."
 _FILLS: Final = "The task fills the store with the messages of that input."
 _METRICS: Final = "Not needed: metrics are read by HTTP in Prometheus' text format (docs/reference/metrics.md)."
 _SPARK_OPTIONS: Final = "spark-submit's `--driver-java-options` or `--conf spark.driver.extraJavaOptions=...`"
@@ -50,13 +50,13 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key("app.name", "job.name"),
     _key("app.id", "job.id"),
     _key("app.class", "@samzapy.task in the job file", "The job file is named on the command line."),
-    _key("app.mode", "samza.offset.end=head of the inputs", "A job all of whose inputs have an end stops by itself."),
+    _key("app.mode", "samza.offset.end=head of the inputs", "A job whose inputs all have an end stops by itself."),
     _key("app.runner.class", "", "Not needed: `samzapy run` and `samzapy job submit` start a job."),
     _key("task.class", "@samzapy.task in the job file", "The job file is named on the command line."),
     _key(
         "job.factory.class",
         "",
-        "Not needed: `samzapy run` runs a job, and --cluster of `samzapy job submit` says where.",
+        "Not needed: `samzapy run` runs a job, and --cluster of `samzapy job submit` chooses the cluster manager.",
     ),
     _key("job.jmx.enabled", "", _METRICS),
     _key("job.security.manager.factory", "systems.<system>.client.<property>", "See docs/guides/kafka-clients.md."),
@@ -80,7 +80,7 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "task.window.ms",
         "",
-        "There are no windows yet. A task can keep the time of its last answer in a store and look at it with each "
+        "There are no windows yet. A task can keep the time of its last output in a store and check it with each "
         "message.",
     ),
     _key(
@@ -109,7 +109,7 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "task.drop.producer.errors",
         "",
-        "There is none: an output that is not written takes its whole transaction back.",
+        "There is none: if an output cannot be written, its whole transaction is aborted.",
     ),
     _key("task.ignored.exceptions", "task.error.policy=dead-letter, or `except` in the task"),
     _key(
@@ -121,12 +121,12 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "task.max.idle.ms",
         "",
-        "Not needed: Spark asks for new messages at once, and every 50 ms where there are none.",
+        "Not needed: Spark polls for new messages at once, and every 50 ms while there are none.",
     ),
     _key(
         "task.poll.interval.ms",
         "",
-        "Not needed: Spark asks for new messages at once, and every 50 ms where there are none.",
+        "Not needed: Spark polls for new messages at once, and every 50 ms while there are none.",
     ),
     _key("task.opts", _SPARK_OPTIONS),
     _key("task.java.home", "the environment variable JAVA_HOME"),
@@ -167,16 +167,16 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     ),
     _key("systems.<system>.samza.fetch.threshold", "task.batch.offsets.max"),
     _key("systems.<system>.samza.fetch.threshold.bytes", "task.batch.offsets.max"),
-    _key("systems.<system>.eventhubs.<rest>", "", "Event Hubs is no system here; its Kafka endpoint may be one."),
-    _key("systems.<system>.aws.<rest>", "", "Kinesis is no system here; Kafka is the only one."),
-    _key("systems.<system>.azureblob.<rest>", "", "Azure Blob Storage is no system here; Kafka is the only one."),
+    _key("systems.<system>.eventhubs.<rest>", "", "Event Hubs is not supported; its Kafka endpoint may be used."),
+    _key("systems.<system>.aws.<rest>", "", "Kinesis is not supported; Kafka is the only system."),
+    _key("systems.<system>.azureblob.<rest>", "", "Azure Blob Storage is not supported; Kafka is the only system."),
     _key("streams.<stream>.samza.system", "the system in front of the topic's name, `kafka.orders`"),
     _key("streams.<stream>.samza.physical.name", "the topic's name itself in task.inputs"),
     _key("streams.<stream>.<rest>", "systems.<system>.streams.<stream>.samza.<setting>"),
     _key(
         "serializers.registry.<rest>",
         "",
-        "Serdes are named without it: bytes, string or json. For others use bytes and decode in the task.",
+        "Not needed: the serdes are bytes, string and json. For others use bytes and decode in the task.",
     ),
     # State.
     _key("stores.<name>.factory", "", "Not needed: a store is an LMDB database, declared by any key of its own."),
@@ -187,12 +187,12 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "stores.<name>.disallow.large.messages",
         "",
-        "Not needed: an entry that its changelog does not take fails its message by name.",
+        "Not needed: an entry that is too large for its changelog fails its message with a named error.",
     ),
     _key(
         "stores.<name>.drop.large.messages",
         "",
-        "No entry is dropped; one that is too large fails its message by name.",
+        "No entry is dropped; one that is too large fails its message with a named error.",
     ),
     _key("stores.<name>.changelog.<rest>", "", _OWN_TOPICS),
     _key("stores.default.<rest>", "stores.<name>.<setting> of each store"),
@@ -221,7 +221,7 @@ SAMZA_KEYS: Final[tuple[SamzaKey, ...]] = (
     _key(
         "cluster-manager.container.preferred-host.last.retry.delay.ms",
         "",
-        "Not needed: cluster-manager.container.fail.job.after.retries says what follows the last try.",
+        "Not needed: cluster-manager.container.fail.job.after.retries sets the reaction to the last failure.",
     ),
     _key("cluster-manager.jobcoordinator.jmx.enabled", "", _METRICS),
     _key("cluster-manager.allocator.sleep.ms", "", "Not needed: a container is started when it is wanted."),
@@ -243,13 +243,13 @@ SAMZA_CLASSES: Final = {
     "GroupByContainerIdsFactory": "remove the line, samzapy spreads tasks over processors by itself",
     "SingleContainerGrouperFactory": "remove the line, samzapy spreads tasks over processors by itself",
 }
-"""What takes the place of a class of Samza's as the value of a key that is here too."""
+"""Advice for classes of Samza as values of keys that samzapy has too."""
 
 
 def instead_of_class(value: str) -> str:
-    """`; ...` for the end of a message about a Java class, or nothing where `value` looks like none."""
+    """`; ...` to end a message about a Java class; empty if `value` is not a Java class."""
     package, _, name = value.rpartition(".")
     if name in SAMZA_CLASSES:
-        return f"; it is a class of Samza's: {SAMZA_CLASSES[name]}"
+        return f"; it is a class of Samza: {SAMZA_CLASSES[name]}"
     is_java = package.startswith(("org.", "com.", "io.", "net."))
-    return "; it is a Java class, and here a class of Python is wanted" if is_java else ""
+    return "; it is a Java class; name a Python class instead" if is_java else ""

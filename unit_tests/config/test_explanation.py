@@ -36,7 +36,7 @@ def test_without_a_setting_the_default_counts_and_everything_else_would_be_stron
         "--set job.container.lease.ms=...",
     ) == found.stronger
     assert "milliseconds, from 0" == found.values
-    assert found.meaning.startswith("A container works for so long")
+    assert found.meaning.startswith("How long a container keeps working")
 
 
 def test_the_strongest_place_counts_and_the_others_are_shown_in_order() -> None:

@@ -25,7 +25,7 @@ MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
         ("stores.sums.rocksdb.ttl.ms", "Entries do not age."),
         ("stores.sums.rocksdb.compression", "Not needed: local state is kept in LMDB files"),
         ("yarn.am.opts", "Not needed: samzapy starts no containers on YARN"),
-        ("serializers.registry.json.class", "Serdes are named without it"),
+        ("serializers.registry.json.class", "Not needed: the serdes are bytes"),
         ("metrics.reporter.jmx.class", "Not needed: metrics are read by HTTP"),
         ("streams.orders.samza.msg.serde", "Use systems.<system>.streams.<stream>.samza.<setting>."),
     ],
@@ -41,12 +41,12 @@ def test_a_key_of_samza_s_says_what_stands_in_its_place(key: str, answer: str) -
         (
             "job.systemstreampartition.grouper.factory",
             "org.apache.samza.container.grouper.stream.GroupByPartitionFactory",
-            "; it is a class of Samza's: use task.partition.scheme=group-by-partition instead of this line",
+            "; it is a class of Samza: use task.partition.scheme=group-by-partition instead of this line",
         ),
         (
             "task.name.grouper.factory",
             "org.apache.samza.container.grouper.task.GroupByContainerCountFactory",
-            "; it is a class of Samza's: remove the line",
+            "; it is a class of Samza: remove the line",
         ),
         ("locationid.provider.factory", "com.example.Racks", "; it is a Java class"),
     ],
