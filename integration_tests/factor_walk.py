@@ -41,7 +41,7 @@ CRASH_POINTS = {
         "after-local-commit",
     ),
 }
-"""Of a container, by who dies of them (design section 13)."""
+"""Of a container, by who dies of them."""
 _HITS_MAX = 8
 _LOOK_EVERY_S = 0.3
 _EXPANDING = {"job.coordinator.monitor-partition-change.frequency.ms": "1000", "job.expansion.settle.ms": "5000"}

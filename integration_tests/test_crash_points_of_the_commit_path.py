@@ -1,4 +1,4 @@
-"""The windows that kills at random seldom hit (design section 13): each is hit by name, and the ledger stays exact."""
+"""The windows that kills at random seldom hit: each is hit by name, and the ledger stays exact."""
 
 from __future__ import annotations
 

@@ -417,7 +417,7 @@ def test_a_flush_waits_for_no_more_records(connection: KafkaConnection, topic: s
 
 
 def test_a_transaction_that_timed_out_looks_like_being_fenced(connection: KafkaConnection, topic: str) -> None:
-    """The two cannot be told apart (reliability.md M5)."""
+    """The two cannot be told apart."""
     producer = TransactionalProducer(connection, f"{topic}/w", transaction_timeout_ms=1000)
     producer.take_over()
     producer.begin()

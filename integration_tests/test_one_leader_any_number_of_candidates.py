@@ -207,7 +207,7 @@ def test_who_takes_over_goes_on_with_what_its_predecessor_would_only_have_shown(
 
 
 def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Contest, leader: CandidateProcess) -> None:
-    """SIGSTOP for longer than the session, SIGCONT: from then on it is a candidate, and can lead again (H05, H06).
+    """SIGSTOP for longer than the session, SIGCONT: from then on it is a candidate, and can lead again.
 
     On both topics that a leader writes to: it may have had a request in its hands when it was stopped.
     """
@@ -240,7 +240,7 @@ def test_a_leader_that_was_stopped_answers_503_and_writes_nothing(contest: Conte
 
 
 def test_a_single_candidate_that_was_stopped_leads_again(contest: Contest, leader: CandidateProcess) -> None:
-    """Fenced by nobody, out of the group all the same: its own time-out must not end its candidacy (H06)."""
+    """Fenced by nobody, out of the group all the same: its own time-out must not end its candidacy."""
     leader.stop()
     stopped_s = time.monotonic()
     wait_until(lambda: time.monotonic() - stopped_s > ALONE_STOPPED_S, 2 * ALONE_STOPPED_S, "the session to run out")

@@ -187,7 +187,7 @@ def test_a_reachable_cluster_is_fine(admin: KafkaAdmin) -> None:
 def test_security_that_the_listener_does_not_speak_is_told_as_such(
     connection: KafkaConnection, properties: dict[str, str]
 ) -> None:
-    """Kafka itself only says "transport failure" (reliability.md M10)."""
+    """Kafka itself only says "transport failure"."""
     wrong = KafkaConnection(bootstrap_servers=connection.bootstrap_servers, properties=properties)
 
     with pytest.raises((ConfigError, BrokerUnavailableError), match="authentication or TLS") as caught:

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 
 class ExitCode:
-    """What a samzapy process ends with (design section 14); documented in `docs/reference/exit-codes.md`."""
+    """What a samzapy process ends with; documented in `docs/reference/exit-codes.md`."""
 
     OK = 0
     FAILED = 1
@@ -194,8 +194,8 @@ class LaunchError(TemporaryError):
 
 
 class FencedError(SamzapyError):
-    """The transactional id has a newer owner, or this owner's transaction timed out: the two look the same
-    (reliability.md M5). Drop state and read again; never retry with what is in memory."""
+    """The transactional id has a newer owner, or this owner's transaction timed out: the two look the same.
+    Drop state and read again; never retry with what is in memory."""
 
     exit_code = ExitCode.LOST
 

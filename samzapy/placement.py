@@ -1,4 +1,4 @@
-"""The Python client of the placement topic (seed 004): write requests to a running job, and read its answers.
+"""The Python client of the placement topic: write requests to a running job, and read its answers.
 
 ```python
 from datetime import timedelta

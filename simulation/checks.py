@@ -1,4 +1,4 @@
-"""The laws of design section 2, looked at after each step of a simulated history.
+"""The invariants (docs/internals/invariants.md), checked after each step of a simulated history.
 
 Two kinds. `LogChecks` reads the coordinator stream as it grows, holds each record against those before it by the rules
 of `samzapy stream verify` (`inspection.invariants`), folds it by itself, and asks the world how things really are:

@@ -10,6 +10,7 @@ from pathlib import Path
 from samzapy.stream.codec import schema_records
 
 REPOSITORY = Path(__file__).parent.parent
+FOLDERS = ("samzapy", "simulation", "benchmarks", "scripts", "unit_tests", "integration_tests")
 # A peer that answers slowly is made of sleeping; every other test waits for something (`testing.waiting`).
 SLOW_PEERS = {"unit_tests/adapters/web/test_server.py"}
 
@@ -59,3 +60,15 @@ def test_every_module_s_docstring_says_what_belongs_there() -> None:
     modules = [path for path in sorted((REPOSITORY / "samzapy").rglob("*.py")) if path.read_text().strip()]
 
     assert [] == [str(path) for path in modules if not path.read_text().startswith('"""')]
+
+
+def test_no_text_refers_to_a_document_outside_the_repository() -> None:
+    pattern = r"design section|\bseed 00\d|\b(reliability|spark|engines|design)\.md|\bH\d\d\b"
+
+    assert [] == [line for folder in FOLDERS for line in lines_with(pattern, folder)]
+    assert [] == [
+        f"{page}: {line}"
+        for page in (REPOSITORY / "docs").rglob("*.md")
+        for line in page.read_text().splitlines()
+        if re.search(pattern, line)
+    ]

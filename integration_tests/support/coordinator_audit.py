@@ -1,4 +1,4 @@
-"""An auditor of the coordinator stream that shares no code with the coordinator: rule I of reliability.md 4.3.
+"""An auditor of the coordinator stream that shares no code with the coordinator: a check that is independent of it.
 
 It reads the records as they stand on the topic, decodes them with the schemas in `schemas/` alone, folds them in its
 own way, and says at which offset something does not fit: a number missing, two owners of a task, a grant given away

@@ -1,7 +1,7 @@
 """A TCP proxy in front of a broker that keeps a request back, cuts the connection, and delivers it later.
 
 For faults of the network that a broker which is killed or paused cannot show: a request that is still under way
-when its sender has long sent it again over another connection (reliability.md M1). It knows of Kafka's protocol only
+when its sender has long sent it again over another connection. It knows of Kafka's protocol only
 the framing: four bytes of length, then api key, version and correlation id. The broker must advertise the proxy's
 port (`DevBroker(advertised_port=...)`), else clients go past it.
 """

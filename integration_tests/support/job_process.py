@@ -38,7 +38,7 @@ _OF_SPARK_SUBMIT = (VARIABLE, CLASS_PATH_VARIABLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSeen:
-    """What a worker slot's file says (design section 6), and who is in it: a worker, or a driver that recovers."""
+    """What a worker slot's file says, and who is in it: a worker, or a driver that recovers."""
 
     slot: int
     is_open: bool

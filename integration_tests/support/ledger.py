@@ -1,4 +1,4 @@
-"""The exact checker: every record lost, doubled, out of order, wrong or invented, by name (reliability.md 4.3).
+"""The exact checker: every record lost, doubled, out of order, wrong or invented, by name.
 
 Theory. Each fed record proves itself: it carries its key, the key's counter n = 1, 2, 3, ... and a hash of both. The
 ledger remembers where the broker put it. The job under test answers each record once, with the running sum of its

@@ -1,5 +1,4 @@
-"""What must be right of a broadcast input and a store of scope `broadcast`, beside `integration_tests.support.ledger`
-(design section 8).
+"""What must be right of a broadcast input and a store of scope `broadcast`, beside `integration_tests.support.ledger`.
 
 Theory. A rule sets a weight by name, or removes it. All tasks read all rules, from several partitions, each at its own
 pace. What a task knows is right when it is the fold of some first rules of each partition; how many that is, the task

@@ -1,6 +1,6 @@
 """What a container reads off the coordinator stream: who leads, what it is granted, whether it was given up.
 
-What it may do it reads off grants and never off plans (design section 3). A plan only takes away: a task that it gives
+What it may do it reads off grants and never off plans. A plan only takes away: a task that it gives
 to another processor, or cuts otherwise, is to be let go, and its new owner gets a grant once that was seen. So does a
 placement, which gives a processor's tasks to another execution, and so does a startpoint: a task that is to go on from
 elsewhere is let go first, and comes back with another grant. So this is a small fold beside the coordinator's own

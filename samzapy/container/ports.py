@@ -42,7 +42,7 @@ class Topics(Protocol):
     """Reads of Kafka that a container needs to start and to know its lag."""
 
     def checkpoint_records(self) -> Sequence[LogRecord]:
-        """Every committed record of the checkpoint topic, read to the end (design section 2)."""
+        """Every committed record of the checkpoint topic, read to the end."""
         ...
 
     def changelog_records(self, store: str, partition: int, offset_from: int) -> Iterator[LogRecord]:
@@ -116,7 +116,7 @@ class CoordinatorStream(Protocol):
         ...
 
     def to_the_end(self) -> Sequence[LogRecord]:
-        """Everything committed that was not polled yet, up to the end (design section 2)."""
+        """Everything committed that was not polled yet, up to the end."""
         ...
 
     def offset_next(self) -> int:
@@ -174,7 +174,7 @@ class ProgressLog(Protocol):
         ...
 
     def own(self) -> None:
-        """Initialise the id. Whoever does that then reads the coordinator stream to the end (design section 6)."""
+        """Initialise the id. Whoever does that then reads the coordinator stream to the end."""
         ...
 
     def append(self, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -328,7 +328,7 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatContent:
-    """What the next heartbeat says; offset and list are of one moment (design section 5).
+    """What the next heartbeat says; offset and list are of one moment.
 
     `reason`: why it stopped, or is about to end with `exit_code` because of an error (0: there is none). `restart`: the
     newest order to restart that the query which runs knows. `warm`: how ready an execution is that is to have its

@@ -1,6 +1,6 @@
 """One container: follow the grants, start, run the query, recover, drain, stop.
 
-Theory. There is one way to start and it is also the one way to recover (design section 6): take all worker slots,
+Theory. There is one way to start and it is also the one way to recover: take all worker slots,
 shut older workers out, initialise the id of every slot that may have a transaction open, read checkpoints and
 changelogs *to the end*, bring the local state level, let the workers in, start a new query. A batch that fails in
 any way ends the query and leads here again; nothing is patched up while a query runs. A standby or a reserve waits for
@@ -978,7 +978,7 @@ class ContainerService:
         return bounds if end is None else replace(bounds, offset_end=min(end, bounds.offset_end))
 
     def _write_progress(self, grants: Sequence[Grant], *, at_once: bool = False) -> None:
-        """Record how far idle buckets were read; never their checkpoints (design section 6, idle buckets).
+        """Record how far idle buckets were read; never their checkpoints.
 
         And remove what another factor left: here, where no key waits for it.
         """

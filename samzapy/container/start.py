@@ -102,7 +102,7 @@ def start_offset(start: BucketStart, epoch: int, positions: Positions) -> int:
     """The start rule: the largest of the grant's start, the checkpoint and the progress record of its bucket.
 
     Checkpoint and progress count only under the grant's own epoch, so nothing that an earlier owner wrote, or
-    that was written before a rewind, can win, whatever its offset (design section 8).
+    that was written before a rewind, can win, whatever its offset.
     """
     found = [start.offset_next]
     checkpoint, progress = positions.checkpoints.get(start.ssp_kb), positions.progress.get(start.ssp_kb)

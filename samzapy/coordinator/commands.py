@@ -158,7 +158,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """All that a container says (design section 5): level-triggered, so losing one loses nothing.
+    """All that a container says: level-triggered, so losing one loses nothing.
 
     Attributes:
         job: `<job.name>-<job.id>` that the container works for.

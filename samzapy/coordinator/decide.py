@@ -70,7 +70,7 @@ COORDINATOR = "coordinator"
 class Decision:
     """Records to append in one transaction, and for the audit what led to them and who asked.
 
-    In this order, and such that every beginning of it is harmless by itself (reliability.md M1).
+    In this order, and such that every beginning of it is harmless by itself.
     """
 
     records: tuple[CoordinatorRecord, ...]

@@ -48,7 +48,7 @@ class Positions(Protocol):
     """What is of record about positions."""
 
     def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
-        """Checkpoints and progress, the checkpoint topic read to the end (design section 2); bounds of `ssps`.
+        """Checkpoints and progress, the checkpoint topic read to the end; bounds of `ssps`.
 
         An SSP that does not exist is left out of `bounds`. `changelogs`: of which partitions the ends are wanted.
 

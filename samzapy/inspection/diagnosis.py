@@ -71,7 +71,7 @@ def is_of_unknown_age(transaction: OpenTransaction, *, now_ms: int, patience_ms:
 def transaction_findings(
     opened: Iterable[OpenTransaction], *, now_ms: int, patience_ms: int, bootstrap_servers: str
 ) -> tuple[Finding, ...]:
-    """Transactions that are open for longer than `patience_ms` (H14).
+    """Transactions that are open for longer than `patience_ms`.
 
     Args:
         opened: of those of unknown age only what was open for that long while somebody looked.

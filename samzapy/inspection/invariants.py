@@ -477,7 +477,7 @@ def _launch(launch: Launch, state: CoordinatorState) -> str:
 
 
 def _apart(launch: Launch, state: CoordinatorState) -> str:
-    """A standby is wanted on no host of another execution of its processor (H70). Of one that somebody asked for that
+    """A standby is wanted on no host of another execution of its processor. Of one that somebody asked for that
     is asked when it is to move; where it landed is looked at when it has come, and put right then."""
     if launch.role is not LaunchRole.STANDBY or launch.uuid or not launch.host:
         return ""

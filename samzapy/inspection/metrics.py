@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric. `sep32` is the name of seed 002 for it, where there is one."""
+    """One metric. `sep32` is its name in SEP-32, where there is one."""
 
     name: str
     kind: Kind

@@ -25,7 +25,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A bucket that committed nothing in a batch was still read up to `offset_next` (design section 6)."""
+    """A bucket that committed nothing in a batch was still read up to `offset_next`."""
 
     ssp_kb: SspKeyBucket
     offset_next: int

@@ -29,7 +29,7 @@ class Container:
     """One execution of a processor.
 
     Attributes:
-        slot_count: worker slots; with the execution id it names all transactional ids (design section 6).
+        slot_count: worker slots; with the execution id it names all transactional ids.
         process_started_ms: start time of `pid` since boot, in milliseconds; tells a reused pid apart.
         boot_id: of the host and its namespace of pids. A pid of before a reboot is known to be gone, and one of
             another container of the same machine is not looked for.
@@ -97,7 +97,7 @@ NO_LOCALITY: Final = Locality()
 
 
 def transactional_ids(job: str, execution_id: ExecutionId, slot_count: int) -> tuple[str, ...]:
-    """All transactional ids an execution may use: one per worker slot, and the driver's (design section 6).
+    """All transactional ids an execution may use: one per worker slot, and the driver's.
 
     Args:
         job: `<job.name>-<job.id>`.
@@ -124,5 +124,5 @@ def placement_transactional_id(job: str) -> str:
 
 
 def coordinator_transactional_id(job: str) -> str:
-    """The lock: whoever initialised this id last may write to the coordinator stream (design section 5)."""
+    """The lock: whoever initialised this id last may write to the coordinator stream."""
     return f"samzapy-coordinator/{job}"

@@ -1,4 +1,4 @@
-"""A grant: the right of one execution to run one task, with everything it needs to start (design section 8)."""
+"""A grant: the right of one execution to run one task, with everything it needs to start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The whole assignment: which task reads which SSPs, and which processor runs which task.
 
-A JobModel is an immutable value and knows no store and no manager (seed 001). It is made by
+A JobModel is an immutable value and knows no store and no manager. It is made by
 `plan.job_plan`, written to the coordinator stream under its generation, and read back from there.
 """
 
@@ -33,7 +33,7 @@ class TaskModel:
     """A unit of processing, of state and of checkpoints.
 
     Attributes:
-        partition_id: seed 003's StreamTask number; given once, never renumbered.
+        partition_id: Samza's StreamTask number; given once, never renumbered.
         ssp_kbs: what this task alone reads; no other task is granted any of it (law L6).
         changelog_partition: the partition of every changelog topic of the job that holds this task's state.
         broadcast_ssps: what this task reads as a whole, whatever the factor, and other tasks read too; never also
@@ -51,7 +51,7 @@ class TaskModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerModel:
-    """The tasks of one processor (seed 001: processor id and location id, no container id)."""
+    """The tasks of one processor (processor id and location id, no container id)."""
 
     processor_id: ProcessorId
     location_id: str | None

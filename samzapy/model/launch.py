@@ -9,7 +9,7 @@ from typing import Final
 from samzapy.model.job import ExecutionId, ProcessorId
 
 EXECUTION_VARIABLE: Final = "EXECUTION_ENV_CONTAINER_ID"
-"""In the environment of a container: which execution it is (seed 000)."""
+"""In the environment of a container: which execution it is."""
 HOST_VARIABLE: Final = "SAMZAPY_HOST"
 """In the environment of a container: what its host is called, where that is not the name of the machine."""
 
@@ -41,7 +41,7 @@ UP: Final = frozenset({LaunchPhase.WANTED, LaunchPhase.LAUNCHED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One execution that the coordinator starts. Recorded before the act, so that no start is ever forgotten (H23).
+    """One execution that the coordinator starts. Recorded before the act, so that no start is ever forgotten.
 
     Attributes:
         standby: the number of a standby among those of its processor (`4-0`); 0 for others.

@@ -107,7 +107,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlacementMessage:
-    """What request and response have in common (seed 004).
+    """What request and response have in common.
 
     Attributes:
         uuid: of the request; lower case, with dashes.

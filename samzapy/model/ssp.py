@@ -155,7 +155,7 @@ def is_covered(wanted: tuple[int, int], others: Iterable[tuple[int, int]]) -> bo
 
 
 def check_factor(factor: int) -> None:
-    """Raise ValueError unless `factor` is a power of two from 1 to 256 (design section 3)."""
+    """Raise ValueError unless `factor` is a power of two from 1 to 256."""
     if not 1 <= factor <= FACTOR_MAX or factor & (factor - 1):
         raise ValueError(f"wanted a factor that is a power of two from 1 to {FACTOR_MAX}, found {factor}")
 

@@ -76,7 +76,7 @@ def check_topic(
 
 
 def made_again(subject: str, recorded: str, found: str) -> Finding:
-    """A topic that was deleted and created again (H19)."""
+    """A topic that was deleted and created again."""
     return Finding(
         code="topic-identity",
         subject=subject,

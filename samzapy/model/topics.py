@@ -1,4 +1,4 @@
-"""The names of samzapy's own topics, and the settings that keep their data safe (design section 3)."""
+"""The names of samzapy's own topics, and the settings that keep their data safe."""
 
 from __future__ import annotations
 

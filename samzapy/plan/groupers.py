@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class SystemStreamPartitionGrouper(Protocol):
-    """SSPs -> tasks (seed 000). Implemented by the built-in schemes and by users' own."""
+    """SSPs -> tasks. Implemented by the built-in schemes and by users' own."""
 
     def group(
         self, previous: Mapping[SystemStreamPartition, TaskName], ssps: Sequence[SystemStreamPartition]
@@ -56,7 +56,7 @@ class SystemStreamPartitionGrouper(Protocol):
 
 
 class TaskNameGrouper(Protocol):
-    """Tasks -> processors (seed 001). Implemented by the built-in way and by users' own."""
+    """Tasks -> processors. Implemented by the built-in way and by users' own."""
 
     def group(
         self,

@@ -10,7 +10,7 @@
 ```
 
 Names as in Samza's own JobModel. `location-id` is null where a processor has not run yet. `mode` is `active`,
-`virtual` (one key bucket of a base task) or `standby`; `partition` is the StreamTask number of seed 003.
+`virtual` (one key bucket of a base task) or `standby`; `partition` is Samza's StreamTask number.
 Of a job that runs, `GET /jobModel` also has a container for each standby, under its name (`4-0` is the first one of
 processor 4) and with that processor's tasks in mode `standby`. No plan has any; on reading they are left out.
 `keyBucket` is -1, or may be absent on reading, for a task that takes the whole partition; else `keyBucketFactor`

@@ -219,7 +219,7 @@ def _containers(
 
 
 def _numbers(previous: JobModel | None, changelog_partitions: Mapping[TaskName, int]) -> Mapping[TaskName, int]:
-    """The number of every base task that ever was: seed 003's StreamTask number, and its changelog partition."""
+    """The number of every base task that ever was: Samza's StreamTask number, and its changelog partition."""
     found = dict(changelog_partitions)
     for task in () if previous is None else previous.tasks:
         found.setdefault(TaskNameParts.parse(task.name).base_name, task.changelog_partition)

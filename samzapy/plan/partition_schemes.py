@@ -2,9 +2,9 @@
 
 | scheme | one task for | named |
 |---|---|---|
-| `max`, `group-by-ssp` | each SSP (seed 003; Samza's grouper by SSP) | `SystemStreamPartition_kafka.orders.3` |
+| `max`, `group-by-ssp` | each SSP (Samza's grouper by SSP) | `SystemStreamPartition_kafka.orders.3` |
 | `group-by-partition` | each partition number, of all inputs together (Samza's grouper) | `Partition_3` |
-| `cogroup` | each remainder by the GCD of the partition counts (seed 003) | `Partition_3` |
+| `cogroup` | each remainder by the GCD of the partition counts | `Partition_3` |
 | `all-ssps-to-single-task` | each processor, which reads everything | `Task_0` |
 
 Each but the last ties a key's messages to one task for ever, if the job keeps state: see `periods`. They trust

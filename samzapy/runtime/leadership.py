@@ -265,7 +265,7 @@ class Coordination:
         except SamzapyError as error:
             self.fatal = error
         except BaseException as error:
-            # A coordinator that looks alive and is not would be worse than none (H80).
+            # A coordinator that looks alive and is not would be worse than none.
             _LOG.exception("the coordinator failed")
             self.fatal = SamzapyError(f"the coordinator failed: {type(error).__name__}: {error}")
             raise

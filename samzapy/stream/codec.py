@@ -5,7 +5,7 @@ each record says what it was written with, and a reader that does not ship that 
 (`UnknownSchemaError`) and does not guess. Schemas come from `schemas/` only, never from the topic; those of releases
 that wrote otherwise stand there too, so their records are read for ever.
 
-What is read may be hostile or broken (reliability.md 3.5), and one record that crashes its reader would
+What is read may be hostile or broken, and one record that crashes its reader would
 crash every coordinator and container in a loop. Hence: the size is checked before anything is decoded,
 bytes left over are refused, the key must be the one that belongs to the value, and the only exceptions that
 leave `decode` are `CorruptRecordError` and its child. fastavro crashes the interpreter on recursive schemas

@@ -1,6 +1,6 @@
 """When a transactional producer must be made anew before its next transaction.
 
-The hole (reliability.md M1, librdkafka issue 5423): librdkafka ends transactions by the old protocol, in
+The hole (librdkafka issue 5423): librdkafka ends transactions by the old protocol, in
 which an EndTxn names the producer epoch but not the transaction. When the connection breaks during an EndTxn,
 the client sends it again on a new one, and the first, delayed somewhere, may arrive while the *next*
 transaction of the same epoch is open: half of that becomes visible as committed. Nothing tells the client.

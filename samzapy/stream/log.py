@@ -58,7 +58,7 @@ class CompactedLog(Protocol):
         """All committed records from `offset_from` to the end, in order.
 
         The end is the high watermark at the time of the call. A record of an open transaction below it is
-        waited for, never skipped (design section 2, reading to the end).
+        waited for, never skipped.
 
         Raises:
             BrokerUnavailableError, DeadlineError.

@@ -2,7 +2,7 @@
 
 Anybody who may write to the topic may write anything, so whatever is read is a value: a request, a message that is
 none of the coordinator's business, or the reason why it cannot be read. Nothing raises and nothing is skipped in
-silence. Size, spelling and numbers are checked before anything is believed (reliability.md 3.5), and no text from here
+silence. Size, spelling and numbers are checked before anything is believed, and no text from here
 chooses a class, a module, a path or a word of a command line (law L10).
 
 A value is JSON (first byte `{`) in the shape of SEP-22, or Avro as everywhere else here. JSON as Samza writes it, which

@@ -20,7 +20,7 @@ from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.startpoint import Startpoint
 
 FORMAT_LEVEL = 1
-"""What this release writes and reads (design section 3, upgrades)."""
+"""What this release writes and reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class GenerationPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPut:
-    """`run`: the run of the job (seed 001), from its first processor to the last that leaves; `run_id` as Samza's.
+    """`run`: the run of the job, from its first processor to the last that leaves; `run_id` as Samza's.
 
     Grants up to `epoch_before` are of earlier runs. `finished`: all inputs have an end and were read to it, so
     containers stop by themselves. `counts_after`: positions and state of grants up to this epoch count for nothing;

@@ -8,7 +8,7 @@ among them) are those of a new cluster of that release.
 What a broker directory holds: `server.properties` and `log4j2.properties` (written anew at each start),
 `data/`, `broker.log` (and the one before), `broker.json` (which process runs here, see `processes.py`).
 
-Traps this avoids, each met once (reliability.md M7, M11b):
+Traps this avoids, each met once:
 
 - With the default session of 9 s the controller refuses a broker's new incarnation for that long: a restart
   after SIGKILL took 14 s. Hence `broker.session.timeout.ms=3000`.

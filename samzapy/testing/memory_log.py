@@ -287,7 +287,7 @@ class MemoryLog:
     def tear_next_append(self, survivors: int) -> None:
         """Let only the first `survivors` records of the next append be committed: a delayed EndTxn cut into it.
 
-        reliability.md M1. At least one record survives: what arrives before the first is of another transaction.
+        At least one record survives: what arrives before the first is of another transaction.
         """
         assert survivors > 0, "an append of which nothing survives is one that was aborted"
         self._breaks_next = _Break(_Outcome.COMMITTED, survivors)

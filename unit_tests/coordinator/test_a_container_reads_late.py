@@ -1,4 +1,4 @@
-"""A container that tails the coordinator stream 5 s late, through two quick generations (design section 13).
+"""A container that tails the coordinator stream 5 s late, through two quick generations.
 
 The coordinator decides on a memory log, the containers follow it as real ones do (`container.orders`): what is no
 longer theirs they let go of a moment later, and their heartbeats say up to where they have read and what they hold.

@@ -117,7 +117,7 @@ def test_who_was_elected_after_another_had_led_in_between_takes_over_at_the_firs
 
 
 def test_one_that_slept_and_still_believes_in_its_seat_writes_nothing_and_stands_behind_the_others(world):
-    """The hint and the lock disagree: the lock wins (H05, H08)."""
+    """The hint and the lock disagree: the lock wins."""
     a, b = Standing(world, "a", pid=1), Standing(world, "b", pid=2)
     a.run(elected=True)
     b.run(elected=True)

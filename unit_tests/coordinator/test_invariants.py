@@ -1,4 +1,5 @@
-"""The laws of design section 2, as properties of the core. Each is named after the law it holds us to."""
+"""The invariants, as properties of the core (docs/internals/invariants.md). Each is named after the law it holds us
+to."""
 
 from dataclasses import fields, replace
 

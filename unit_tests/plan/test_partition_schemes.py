@@ -17,7 +17,7 @@ SCHEMES = sorted(GROUPERS)
 
 
 def table(plan):
-    """As in seed 003: the StreamTask number of each `stream:partition`."""
+    """As in SAMZA-71: the StreamTask number of each `stream:partition`."""
     return {f"{kb.ssp.stream}:{kb.ssp.partition}": task.partition_id for task in plan.tasks for kb in task.ssp_kbs}
 
 
@@ -36,7 +36,7 @@ def mapping_of(scheme, counts, previous=None):
     return {ssp: group.task_name for group in groups for ssp in group.ssps}
 
 
-# --- seed 003 ---
+# --- SAMZA-71 ---
 
 
 def test_seed_003_s_table_of_scheme_max():

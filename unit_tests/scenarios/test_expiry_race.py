@@ -1,4 +1,4 @@
-"""A move whose expiry fires while its reserve becomes ready (H65): all orders of six events, and a coordinator that
+"""A move whose expiry fires while its reserve becomes ready: all orders of six events, and a coordinator that
 dies between its records and what follows from them. Whatever the order, one record decides."""
 
 import copy

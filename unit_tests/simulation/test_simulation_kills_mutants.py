@@ -80,12 +80,12 @@ def no_fence_at_all(patch: Patch) -> None:
 
 
 def wall_clock_in_the_lease(patch: Patch) -> None:
-    """H26: leases and silence are measured by the wall clock."""
+    """Leases and silence are measured by the wall clock."""
     patch.setattr(CoordinatorProcess, "monotonic_ms", CoordinatorProcess.wall_ms)
 
 
 def lease_renewed_without_looking(patch: Patch) -> None:
-    """H05: a coordinator answers for as long as it believes that it leads."""
+    """A coordinator answers for as long as it believes that it leads."""
     patch.setattr(service.Snapshot, "may_answer", lambda self, now_ms, limit_ms: self.verified_ms is not None)
 
 
@@ -112,7 +112,7 @@ def end_of_replay_at_the_last_stable_offset(patch: Patch) -> None:
 
 
 def end_of_replay_at_high_minus_one(patch: Patch) -> None:
-    """H15: a reader waits for a record at `high - 1`, where a marker stands."""
+    """A reader waits for a record at `high - 1`, where a marker stands."""
     read = MemoryLog.read
 
     def mutated(self: MemoryLog, offset_from: int = 0):  # type: ignore[no-untyped-def]
@@ -362,7 +362,7 @@ def the_dead_come_back(patch: Patch) -> None:
 
 
 def uuid_memory_lost_at_failover(patch: Patch) -> None:
-    """H63: a coordinator that takes over remembers no request that is over."""
+    """A coordinator that takes over remembers no request that is over."""
     replayed = service.replay
 
     def mutated(records, *, topic, before=service.NOTHING):  # type: ignore[no-untyped-def]
@@ -373,7 +373,7 @@ def uuid_memory_lost_at_failover(patch: Patch) -> None:
 
 
 def uuid_that_comes_again_is_new(patch: Patch) -> None:
-    """H63: a request whose uuid was answered already is served once more."""
+    """A request whose uuid was answered already is served once more."""
     read = request_queue.read_requests
     patch.setattr(decide, "read_requests", lambda command, found: read(command, replace(found, request_memory={})))
 
@@ -393,7 +393,7 @@ def restart_in_front_of_its_request(patch: Patch) -> None:
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
-    """H68: a restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
+    """A restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
 
     def mutated(request, now_ms, found, seen):  # type: ignore[no-untyped-def]
         return next(iter(restart_query._lives(request, found)), "")
@@ -402,7 +402,7 @@ def restart_taken_for_granted(patch: Patch) -> None:
 
 
 def ordered_restart_waits_for_nobody(patch: Patch) -> None:
-    """H68: a restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
+    """A restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
     waits = request_queue._waits_for_a_query
 
     def mutated(request):  # type: ignore[no-untyped-def]

@@ -90,7 +90,7 @@ PRIMITIVES = {"boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
 def _width_min(schema: Any, names_above: frozenset[str]) -> int:
-    """The smallest number of bytes a value takes; fails on what fastavro cannot bear (reliability.md M9)."""
+    """The smallest number of bytes a value takes; fails on what fastavro cannot bear."""
     if isinstance(schema, str):
         # A name here would be a reference, the only way to write a recursion; ours need none.
         assert schema in PRIMITIVES | {"null"}, f"{schema}: a reference to a named schema"

@@ -1,4 +1,4 @@
-"""Named crash points: places between two effects at which a test ends the process with SIGKILL (design section 13).
+"""Named crash points: places between two effects at which a test ends the process with SIGKILL.
 
 The code calls `hit(name)` always; nothing happens unless the environment arms it, and that takes two variables, so
 that none is ever armed by accident:

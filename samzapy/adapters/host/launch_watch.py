@@ -126,7 +126,7 @@ class LaunchWatch:
             try:
                 self.go_on()
             except Exception as error:
-                # A coordinator that leads and starts nothing would be worse than none (H80).
+                # A coordinator that leads and starts nothing would be worse than none.
                 _LOG.exception("containers can no longer be looked after")
                 self._on_failure(error)
                 return

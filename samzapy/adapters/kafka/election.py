@@ -3,7 +3,7 @@
 Whoever is assigned the partition is elected. What the group gives us: a candidate that dies is noticed after the
 session, without clocks that must agree, and the partition stays where it is when others join (cooperative-sticky).
 Nothing is read from the partition and no offset is committed. There is no static membership: two processes with one
-copied instance id would fence each other for ever (H09).
+copied instance id would fence each other for ever.
 
 The group is served by a thread of its own, because a rebalance that is not answered within the session costs the
 seat, and a coordinator may wait longer than that for a broker. So that a coordinator that hangs does not keep the seat
@@ -124,7 +124,7 @@ class KafkaElection:
         except SamzapyError as error:
             self._set(elected=False, error=error)
         except BaseException as error:
-            # Nobody would be elected any more, and nobody would know (H80).
+            # Nobody would be elected any more, and nobody would know.
             _LOG.exception("the election failed")
             failure = SamzapyError(f"the election failed: {type(error).__name__}: {error}")
             self._set(elected=False, error=failure)

@@ -1,4 +1,4 @@
-"""A `CompactedLog` on one partition of a Kafka topic. The transactional id is the lock (design section 5)."""
+"""A `CompactedLog` on one partition of a Kafka topic. The transactional id is the lock."""
 
 from __future__ import annotations
 

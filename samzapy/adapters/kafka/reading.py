@@ -1,4 +1,4 @@
-"""Reading one of our topics to the end (design section 2): what "everything" means when transactions are about.
+"""Reading one of our topics to the end: what "everything" means when transactions are about.
 
 1. Every writer whose records are looked for has released or been fenced: the caller's part.
 2. Ask for the high watermark H, the `read_uncommitted` end.

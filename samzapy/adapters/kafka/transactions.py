@@ -4,7 +4,7 @@ A thin class around librdkafka's producer with three things added:
 
 - The plug of `stream.end_txn_plug`: it watches error events, statistics and the duration of each EndTxn
   alone (everything is flushed before), and says when the next transaction needs a new producer. It never
-  makes one by itself: whoever initialises an id must then read whether it still may (design section 6).
+  makes one by itself: whoever initialises an id must then read whether it still may.
 - Errors are few. After `begin` whatever goes wrong is a `FencedError` or a `ProducerError`: the outcome is
   unknown or nothing, and this object is of no use any more, but for `abort` and `close`.
 - Back-pressure: a full queue is waited for, not reported.

@@ -7,7 +7,7 @@ A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key)
 key: the same rule as `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor of
 the routes and of their floors, so that all messages of a place have one route and one first offset that is not done:
 the route's start, or the floor that holds there after a merge. The table stands in one literal, read at a computed
-index: its size does not change the plan (spark.md, additions: a CASE or a map of 8,000 entries takes seconds to plan).
+index: its size does not change the plan (measured: a CASE or a map of 8,000 entries takes seconds to plan).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def is_ours(route: Column) -> Column:
 def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
     """`frame`, whose column `route` is that of `route_column`, with a list of routes taken apart.
 
-    What lies below a route's own start is not dropped here: a worker skips it (design section 6).
+    What lies below a route's own start is not dropped here: a worker skips it.
     """
     if not table.lists:
         return frame

@@ -410,7 +410,7 @@ def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Ite
     """The function that Spark ships to its workers: tiny, and it imports what it calls.
 
     A function that is shipped by value takes a copy of its module's globals along, so everything that is kept
-    between batches must live in an imported module (spark.md section 6).
+    between batches must live in an imported module.
     """
     module, _, name = entry.partition(":")
 

@@ -1,7 +1,7 @@
 """The Spark session of a container: its settings, and the refusal of settings that would break a promise.
 
 Containers run as `local[n]` inside their driver. Spark must not retry, speculate or re-arrange: a batch that fails
-in any way ends the query, and recovery is the start procedure (design section 6).
+in any way ends the query, and recovery is the start procedure.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
     session = builder.master(f"local[{cores},1]").getOrCreate()
     _quieten(session)
     for jar in _not_on_class_path(session, jars):
-        # Under spark-submit, spark.jars of the builder comes too late (spark.md, additions).
+        # Under spark-submit, spark.jars of the builder comes too late.
         session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
     return session, cores
 

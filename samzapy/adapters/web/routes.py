@@ -1,5 +1,4 @@
 """What the coordinator answers over HTTP. Answers come from a snapshot; only heartbeats are passed on.
-(The first route is seed 000's.)
 
 | route | answer |
 |---|---|
@@ -70,7 +69,7 @@ class Answering:
         url: this coordinator's own, which is not named as that of the leader.
         lease_ms: a snapshot that was verified longer ago is not answered from.
         leader: the URL of the leader as far as this process knows it from elsewhere; asked while it does not lead.
-        invalid: counts the calls of containers that are none, or are given up (seed 000).
+        invalid: counts the calls of containers that are none, or are given up.
     """
 
     snapshot: Callable[[], Snapshot | None]

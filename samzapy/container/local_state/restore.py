@@ -2,7 +2,7 @@
 
 Local state is equal to the last Kafka commit or behind it. So catching up only goes forward: apply what the
 changelog holds beyond the local position, then take over the start offsets. Any doubt about what is on the disk
-ends in a rebuild, which needs nothing but the changelog (design section 7).
+ends in a rebuild, which needs nothing but the changelog.
 
 Virtual tasks share the changelog partition of their base task. An entry's key says by its message key into which
 bucket it falls (`stream.changelog`), so each task takes its own entries, whatever the factor was when they were

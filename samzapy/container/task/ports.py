@@ -44,7 +44,7 @@ class Producer(Protocol):
 
 
 class SlotGuard(Protocol):
-    """A worker slot while this process holds it (design section 6, slots)."""
+    """A worker slot while this process holds it."""
 
     def producer(self) -> Producer:
         """The slot's producer; made anew when the slot's instance number is not this process's own."""
@@ -121,6 +121,6 @@ class TaskEnvironment(Protocol):
 
 
 class CrashPoints(Protocol):
-    """Named places at which a test may end the process (design section 13). Does nothing unless armed."""
+    """Named places at which a test may end the process. Does nothing unless armed."""
 
     def hit(self, name: str) -> None: ...

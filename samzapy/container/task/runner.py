@@ -3,7 +3,7 @@
 Theory. A worker is called with the rows of one Spark partition and holds a *slot* meanwhile. Per task it opens a
 Kafka transaction and, inside it, a local one; messages are handled in the order in which they come, which of each SSP
 is offset order; then outputs, changelog and checkpoints are committed by Kafka, and after that the local store. So
-local state is equal to what Kafka committed or behind it, never ahead (design section 7), and whatever dies in between
+local state is equal to what Kafka committed or behind it, never ahead, and whatever dies in between
 is caught up at the next start. A transaction is of one task, and may be of several of its SSPs.
 
 A message is all or nothing: what it sends and writes is held back until `process` returns. A failed one leaves no

@@ -237,7 +237,7 @@ def without_the_dead(seen: Sightings, state: CoordinatorState) -> Sightings:
 
 
 def is_alive(state: CoordinatorState, execution_id: ExecutionId) -> bool:
-    """Whether the execution is one that may work (seed 000's question)."""
+    """Whether the execution is one that may work."""
     container = state.containers.get(execution_id)
     return container is not None and container.phase in LIVING
 

@@ -1,4 +1,4 @@
-"""Where a task begins in its next grant: how far its key buckets came under all earlier ones (design section 8).
+"""Where a task begins in its next grant: how far its key buckets came under all earlier ones.
 
 Theory. Positions are thought of per key bucket of the finest factor in play, so a split, a merge, and a change on top
 of an unfinished one are the same thing. Of each such bucket the newest grant that covers it decides, because that one
@@ -154,7 +154,7 @@ def starts_of(
     epoch_before_of: Mapping[SystemStreamPartition, int] | None = None,
     startpoints: StartpointIndex = NO_STARTPOINTS,
 ) -> Starts:
-    """Where each bucket of a task is to begin (the start rule of design section 6, for all earlier owners).
+    """Where each bucket of a task is to begin (for all earlier owners).
 
     Args:
         grants: every grant on the log.

@@ -146,7 +146,7 @@ def wanted_on_stream(state: CoordinatorState) -> Mapping[bytes, bytes]:
 
 
 def difference(looked: Looked) -> tuple[tuple[bytes, bytes | None], ...]:
-    """What is to be written; in an order in which every beginning of it does no harm (reliability.md M1)."""
+    """What is to be written; in an order in which every beginning of it does no harm."""
     # The term of record is replaced by that of the downgrade, as 0.1.0 wrote it, in any case.
     wanted = {key: value for key, value in wanted_on_stream(looked.known.state).items() if key != _TERM_KEY}
     gone = sorted(

@@ -21,7 +21,7 @@ it is submitted.
 How long somebody was at odds with the plan is counted within a term (`Sightings.at_odds`): a coordinator that takes
 over waits again, which delays a plan and never makes a wrong one.
 
-A *run* (seed 001) begins when the job is handed in, and again with the first processor that joins after all had
+A *run* begins when the job is handed in, and again with the first processor that joins after all had
 left. Leaving is saying so: the run ends when the last living container says that it stopped. A crash is no leaving,
 so a failover, a container that restarts, a change of the plan and a power cut all continue the run. State,
 checkpoints and locality of a streaming job know nothing of runs and go on. A run that is finished (below) has nothing

@@ -2,7 +2,7 @@
 
 Theory. Both compare what should stand on the log with what does and write the difference, so a repetition
 writes nothing and a predecessor's torn half is completed. Within one transaction the order is such that
-every beginning of it is harmless (librdkafka can tear a transaction, reliability.md M1).
+every beginning of it is harmless (librdkafka can tear a transaction).
 
 Every processor of a job hands in the same: each brings its own copy of the configuration, and whoever comes to
 lead submits it. So one that differs is refused while others run; what a changed file says comes into force when

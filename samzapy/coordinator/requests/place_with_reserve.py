@@ -1,4 +1,4 @@
-"""A move with a container that the coordinator starts for it: reserve, restore, stop, start (SEP-22, design section 9).
+"""A move with a container that the coordinator starts for it: reserve, restore, stop, start (SEP-22).
 
 Theory. A move is done when the tasks are at work in another execution, and nothing is stopped before that one is ready:
 

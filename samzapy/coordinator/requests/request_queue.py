@@ -1,4 +1,4 @@
-"""What operators ask of a running job: read from the placement topic, decided here, answered there (seed 004).
+"""What operators ask of a running job: read from the placement topic, decided here, answered there.
 
 Theory. A request is known by its uuid and gets one terminal status, whatever is delivered how often:
 
