@@ -1,4 +1,4 @@
-"""The coordinator stream for Spark: a DataFrame, and so a SQL view, for a notebook or `spark-submit`.
+"""The coordinator stream as a Spark DataFrame, for a notebook or `spark-submit`.
 
 ```python
 import samzapy.audit
@@ -40,7 +40,7 @@ def history(
     files: Sequence[str | PathLike[str]] = (),
     partitions: int | None = None,
 ) -> DataFrame:
-    """The history of a job's coordinator stream: one row for each record that stands there now.
+    """The history of a job's coordinator stream: one row for each record on it.
 
     What is written later is not in it; the same DataFrame gives the same rows each time, as long as compaction leaves
     them there.

@@ -1,4 +1,4 @@
-"""The error tree. The branch answers one question: who can do something about it?
+"""The error tree: each branch stands for the party that can act on the error.
 
 ```
 SamzapyError                          exit 1
@@ -10,8 +10,8 @@ SamzapyError                          exit 1
 │   ├── TaskModuleError               the job file does not import, or names no task
 │   └── EnvironmentMissingError       Java, a jar, a directory: says what to install or fetch
 ├── RejectedError                     the caller: the state does not allow it     exit 3
-├── LostContainerError                this execution was given up by the coordinator   exit 4
-├── DeadlineError                     somebody else was too slow; says who and for how long   exit 5
+├── LostContainerError                the coordinator declared this execution lost   exit 4
+├── DeadlineError                     another party was too slow; names it and the time waited   exit 5
 ├── TaskError                         the user's code, or its data                exit 7
 │   ├── SlowMessageError              a message took longer than its transaction may be open
 │   ├── UndeclaredError               user code names what the configuration does not declare
@@ -19,7 +19,7 @@ SamzapyError                          exit 1
 │   └── WorkerDiedError               a message ends the worker process that handles it
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
 │   └── DamagedStateError             ...it is not what was written: the next start rebuilds it
-├── DataError                         a person: the data is not as it must be     exit 8
+├── DataError                         the operator: the data is wrong               exit 8
 │   ├── MissingTopicError             an input that is not there
 │   ├── TruncatedTopicError           a topic of ours that lost records from its end
 │   ├── TopicPolicyError              a topic of ours with the wrong settings, or of another job
@@ -30,10 +30,10 @@ SamzapyError                          exit 1
 ├── TemporaryError                    time: the only branch that is ever retried  exit 5
 │   ├── BrokerUnavailableError
 │   └── LaunchError                   a container cannot be started now: no slot, no answer
-├── FencedError                       nobody: a newer owner has the transactional id   exit 4
-├── ProducerError                     the producer is of no use any more: make a new one, read, decide again
+├── FencedError                       no one: a newer owner has the transactional id   exit 4
+├── ProducerError                     the producer is unusable: create a new one, read, decide again
 │   └── UndeliveredError              the brokers were away; no record is to blame
-└── StaleQueryError                   nobody: a worker of a query that has ended (`adapters.spark.slots`)
+└── StaleQueryError                   no one: a worker of a query that has ended (`adapters.spark.slots`)
 ```
 
 Every message says what was wanted, what was found, and what to do next. Broken invariants are
@@ -44,7 +44,7 @@ from __future__ import annotations
 
 
 class ExitCode:
-    """What a samzapy process ends with; documented in `docs/reference/exit-codes.md`."""
+    """Exit codes of samzapy processes (`docs/reference/exit-codes.md`)."""
 
     OK = 0
     FAILED = 1
@@ -58,13 +58,15 @@ class ExitCode:
 
 
 class SamzapyError(Exception):
-    """Anything that samzapy raises on purpose. Its text is meant for the operator, without a stack trace."""
+    """Base of all errors that samzapy raises on purpose.
+
+    The message is written for the operator and printed without a stack trace."""
 
     exit_code = ExitCode.FAILED
 
 
 class ConfigError(SamzapyError):
-    """The configuration, the environment or the command line is wrong; nothing has started."""
+    """The configuration, environment or command line is wrong; nothing has started."""
 
     exit_code = ExitCode.USAGE
 
@@ -74,15 +76,19 @@ class UnknownConfigKeyError(ConfigError):
 
 
 class PartitionSchemeError(ConfigError):
-    """The inputs or their partitions changed so that keyed state would be left behind; says which and the way out."""
+    """The inputs or their partitions no longer fit the tasks that hold keyed state.
+
+    The message names the inputs and the remedy."""
 
 
 class PartitionerError(ConfigError):
-    """Inputs that one task reads are partitioned by different hashes of the key; says which ones, and by what."""
+    """Inputs of one task are partitioned by different hashes of the key.
+
+    The message names the inputs and their hashes."""
 
 
 class GrouperError(ConfigError):
-    """A grouper that the job brought along raises, or its answer leaves something out or gives it away twice."""
+    """A custom grouper raised an error, or its result is incomplete or ambiguous."""
 
 
 class TaskModuleError(ConfigError):
@@ -90,62 +96,73 @@ class TaskModuleError(ConfigError):
 
 
 class EnvironmentMissingError(ConfigError):
-    """Something the machine must have is absent or too old: Java, a pinned jar, a writable directory."""
+    """Java, a pinned jar or a writable directory is missing, or too old."""
 
 
 class RejectedError(SamzapyError):
-    """The request is well formed, but the state does not allow it (for instance: the job already runs)."""
+    """The request is valid, but the state does not allow it: the job already runs."""
 
     exit_code = ExitCode.REJECTED
 
 
 class LostContainerError(SamzapyError):
-    """The coordinator gave this execution up: its tasks belong to somebody else, so it must stop."""
+    """The coordinator declared this execution lost; it must stop.
+
+    Its tasks belong to another container."""
 
     exit_code = ExitCode.LOST
 
 
 class DeadlineError(SamzapyError):
-    """Something did not happen in time; the message says what was awaited and for how long."""
+    """A deadline passed; the message names the awaited event and the time."""
 
     exit_code = ExitCode.TIMED_OUT
 
 
 class TaskError(SamzapyError):
-    """User code failed on a message and the policy is `fail`; carries task, SSP, offset, key and traceback."""
+    """User code failed on a message and the error policy is `fail`.
+
+    The message carries task, SSP, offset, key and traceback."""
 
     exit_code = ExitCode.TASK_FAILED
 
 
 class SlowMessageError(TaskError):
-    """A message took so long that the broker ended its transaction. It may be quicker the next time, so it is tried
-    as often as other failures of a query before it ends the container."""
+    """A message took so long that the broker aborted its transaction.
+
+    It is retried like other failures of a query before the container ends."""
 
 
 class UndeclaredError(TaskError):
-    """User code names a store, an intermediate stream or an output that the configuration does not know. It is a
-    mistake of the job's and fails no message: it ends the job under every policy."""
+    """User code names a store, intermediate stream or output that is not configured.
+
+    It is a mistake of the job, not of a message: it ends the job under every error policy."""
 
 
 class OutsideMessageError(TaskError):
-    """User code used a collector, a store or a context after the message that it was handed for."""
+    """User code used a collector, store or context after its message was handled."""
 
 
 class WorkerDiedError(TaskError):
-    """A message ended the worker process that handled it, also when it was tried alone, several times."""
+    """A message killed its worker process, even when it was retried alone."""
 
 
 class LocalStateError(SamzapyError):
-    """A task's local state cannot be read or written. Never the message's fault: the batch fails, not the message."""
+    """The local state of a task cannot be read or written.
+
+    No message is at fault: the batch fails, not the message."""
 
 
 class DamagedStateError(LocalStateError):
-    """A task's local state is not what was written to it. It is marked, and the next start rebuilds it from the
-    changelog."""
+    """The local state of a task is damaged.
+
+    It is marked, and the next start rebuilds it from the changelog."""
 
 
 class DataError(SamzapyError):
-    """Data on a topic is not as it must be. Nothing is skipped: the affected part stops by name (law L9)."""
+    """Data on a topic is wrong.
+
+    Nothing is skipped: the affected part stops with a named error (invariant L9)."""
 
     exit_code = ExitCode.BAD_DATA
 
@@ -155,27 +172,29 @@ class MissingTopicError(DataError):
 
 
 class TopicPolicyError(DataError):
-    """One of samzapy's own topics has settings under which data would be lost, or belongs to another job."""
+    """A topic of samzapy has settings that would lose data, or belongs to another job."""
 
 
 class TopicIdentityError(DataError):
-    """A topic was deleted and created again: its offsets no longer mean what was recorded."""
+    """A topic was deleted and created again, so recorded offsets are invalid."""
 
 
 class LostRangeError(DataError):
-    """Input between the checkpoint and the first record the topic still holds is gone, or lies past its end."""
+    """The checkpoint lies before the first record of the topic, or past its end."""
 
 
 class TruncatedTopicError(DataError):
-    """A topic of ours ends before records that were read of it or written to it: the cluster lost them."""
+    """A topic of samzapy ends before records that it had: the cluster lost them."""
 
 
 class CorruptRecordError(DataError):
-    """A record of ours cannot be read; the message holds topic, partition, offset, key and reason."""
+    """A record of samzapy cannot be read.
+
+    The message has topic, partition, offset, key and reason."""
 
 
 class UnknownSchemaError(CorruptRecordError):
-    """A record carries a schema fingerprint that this release does not ship: a newer release wrote it."""
+    """A record has a schema fingerprint of a newer release."""
 
 
 class TemporaryError(SamzapyError):
@@ -185,24 +204,29 @@ class TemporaryError(SamzapyError):
 
 
 class BrokerUnavailableError(TemporaryError):
-    """No broker answered; the message says which addresses were tried and for how long."""
+    """No broker answered; the message names the addresses tried and the time."""
 
 
 class LaunchError(TemporaryError):
-    """A container cannot be started now: no slot is free, or the cluster manager does not answer. What can never be
-    started is no error of a launcher but an execution that has ended (`model.launch.Launched`)."""
+    """A container cannot be started now: no free slot, or no answer.
+
+    A container that can never be started is not this error, but an execution that has ended
+    (`model.launch.Launched`)."""
 
 
 class FencedError(SamzapyError):
-    """The transactional id has a newer owner, or this owner's transaction timed out: the two look the same.
-    Drop state and read again; never retry with what is in memory."""
+    """The transactional id has a newer owner, or the transaction timed out.
+
+    Both look the same to a producer. Drop the state in memory and read again; never retry with it."""
 
     exit_code = ExitCode.LOST
 
 
 class ProducerError(SamzapyError):
-    """A transaction ended in a way that leaves its outcome or the producer's state in doubt (law L5)."""
+    """The outcome of a transaction, or the state of its producer, is unknown (L5)."""
 
 
 class UndeliveredError(ProducerError):
-    """A transaction ended because the brokers did not answer or take its records in time: no record is to blame."""
+    """A transaction failed because brokers did not accept its records in time.
+
+    No record is to blame."""

@@ -68,7 +68,7 @@ class _Standing(NamedTuple):
 
 
 class ContainerPlacementMetadataStore:
-    """Writes requests to the placement topic of a job and reads what stands there. For one thread.
+    """Writes and reads the placement topic of a job. Not thread-safe.
 
     Every read takes up what was written since the last one, so `start` may take a while on a topic that holds much.
 
@@ -164,7 +164,7 @@ class ContainerPlacementMetadataStore:
         expected_generation: int | None = None,
         request_expiry: timedelta | None = None,
     ) -> uuids.UUID:
-        """Ask for another number of key buckets per input partition (SEP-32); returns the request's uuid.
+        """Write a request to change the elasticity factor (SEP-32); returns its uuid.
 
         Args:
             factor: a power of two from 1 to 256; 1 turns elasticity off.
@@ -182,7 +182,7 @@ class ContainerPlacementMetadataStore:
     def write_resize_request(
         self, deployment_id: str, containers: int, *, request_expiry: timedelta | None = None
     ) -> uuids.UUID:
-        """Ask for another number of containers, of a job whose coordinator starts them; returns the request's uuid.
+        """Write a request to change the number of containers; returns its uuid.
 
         Raises: as `write_container_placement_request_message`.
         """
@@ -205,7 +205,7 @@ class ContainerPlacementMetadataStore:
         processor: str | None = None,
         request_expiry: timedelta | None = None,
     ) -> uuids.UUID:
-        """Ask for another place in an input to go on from (SEP-18); returns the request's uuid.
+        """Write a request to rewind an input (SEP-18); returns its uuid.
 
         Args:
             stream: the input, `kafka.orders`.
@@ -233,7 +233,7 @@ class ContainerPlacementMetadataStore:
         self._started().write([write])
 
     def read_container_placement_request_message(self, uuid: uuids.UUID) -> ContainerPlacementRequestMessage | None:
-        """The request, as long as it stands on the topic and can be read."""
+        """The request, as long as it is on the topic and readable."""
         found = self._newest(uuid, REQUEST_TYPE)
         return found if isinstance(found, ContainerPlacementRequestMessage) else None
 
@@ -243,7 +243,7 @@ class ContainerPlacementMetadataStore:
         return found if isinstance(found, ContainerPlacementResponseMessage) else None
 
     def read_all_container_placement_request_messages(self) -> Sequence[ContainerPlacementRequestMessage]:
-        """Every request that stands on the topic and can be read, by timestamp and uuid."""
+        """All readable requests on the topic, by timestamp and uuid."""
         found = {
             standing.message.uuid: standing.message
             for standing in self._standing()
@@ -252,7 +252,7 @@ class ContainerPlacementMetadataStore:
         return sorted(found.values(), key=lambda message: (message.timestamp_ms, str(message.uuid)))
 
     def delete_container_placement_request_message(self, uuid: uuids.UUID) -> None:
-        """Remove the request from the topic, if it is there. Who has read it serves it all the same."""
+        """Remove the request from the topic. A coordinator that has read it still serves it."""
         self._delete(lambda standing: _is_of(standing, uuid, REQUEST_TYPE))
 
     def delete_container_placement_response_message(self, uuid: uuids.UUID) -> None:
@@ -260,7 +260,7 @@ class ContainerPlacementMetadataStore:
         self._delete(lambda standing: _is_of(standing, uuid, RESPONSE_TYPE))
 
     def delete_all_container_placement_messages(self, uuid: uuids.UUID | None = None) -> None:
-        """Remove request and answer of a uuid; without one everything that stands on the topic."""
+        """Remove the request and answer of a uuid; without a uuid, all messages."""
         self._delete(lambda standing: uuid is None or _is_of(standing, uuid, REQUEST_TYPE, RESPONSE_TYPE))
 
     def delete_outdated(self, deployment_id: str) -> int:

@@ -1,4 +1,4 @@
-"""What user code implements and what it is handed: a task, its messages, its outputs, its stores.
+"""The interface of user code: tasks, messages, outputs and stores.
 
 A job file holds one task: a function marked with `@samzapy.task`, or a class so marked with `process` and, if
 wanted, `init` and `close`. Tasks are made in Spark's Python workers, where the job file is loaded by its path, so
@@ -65,9 +65,10 @@ class IncomingMessageEnvelope(msgspec.Struct, eq=False):
 
 
 class MessageCollector(Protocol):
-    """Takes what a task sends. Nothing leaves before `process` returns; if it raises, nothing leaves at all.
+    """Collects the messages that a task sends.
 
-    It is of one message, like the context and its stores. Threads and callbacks may use them for as long as `process`
+    Nothing is sent before `process` returns, and nothing at all if it raises. A collector is valid for one message,
+    like the context and its stores. Threads and callbacks may use them for as long as `process`
     waits for them. Later uses raise OutsideMessageError, and the job ends by that under every error policy.
     """
 
@@ -81,7 +82,7 @@ class MessageCollector(Protocol):
         headers: HeadersToSend | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Send one message to `stream` (`kafka.orders`, or `orders` of the default system).
+        """Send a message to `stream`: `kafka.orders`, or `orders` of the default system.
 
         Args:
             value, key: encoded by the stream's serdes; a value of `None` is a tombstone.
@@ -95,14 +96,14 @@ class MessageCollector(Protocol):
             SerdeError: the serde refuses the key or the value.
             TaskError: partition, headers or timestamp_ms are none that a record can have, or that the client can send.
 
-        What the topic does not take (too large, without a key where it is compacted, of a time too far from now) fails
-        the message, by name, when it has been handled.
+        A record that the topic does not accept (too large, no key on a compacted topic, a time too far from now) fails
+        the message with a named error after it was handled.
         """
         ...
 
 
 class KeyedStore(Protocol):
-    """State of the current message's key. Committed together with the outputs, exactly once.
+    """State of the current message's key, committed exactly once with the outputs.
 
     Each key has any number of named entries; the one without a name is `""`. Under `stores.<name>.scope=broadcast` the
     entries are no key's: every task has all of them, and they are written while a broadcast message is handled.
@@ -126,7 +127,7 @@ class KeyedStore(Protocol):
 
 
 class TaskContext(Protocol):
-    """What a task may know of its surroundings.
+    """The context of a task: its stores and intermediate streams.
 
     Attributes:
         task_name: for instance `SystemStreamPartition_kafka.orders.3`.
@@ -189,7 +190,7 @@ def task(marked: Marked) -> Marked:
 
 
 def _check_arguments(marked: Callable[..., Any]) -> None:
-    """Refuse what every call would fail of."""
+    """Refuse arguments that would fail in every call."""
     if not isinstance(marked, type):
         _check_call(marked, _ARGUMENTS["process"])
         return

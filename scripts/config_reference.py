@@ -36,7 +36,7 @@ The file is read as `java.util.Properties` reads it: `\\\\` is a backslash, `\\:
 themselves, `\\t`, `\\n` and `\\u00e9` what they are in Java, and a single backslash at the end continues the line.
 Lines end at `\\n`, `\\r` or `\\r\\n` and nowhere else.
 The file is UTF-8. Java takes a file for ISO-8859-1 unless it is told, so write what is not ASCII as `\\uXXXX` in a file
-that Java programs read too. A byte order mark is refused by name, and so is a key that stands twice.
+that Java programs read too. A byte order mark is refused by name, and so is a key that is set twice.
 Blanks behind a value are no part of it, unless the last one is escaped.
 `--set` and the environment know no escapes.
 

@@ -27,7 +27,7 @@ def _check_inputs(config: JobConfig) -> None:
         raise ConfigError("task.inputs: wanted at least one input stream (kafka.orders), found none")
     if config.properties.get("task.inputs.patterns"):
         raise ConfigError(
-            "task.inputs.patterns: it is written by samzapy, beside the names that the patterns matched; put the "
+            "task.inputs.patterns: samzapy writes this key itself, beside the names that the patterns matched; put the "
             "patterns into task.inputs (kafka.~orders-.*) and remove the line"
         )
     for item in config.input_patterns:
@@ -85,7 +85,7 @@ def _check_lost_time(config: JobConfig) -> None:
     if config.lost_ms <= config.lease_ms:
         raise ConfigError(
             f"job.container.lost.ms: wanted more than job.container.lease.ms ({config.lease_ms}), "
-            f"found {config.lost_ms}; else a container is given up while it may still work"
+            f"found {config.lost_ms}; else a container is declared lost while it may still work"
         )
 
 
@@ -129,7 +129,7 @@ def _check_client(config: JobConfig) -> None:
         if name in CLIENT_PROPERTIES_REFUSED:
             raise ConfigError(
                 f"systems.{config.default_system}.client.{name}: samzapy sets {name} itself, because exactly-once "
-                "or the order of records rests on it; remove the line"
+                "or the order of records depends on it; remove the line"
             )
 
 
@@ -138,8 +138,8 @@ def _check_paths(config: JobConfig) -> None:
     for key, path in sorted(config.properties.items()):
         if (key in _PATHS or key.endswith(".location")) and path.startswith(PATTERN_SIGN):
             raise ConfigError(
-                f"{key}: wanted a path, found {path!r}: ~ is no home directory here, and would be a directory of that "
-                "name; write the path from / on, or ${env:HOME} in place of ~"
+                f"{key}: wanted a path, found {path!r}: ~ is not expanded, and would be a directory of that "
+                "name; write an absolute path, or ${env:HOME} instead of ~"
             )
 
 
@@ -185,8 +185,8 @@ def _check_topics(config: JobConfig) -> None:
             )
         if own.fullmatch(topic):
             raise ConfigError(
-                f"{key}: wanted a stream of messages, found {item}, which is a topic of this job's own: samzapy keeps "
-                "its records there; take it out"
+                f"{key}: wanted a stream of messages, found {item}, which is an internal topic of this job; samzapy "
+                "keeps its records there; remove it"
             )
 
 
@@ -235,8 +235,8 @@ def _check_broadcast(config: JobConfig) -> None:
     for item in config.broadcast_inputs:
         if item.system_stream in config.inputs:
             raise ConfigError(
-                f"task.broadcast.inputs: {item.system_stream} stands in task.inputs too. The partitions of an input "
-                "are divided among the tasks, those of a broadcast input are read by each; take it out of one of them"
+                f"task.broadcast.inputs: {item.system_stream} is in task.inputs too. The partitions of an input "
+                "are divided among the tasks, those of a broadcast input are read by each; remove it from one of them"
             )
         if not item.system_stream.startswith(f"{config.default_system}."):
             raise ConfigError(
@@ -254,23 +254,23 @@ def _check_intermediates(config: JobConfig) -> None:
         here = f"task.intermediate.{item.name}"
         if item.system_stream in elsewhere:
             raise ConfigError(
-                f"{elsewhere[item.system_stream]}: {item.system_stream} is the topic of {here}, which the job reads as "
-                "it is; take it out there"
+                f"{elsewhere[item.system_stream]}: {item.system_stream} is the topic of {here}, which the job reads "
+                "anyway; remove it there"
             )
     others = (*config.inputs, *(item.system_stream for item in config.broadcast_inputs))
     if config.intermediates and all(config.is_bounded(stream) for stream in others):
         raise ConfigError(
-            f"task.intermediate.{config.intermediates[0].name}: wanted an input that is read for ever, found "
+            f"task.intermediate.{config.intermediates[0].name}: wanted an input without an end, found "
             f"samza.offset.end=head for all ({', '.join(others)}). A job with an end stops when its inputs were "
-            "read, and what it sent to itself would not be; take samza.offset.end out, or make the second step a job "
-            "of its own"
+            "read, and what it sent to itself would not be; remove samza.offset.end, or make the second step a "
+            "separate job"
         )
 
 
 def _check_grouping(config: JobConfig) -> None:
     if config.ssp_grouper_factory is not None and config.properties.get("task.partition.scheme"):
         raise ConfigError(
-            f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}: it makes the tasks instead of "
+            f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}: it replaces "
             "task.partition.scheme, which is set too; remove one of the two lines"
         )
     if config.ssp_grouper_factory is not None or config.partition_scheme != ALL_SSPS_TO_SINGLE_TASK:
@@ -278,7 +278,7 @@ def _check_grouping(config: JobConfig) -> None:
     here = f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}"
     if config.broadcast_inputs:
         raise ConfigError(
-            f"{here}: each task reads every input, so task.broadcast.inputs says nothing more; "
+            f"{here}: each task reads every input, so task.broadcast.inputs has no effect; "
             "move its streams to task.inputs"
         )
     if config.intermediates:
@@ -301,7 +301,7 @@ def _check_grouping(config: JobConfig) -> None:
     if config.processor_id is None and config.local_store_dir is None:
         raise ConfigError(
             f"{here}: wanted processor.id, or local.store.dir where one is kept, found neither. Each processor has its "
-            "own task and positions there, so one that comes back under another id would read everything anew; "
+            "own task and positions there, so one that comes back under another id would read everything again; "
             "set one of the two"
         )
     if config.task_name_grouper_factory is not None:
@@ -329,4 +329,4 @@ CHECKS: Final[tuple[Callable[[JobConfig], None], ...]] = (
     _check_paths,
     _check_topic_lengths,
 )
-"""Each raises ConfigError for values that cannot be together; names the keys, and what was wanted and found."""
+"""The checks; each raises ConfigError for a combination of values that is not allowed."""

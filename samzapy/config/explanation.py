@@ -127,8 +127,8 @@ def keys_to_explain(
     found = tuple(sorted(key for key in known if fnmatchcase(key, pattern)))
     if not found:
         raise ConfigError(
-            f"wanted a key or a pattern that matches some (job.container.*), found {pattern}, which matches none of "
-            f"the {len(known)} that are known or set; docs/reference/configuration.md lists all keys"
+            f"wanted a key, or a pattern that matches a key (job.container.*), found {pattern}, which matches none of "
+            f"the {len(known)} known or set keys; docs/reference/configuration.md lists all keys"
         )
     return found
 

@@ -176,7 +176,7 @@ class JobConfig:
         return self._stream_setting(system_stream, "samza.offset.default", "upcoming")
 
     def resets_offset(self, system_stream: str) -> bool:
-        """Whether each run of the job begins this stream anew."""
+        """True if each run of the job starts this stream again."""
         if self.intermediate_of(system_stream) is not None:
             return False
         return self._stream_setting(system_stream, "samza.reset.offset", "false") == "true"

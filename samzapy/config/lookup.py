@@ -65,7 +65,7 @@ def check_known(key: str) -> None:
         raise UnknownConfigKeyError(f"{key}: Spark's settings belong to spark-submit; pass --conf {key}=...")
     samza_key = next((known for known, pattern in _SAMZA_PATTERNS if pattern.fullmatch(key)), None)
     if samza_key is not None:
-        raise UnknownConfigKeyError(f"{key} is a key of Samza's and none here. {samza_key.answer}")
+        raise UnknownConfigKeyError(f"{key} is a key of Samza that samzapy does not have. {samza_key.answer}")
     families = {_filled(spec.name, key): spec.name for spec in KEYS}
     close = _close(key, families)
     hint = f"; did you mean {families[close]}?" if close else "; docs/reference/configuration.md lists all keys"
@@ -116,7 +116,7 @@ def check_value(spec: ConfigKey, key: str, value: str) -> None:
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` may stand where an id is wanted, for instance under `processor.id`."""
+    """True if `text` is a valid id, for instance for `processor.id`."""
     return ID.fullmatch(text) is not None
 
 

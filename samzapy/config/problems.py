@@ -45,4 +45,4 @@ class Problems:
             has_unknown = any(isinstance(error, UnknownConfigKeyError) for error in self._found)
             kind = UnknownConfigKeyError if has_unknown else ConfigError
             lines = "\n".join(f"- {error}" for error in self._found)
-            raise kind(f"wanted a configuration that can be, found {len(self._found)} things wrong with it:\n{lines}")
+            raise kind(f"wanted a valid configuration, found {len(self._found)} problems:\n{lines}")

@@ -64,7 +64,7 @@ Text = str | Secret
 
 
 def is_secret(key: str) -> bool:
-    """Whether what stands under `key` is shown to nobody."""
+    """True if the value of `key` is a secret and is never shown."""
     spec = spec_of(key)
     if spec is not None and not spec.may_be_secret:
         # A store or a stream may be called `tokens`.
@@ -74,7 +74,7 @@ def is_secret(key: str) -> bool:
 
 
 def sounds_secret(name: str) -> bool:
-    """Whether a property of somebody else's, by its name, is a secret."""
+    """True if the name of a foreign property sounds like a secret."""
     return _SOUNDS_SECRET.search(name) is not None and _SAYS_WHERE.search(name) is None
 
 
@@ -89,7 +89,7 @@ def revealed(text: Text) -> str:
 
 
 def without_secrets(message: str, secrets: Iterable[Secret]) -> str:
-    """`message`, made by somebody who was given `secrets`, with none of them in it."""
+    """`message`, which may quote `secrets`, with each of them replaced."""
     # The longest first: one may be a part of another.
     for text in sorted((secret.reveal() for secret in secrets), key=len, reverse=True):
         message = message.replace(text, SECRET) if text else message

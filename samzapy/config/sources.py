@@ -57,7 +57,7 @@ def read_properties(text: str, source: str) -> tuple[Setting, ...]:
         for entry in entries(text, source):
             place = f"{source}:{entry.number}"
             if entry.key in found:
-                problems.add(ConfigError(f"{place}: {entry.key} stands twice; keep one of the two lines"))
+                problems.add(ConfigError(f"{place}: {entry.key} is set twice; keep one of the two lines"))
             value = hidden(entry.key, entry.value)
             found[entry.key] = Setting(key=entry.key, value=value, source=Source.FILE, place=place)
     problems.raise_all()
@@ -90,7 +90,7 @@ def check_filled(key: str, text: Text) -> None:
     missing = _VARIABLE.search(revealed(text))
     if missing is not None:
         raise ConfigError(
-            f"{key}: wanted the environment variable {missing['name'] or '(no name)'}, for which {missing[0]} stands, "
+            f"{key}: wanted the environment variable {missing['name'] or '(no name)'}, named by {missing[0]}, "
             "found that it is not set; set it for this process"
         )
 

@@ -68,4 +68,4 @@ def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str
 
 def _home_hint(path: Path) -> str:
     """A shell leaves `~` alone in `--config=~/job.properties`."""
-    return "; ~ is no home directory here, write $HOME" if str(path).startswith("~") else ""
+    return "; ~ is not expanded, write $HOME" if str(path).startswith("~") else ""

@@ -45,7 +45,7 @@ def test_the_printed_command_shows_no_password(job_file: Path, monkeypatch: pyte
 
 
 def test_a_home_sign_that_no_shell_replaced_is_said_to_be_no_home_directory(job_file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"~/job.properties, found No such file .*; ~ is no home directory here"):
+    with pytest.raises(ConfigError, match=r"~/job.properties, found No such file .*; ~ is not expanded"):
         read_config(job_file, Path("~/job.properties"), (), {})
     with pytest.raises(ConfigError) as refused:
         read_config(job_file, job_file.with_name("other.properties"), (), {})

@@ -115,7 +115,7 @@ def test_it_is_always_read_from_the_oldest_message_on_and_for_ever() -> None:
             {"task_error_policy": "dead-letter", "task_dead_letter_output": TOPIC},
             f"task.dead.letter.output: {TOPIC} is the topic",
         ),
-        ({"systems_kafka_samza_offset_end": "head"}, "task.intermediate.by_carrier: wanted an input that is read"),
+        ({"systems_kafka_samza_offset_end": "head"}, "task.intermediate.by_carrier: wanted an input without an end"),
         (
             {"task_partition_scheme": "all-ssps-to-single-task", "processor_id": "0"},
             "wanted no intermediate streams, found by_carrier",

@@ -195,7 +195,7 @@ def test_every_name_that_kafka_takes_can_be_read(name: str) -> None:
     ],
 )
 def test_a_topic_of_the_job_s_own_is_no_stream(key: str, topic: str) -> None:
-    with pytest.raises(ConfigError, match=f"{re.escape(key)}: .*{topic}, which is a topic of this job's own"):
+    with pytest.raises(ConfigError, match=f"{re.escape(key)}: .*{topic}, which is an internal topic of this job"):
         config_with({key: f"kafka.{topic}"})
 
 
@@ -373,7 +373,7 @@ OWN_GROUPER = {"job.systemstreampartition.grouper.factory": "own:Ssps"}
 @pytest.mark.parametrize(
     ("properties", "names"),
     [
-        ({"task.broadcast.inputs": "kafka.orders#0"}, "kafka.orders stands in task.inputs too"),
+        ({"task.broadcast.inputs": "kafka.orders#0"}, "kafka.orders is in task.inputs too"),
         (
             {"task.broadcast.inputs": "other.rules", "systems.other.bootstrap.servers": "b:1"},
             "streams of job.default.system",
@@ -385,7 +385,7 @@ OWN_GROUPER = {"job.systemstreampartition.grouper.factory": "own:Ssps"}
             ALL_TO_ONE | {"processor.id": "0", "task.name.grouper.factory": "own:Tasks"},
             "each processor has its own task",
         ),
-        (OWN_GROUPER | {"task.partition.scheme": "max"}, "instead of task.partition.scheme"),
+        (OWN_GROUPER | {"task.partition.scheme": "max"}, "it replaces task.partition.scheme"),
         ({"task.name.grouper.factory": "own.Tasks"}, "wanted module:Class"),
         ({"task.name.grouper.factory": "../own:Tasks"}, "wanted module:Class"),
     ],
@@ -515,7 +515,7 @@ def test_all_that_is_wrong_is_told_in_one_message() -> None:
         parse_config(wrong)
 
     first, *lines = str(refused.value).splitlines()
-    assert "wanted a configuration that can be, found 7 things wrong with it:" == first
+    assert "wanted a valid configuration, found 7 problems:" == first
     starts = (
         "- unknown config key job.nam; did you mean job.name?",
         "- unknown config key qqqqq; docs/reference/configuration.md lists all keys",
@@ -564,7 +564,7 @@ def test_a_long_name_of_a_store_hides_no_misspelled_key() -> None:
 
 @pytest.mark.parametrize("key", ["local.store.dir", "cluster.process.dir", "systems.kafka.client.ssl.ca.location"])
 def test_a_path_that_begins_with_a_home_sign_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"{key}: wanted a path, found '~/kept': ~ is no home directory")):
+    with pytest.raises(ConfigError, match=re.escape(f"{key}: wanted a path, found '~/kept': ~ is not expanded")):
         config_with({key: "~/kept"})
 
 

@@ -31,7 +31,9 @@ MINIMAL = {"job.name": "flights", "task.inputs": "kafka.orders"}
     ],
 )
 def test_a_key_of_samza_s_says_what_stands_in_its_place(key: str, answer: str) -> None:
-    with pytest.raises(UnknownConfigKeyError, match=re.escape(f"{key} is a key of Samza's and none here. {answer}")):
+    with pytest.raises(
+        UnknownConfigKeyError, match=re.escape(f"{key} is a key of Samza that samzapy does not have. {answer}")
+    ):
         parse_config({**MINIMAL, key: "x"})
 
 
@@ -72,7 +74,7 @@ def test_each_key_of_the_list_is_refused_with_its_own_answer() -> None:
         with pytest.raises(UnknownConfigKeyError) as refused:
             parse_config({**MINIMAL, key: "x"})
 
-        assert f"{key} is a key of Samza's and none here. {known.answer}" == str(refused.value)
+        assert f"{key} is a key of Samza that samzapy does not have. {known.answer}" == str(refused.value)
         assert known.answer.endswith(".") and (known.instead or known.reason)
 
 

@@ -43,7 +43,7 @@ def test_a_continuation_at_the_end_of_the_file_is_the_end_of_the_line() -> None:
 
 
 def test_a_key_that_stands_twice_names_the_file_and_the_line() -> None:
-    with pytest.raises(ConfigError, match=re.escape("job.properties:4: a stands twice; keep one of the two lines")):
+    with pytest.raises(ConfigError, match=re.escape("job.properties:4: a is set twice; keep one of the two lines")):
         read("a=1\nb=\\\n2\na=1\n")
 
 
@@ -52,8 +52,8 @@ def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
         read("a=1\na=2\nb=1\nb=2\n=x\n")
 
     assert [
-        "- job.properties:2: a stands twice; keep one of the two lines",
-        "- job.properties:4: b stands twice; keep one of the two lines",
+        "- job.properties:2: a is set twice; keep one of the two lines",
+        "- job.properties:4: b is set twice; keep one of the two lines",
         "- job.properties:5: wanted key=value, found a line that begins with '='",
     ] == str(refused.value).splitlines()[1:]
 

@@ -92,7 +92,7 @@ def test_names_and_patterns_are_recorded_and_read_back_the_same():
         recorded["task.inputs.patterns"],
     )
     assert config == resolve_inputs(config, [])  # Resolved once, it stays.
-    with pytest.raises(ConfigError, match="it is written by samzapy"):
+    with pytest.raises(ConfigError, match="samzapy writes this key itself"):
         parse_config(recorded)
 
 

@@ -211,7 +211,7 @@ BROADCAST_IN_PART = [case for case in RECORDED if case["in"]["grouper"] in SCHEM
 @pytest.mark.parametrize("case", BROADCAST_IN_PART, ids=lambda case: case["id"])
 def test_a_stream_that_samza_broadcasts_in_part_is_refused(case):
     """On purpose otherwise than Samza (docs/guides/planning.md): a stream is divided or broadcast."""
-    with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: .* stands in task\.inputs too"):
+    with pytest.raises(ConfigError, match=r"task\.broadcast\.inputs: .* is in task\.inputs too"):
         handed_in(case)
 
 
@@ -288,7 +288,7 @@ def assert_refused_or_better(case, previous):
     turned on with state, which it cannot do at all."""
     if is_broadcast_in_part(case):
         # Samza counts such a partition once for each task, so to it the stream has grown with their number.
-        with pytest.raises(ConfigError, match="stands in task.inputs too"):
+        with pytest.raises(ConfigError, match="is in task.inputs too"):
             handed_in(case)
         return
     config, now = handed_in(case), partition_counts_of(divided_of(case))
