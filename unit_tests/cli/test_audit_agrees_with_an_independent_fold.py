@@ -11,6 +11,8 @@ from simulation.world import EVENT_COUNT, World
 from unit_tests.fixtures import independent_fold
 from unit_tests.fixtures.audited_stream import a_file, check_states, rows_of, samzapy
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(20)
 MOMENTS_OF_EACH = 50
 

@@ -29,6 +29,8 @@ from samzapy.testing.memory_log import MemoryLog, MemoryTopic
 from unit_tests.fixtures.coordinator_histories import PROCESSOR_OF, STEPS, Machine, a_term, commands, run
 from unit_tests.fixtures.coordinator_world import World
 
+pytestmark = pytest.mark.slow
+
 # --- L1: fold(compact(log)) == fold(log) ---
 
 SMALL = st.integers(0, 3)

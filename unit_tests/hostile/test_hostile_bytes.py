@@ -27,6 +27,8 @@ from samzapy.stream.single_object import MARKER
 from samzapy.testing.builders import a_grant
 from unit_tests.hostile.codecs import CODECS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 MUTATIONS = int(os.environ.get("SAMZAPY_MUTATIONS", "5000"))
 GROWTH_MB_MAX = 100

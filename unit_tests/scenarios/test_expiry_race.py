@@ -18,6 +18,8 @@ from samzapy.testing.memory_log import MemoryLog
 from unit_tests.fixtures.operated_job import an_id
 from unit_tests.scenarios.test_placement import Teller
 
+pytestmark = pytest.mark.slow
+
 UUID = ord("a")
 EXPIRY_MS = 60_000
 ROUNDS_MAX = 40

@@ -22,6 +22,8 @@ from simulation.command import simulate as simulate_command
 from simulation.simulate import simulate
 from simulation.world import EVENT_COUNT, History, Kind, World
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("SAMZAPY_SIMULATIONS", "100"))
 PARTS = 10
 """Tests that share the histories; each takes every tenth seed."""

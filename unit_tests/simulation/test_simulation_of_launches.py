@@ -24,6 +24,8 @@ from simulation.simulate import simulate
 from simulation.world import Kind
 from unit_tests.simulation.test_simulation import COUNT
 
+pytestmark = pytest.mark.slow
+
 EVENT_COUNT = 600
 HISTORY_COUNT = max(10, COUNT // 40)
 PARTS = 2

@@ -8,6 +8,8 @@ from simulation.simulate import simulate
 from simulation.world import Kind
 from unit_tests.simulation.test_simulation import COUNT, PARTS
 
+pytestmark = pytest.mark.slow
+
 WALKS = 2
 """Tests that share the walks."""
 WALK_EVENT_COUNT = 600

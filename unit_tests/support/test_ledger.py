@@ -25,6 +25,8 @@ from integration_tests.support.ledger import (
     x_of,
 )
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 25_300
 PARTITIONS = 4
 

@@ -20,6 +20,8 @@ from samzapy.container.local_state.restore import local_position, position_in
 from samzapy.errors import DamagedStateError
 from unit_tests.adapters.lmdb.test_store import POSITION, STORES, a_store, opened
 
+pytestmark = pytest.mark.slow
+
 KEYS = [b"key-%03d" % number for number in range(400)]
 VALUES = {key: key * 7 for key in KEYS}
 PAGE_BYTES = 4096

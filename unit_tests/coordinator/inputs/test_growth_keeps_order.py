@@ -11,6 +11,8 @@ from integration_tests.support.ledger import Fed, Ledger, Output, Place, check_o
 from samzapy.coordinator.inputs import growth
 from unit_tests.coordinator.inputs.test_growth import SETTLE_MS, STATE, Job, an_ssp
 
+pytestmark = pytest.mark.slow
+
 BACKLOG = 100_000
 KEYS = 120
 STEP_MS = 1_000

@@ -9,6 +9,8 @@ from samzapy.inspection.status import status_json
 from samzapy.model.placement import Action
 from unit_tests.fixtures.launched_job import LaunchedJob
 
+pytestmark = pytest.mark.slow
+
 RESTORING, READING = "bringing local state level", "reading positions"
 
 

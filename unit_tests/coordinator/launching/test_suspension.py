@@ -12,6 +12,8 @@ from samzapy.model.warmth import Warmth
 from samzapy.testing.builders import a_config, a_heartbeat
 from unit_tests.fixtures.launched_job import LaunchedJob
 
+pytestmark = pytest.mark.slow
+
 S = StatusCode
 REASON = "kafka.orders.0:0/1: wanted offset 42, found that the topic begins at 60"
 STATEFUL = {"stores_sums_msg_serde": "json", "local_store_dir": "/data"}

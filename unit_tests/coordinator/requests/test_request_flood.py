@@ -5,6 +5,8 @@ import tracemalloc
 from collections import Counter
 from uuid import UUID
 
+import pytest
+
 from samzapy.coordinator.replay import replay
 from samzapy.model.placement import Action, ContainerPlacementRequestMessage, StatusCode
 from samzapy.stream.codec import encode
@@ -14,6 +16,8 @@ from samzapy.stream.records import MemoryPhase, RequestMemoryPut, RequestPut, Re
 from samzapy.testing.memory_placement import read_inbox
 from unit_tests.coordinator.requests.test_request_queue import Job, an_id
 from unit_tests.fixtures.golden_rows import leaders_headers
+
+pytestmark = pytest.mark.slow
 
 COUNT = 20_000
 KILLS = 5
