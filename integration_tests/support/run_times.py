@@ -44,8 +44,10 @@ LONGEST_FIRST = (
     "test_containers_keep_their_contract.py",
     "test_a_delayed_end_of_transaction_tears_nothing.py",
     "test_kafka_log_keeps_the_contract.py",
+    "test_expiry_race.py",
+    "test_invariants.py",
 )
-"""Files of more than a minute. One of them begun last would leave the other workers without work."""
+"""Files of more than a minute beside others. One begun last would leave the other workers without work."""
 BEFORE_TESTS = "SAMZAPY_BEFORE_TESTS"
 """Environment: what `.ci/run` did before the tests, with its seconds."""
 FILES_TOLD = 15
