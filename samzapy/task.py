@@ -263,25 +263,35 @@ def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
 
 
 def _missing_names(marked: Callable[..., Any], module: ModuleType) -> Sequence[str]:
-    """Global names that the task's code loads and that are neither defined in its file, nor imported, nor built in.
+    """A problem for each undefined global name that the code of the task loads.
 
-    Looked at are the marked function, or the methods of the marked class, and the functions of the file that they name.
+    Covers the marked function, or the methods of the marked class, and the functions of the file that they name.
     """
     known = vars(module).keys() | vars(builtins).keys()
     functions = [value for value in vars(module).values() if inspect.isfunction(value)]
     classes = [value for value in vars(module).values() if isinstance(value, type)]
     methods = [method for one in classes for method in vars(one).values() if inspect.isfunction(method)]
     set_later = {name for code in _codes([*functions, *methods]) for name in _global_names(code, "STORE_GLOBAL")}
-    own = (
+    problems: dict[int, str] = {}
+    for name, line in _names_loaded(marked, module, functions):
+        if name not in known | set_later:
+            problems.setdefault(line, f"line {line}: name {name!r} is not defined; import or define it")
+    return [problems[line] for line in sorted(problems)]
+
+
+def _names_loaded(
+    marked: Callable[..., Any], module: ModuleType, functions: Sequence[Callable[..., Any]]
+) -> Iterator[tuple[str, int]]:
+    """The global names that the task and the functions it calls load, with their lines."""
+    left = (
         [value for value in vars(marked).values() if inspect.isfunction(value)]
         if isinstance(marked, type)
         else [marked]
     )
     seen: dict[int, Callable[..., Any]] = {}
-    problems: dict[int, str] = {}
-    while own:
-        function = inspect.unwrap(own.pop())
-        # A decorator's function says that it is of this module, and is not.
+    while left:
+        function = inspect.unwrap(left.pop())
+        # A decorator's function claims to be of this module, and is not.
         if id(function) in seen or getattr(function, "__globals__", None) is not vars(module):
             continue
         seen[id(function)] = function
@@ -289,10 +299,8 @@ def _missing_names(marked: Callable[..., Any], module: ModuleType) -> Sequence[s
             if not _LOOKS_ITSELF.isdisjoint(code.co_names):
                 continue
             for name, line in _global_names(code, "LOAD_GLOBAL").items():
-                if name not in known | set_later:
-                    problems.setdefault(line, f"line {line}: name {name!r} is not defined; import or define it")
-                own += [value for value in functions if value is vars(module).get(name)]
-    return [problems[line] for line in sorted(problems)]
+                yield name, line
+                left += [value for value in functions if value is vars(module).get(name)]
 
 
 _LOOKS_ITSELF = frozenset({"globals", "NameError"})

@@ -6,7 +6,7 @@ It looks at single keys and never at a whole configuration, so it has an answer 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -62,31 +62,20 @@ def explain(
 ) -> Explanation:
     """Explain `key` under `settings`, which are ordered as `merge` gives them.
 
-    A key that nothing reads has a problem and no meaning: somebody set it, and wants to know where.
+    A key that nothing reads has a problem and no meaning; the places where it is set are still shown.
 
     Args:
-        recorded: by key, what stands on the coordinator stream; None where none was read.
-        commanded: by key, what operators asked of the running job, or an earlier configuration did. It counts until
-            the job is handed in with another value than it was handed in with before.
+        recorded: the values on the coordinator stream, by key; None if the stream was not read.
+        commanded: the values that requests or an earlier configuration set, by key. They are in force until the job
+            is submitted with a value that differs from the one submitted before.
     """
     spec = spec_of(key) or ConfigKey(name=key, meaning="Nothing reads it.")
     own = tuple(setting for setting in settings if setting.key == key)
-    said = _strongest(_keys_that_count(key, settings), settings)
     default = _default(key, spec)
-    source = said.source if said is not None else Source.DEFAULT
-    place = "default" if said is None else said.place if said.key == key else f"{said.key} ({said.place})"
-    if said is None and key in (recorded or {}) and all(one.source is not Source.FILE for one in settings):
-        # Nobody said with which file a process would be started: then what the job was started with counts.
-        said = (recorded or {})[key]
-        source, place = Source.STREAM, said.place
-    command = (commanded or {}).get(key)
-    handed_in = (recorded or {}).get(key)
-    stays = not own or (handed_in is not None and own[-1].value == handed_in.value)
-    if command is not None and stays and not (own and own[-1].value == command.value):
-        said, source, place = command, Source.STREAM, command.place
+    effective, source, place = _effective(key, settings, recorded or {}, commanded or {})
     return Explanation(
         key=key,
-        value=default if said is None else said.value,
+        value=default if effective is None else effective.value,
         origin=source,
         place=place,
         given=own,
@@ -99,14 +88,36 @@ def explain(
         stronger=_stronger(key, source),
         narrower=_narrower(key, settings),
         recorded=None if recorded is None else recorded.get(key),
-        problem=_problem(spec, key, said),
+        problem=_problem(spec, key, effective),
     )
+
+
+def _effective(
+    key: str, settings: Sequence[Setting], recorded: Mapping[str, Setting], commanded: Mapping[str, Setting]
+) -> tuple[Setting | None, Source, str]:
+    """The setting in force, None for the default; its source, and its place as text."""
+    own = [setting for setting in settings if setting.key == key]
+    command, submitted = commanded.get(key), recorded.get(key)
+    stays = not own or (submitted is not None and own[-1].value == submitted.value)
+    if command is not None and stays and not (own and own[-1].value == command.value):
+        return command, Source.STREAM, command.place
+    strongest = _strongest(_keys_that_count(key, settings), settings)
+    if strongest is not None:
+        return (
+            strongest,
+            strongest.source,
+            strongest.place if strongest.key == key else f"{strongest.key} ({strongest.place})",
+        )
+    if submitted is not None and all(setting.source is not Source.FILE for setting in settings):
+        # Without a properties file, the value that the job was started with is in force.
+        return submitted, Source.STREAM, submitted.place
+    return None, Source.DEFAULT, "default"
 
 
 def keys_to_explain(
     pattern: str | None, settings: Sequence[Setting], recorded: Mapping[str, Setting] | None = None
 ) -> tuple[str, ...]:
-    """The keys that are meant: one named in full, those that a pattern (`job.container.*`) matches, or all set ones.
+    """The keys that `pattern` names: one key, the matches of `job.container.*`, or all set keys.
 
     A family, named as the reference names it (`stores.<name>.msg.serde`), stands for those of it that are set.
 
@@ -114,27 +125,31 @@ def keys_to_explain(
         UnknownConfigKeyError: nothing reads the key; names the nearest one.
         ConfigError: a pattern that no key matches.
     """
-    said = {setting.key for setting in settings} | set(recorded or {})
+    keys_set = {setting.key for setting in settings} | set(recorded or {})
     if pattern is None:
-        return tuple(sorted(said))
-    families = {spec.name for spec in KEYS if "<" in spec.name}
-    if pattern in families:
-        return tuple(sorted(key for key in said if (spec := spec_of(key)) is not None and spec.name == pattern))
+        return tuple(sorted(keys_set))
+    if any(spec.name == pattern for spec in KEYS if "<" in spec.name):
+        return tuple(sorted(key for key in keys_set if (spec := spec_of(key)) is not None and spec.name == pattern))
     if not _GLOB.search(pattern) or spec_of(pattern) is not None:
         check_known(pattern)
         return (pattern,)
-    known = {spec.name for spec in KEYS if "<" not in spec.name} | said
-    found = tuple(sorted(key for key in known if fnmatchcase(key, pattern)))
-    if not found:
+    return _matching(pattern, keys_set)
+
+
+def _matching(pattern: str, keys_set: Set[str]) -> tuple[str, ...]:
+    """The known or set keys that the pattern matches. Raises ConfigError if there is none."""
+    known = {spec.name for spec in KEYS if "<" not in spec.name} | keys_set
+    keys = tuple(sorted(key for key in known if fnmatchcase(key, pattern)))
+    if not keys:
         raise ConfigError(
             f"wanted a key, or a pattern that matches a key (job.container.*), found {pattern}, which matches none of "
             f"the {len(known)} known or set keys; docs/reference/configuration.md lists all keys"
         )
-    return found
+    return keys
 
 
 def values_of(spec: ConfigKey) -> str:
-    """What may stand under a key, in words."""
+    """The allowed values of a key, as text."""
     if spec.choices:
         return f"one of {', '.join(spec.choices)}"
     words = KINDS[spec.kind].replace("`", "")
@@ -145,7 +160,7 @@ def values_of(spec: ConfigKey) -> str:
 
 
 def _keys_that_count(key: str, settings: Sequence[Setting]) -> tuple[str, ...]:
-    """The key itself and those that count where it is not set, the strongest first."""
+    """The key and its fallbacks, strongest first."""
     matched = _OF_STREAM.fullmatch(key)
     if matched is None or matched["stream"].startswith(PATTERN_SIGN):
         return (key,)

@@ -90,12 +90,7 @@ def group_tasks(
     for processor, had in _by_processor(task_names, shares, previous, locality):
         for task in had[: shares.room(processor, len(had))]:
             shares.give(task, processor)
-    for within_base in (True, False):
-        for task in task_names:
-            host = locality.tasks.get(task)
-            if task not in shares.owner and host is not None:
-                on_host = [one for one in processors if locality.processors.get(one) == host]
-                shares.give(task, shares.best(task, on_host, within_base=within_base))
+    _give_to_hosts_with_state(task_names, processors, locality, shares)
     for within_base in (True, False):
         for task in task_names:
             if task not in shares.owner:
@@ -104,6 +99,18 @@ def group_tasks(
         if task not in shares.owner:
             shares.make_room(task)
     return {task: shares.owner[task] for task in task_names}
+
+
+def _give_to_hosts_with_state(
+    task_names: Sequence[TaskName], processors: Sequence[ProcessorId], locality: Locality, shares: _Shares
+) -> None:
+    """Give each task without an owner to a processor on the host that has its state."""
+    for within_base in (True, False):
+        for task in task_names:
+            host = locality.tasks.get(task)
+            if task not in shares.owner and host is not None:
+                on_host = [one for one in processors if locality.processors.get(one) == host]
+                shares.give(task, shares.best(task, on_host, within_base=within_base))
 
 
 def _inherited(task_names: Sequence[TaskName], known: Mapping[TaskName, Place]) -> Mapping[TaskName, Place]:

@@ -184,31 +184,44 @@ def refusal_of(keys: InputKeys) -> str:
 
 
 def warnings_of(keys: InputKeys) -> tuple[str, ...]:
-    """What a person should know before the job runs, a sentence or two each; without what `refusal_of` says."""
-    found = [
+    """Warnings to show before the job runs, without the one that `refusal_of` returns."""
+    return (
+        *_different_counts(keys),
+        *_unknown_partitioners(keys),
+        *_apart(keys),
+        *(spread_text(spread) for spread in keys.spread),
+    )
+
+
+def _different_counts(keys: InputKeys) -> Iterable[str]:
+    return (
         f"{counts.first} has {counts.first_count} partitions and {counts.other} {counts.other_count}, and both are "
         "read by the same tasks: most keys of the one do not meet those of the other. To join them by key set "
         "task.partition.scheme=cogroup, in a job that has no state yet"
         for counts in keys.counts
-    ]
+    )
+
+
+def _unknown_partitioners(keys: InputKeys) -> Iterable[str]:
     meeting = [apart for apart in keys.apart if apart.shared_count >= _APART_AT_LEAST and not apart.apart_count]
     proven = {stream for pair in meeting for stream in (pair.first, pair.other)}
-    found += [
+    return (
         f"{seen}: whether its keys meet those of {_named(one.system_stream for one in group if one is not seen)} is "
         "not known"
         for group in keys.streams
         for seen in group
         if len(group) > 1
         if seen.is_enough and seen.partitioner is None and seen.system_stream not in proven
-    ]
-    found += [
+    )
+
+
+def _apart(keys: InputKeys) -> Iterable[str]:
+    return (
         f"{apart.apart_count} of {apart.shared_count} sampled keys that are in both {apart.first} and {apart.other} "
         f"are in different tasks ({', '.join(apart.examples)}): they do not meet"
         for apart in keys.apart
         if apart.apart_count and not apart.is_much
-    ]
-    found += [spread_text(spread) for spread in keys.spread]
-    return tuple(found)
+    )
 
 
 def spread_text(spread: SpreadKeys) -> str:

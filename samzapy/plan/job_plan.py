@@ -53,20 +53,20 @@ def plan_job(
     tasks_before: Previous | None = None,
     gone: Collection[SystemStream] = (),
 ) -> JobModel:
-    """Which task reads what, and which processor runs it.
+    """Plan the tasks of a job, their inputs and their processors.
 
     Args:
-        partition_counts: of every stream that `config` reads, broadcast ones too; others are ignored.
+        partition_counts: of every stream that `config` reads, including broadcast inputs; others are ignored.
         previous: the plan in force, None for a new job.
         processor_ids: at least one; their order does not matter.
         generation: number of the new plan; by default the one after `previous`.
-        changelog_partitions: of every base task that ever was; by default those of `previous`.
-        locality: on which hosts the processors are, and the tasks' state is.
-        groupers: the job's own ones, if it names any.
+        changelog_partitions: of every base task that ever existed; by default those of `previous`.
+        locality: the hosts of the processors, and of the local state of tasks.
+        groupers: the custom groupers of the job.
         keeps_state: whether there is keyed state that was made under `previous` or before; by default whether
             `previous` declares stores.
-        tasks_before: of inputs that `previous` has no more: in which tasks the state of their keys is.
-        gone: inputs whose topics were deleted, and that may be left out although there is state for them.
+        tasks_before: of inputs that `previous` no longer has: the tasks that hold the state of their keys.
+        gone: inputs whose topics were deleted; they may be omitted although there is state for them.
         factor: key buckets per SSP. Broadcast SSPs have none, and `all-ssps-to-single-task` has only such.
 
     Raises:
@@ -93,11 +93,7 @@ def plan_job(
             _refuse_streams_that_do_not_fit(config, known, ssps, wanted, previous.generation)
     numbers = _numbers(previous, changelog_partitions or {})
     if _reads_everything_everywhere(config):
-        if factor > 1:
-            raise PartitionSchemeError(
-                f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}: wanted factor 1, because each task reads every "
-                f"input as a whole and there is nothing that key buckets could divide; found {factor}"
-            )
+        _refuse_factor_of_whole_inputs(factor)
         everywhere = AllSspsToSingleTask(processors).group(known, ssps)
         tasks = numbered_tasks([SspGroup(task, ()) for task in everywhere], tuple(sorted(ssps)), numbers)
     else:
@@ -111,6 +107,14 @@ def plan_job(
         config=recorded_properties(config),
         containers=_containers(config, groupers, tasks, processors, previous, locality),
     )
+
+
+def _refuse_factor_of_whole_inputs(factor: int) -> None:
+    if factor > 1:
+        raise PartitionSchemeError(
+            f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}: wanted factor 1, because each task reads every "
+            f"input as a whole and there is nothing that key buckets could divide; found {factor}"
+        )
 
 
 def _refuse_too_many(config: JobConfig, partition_counts: Mapping[SystemStream, int], factor: int) -> None:

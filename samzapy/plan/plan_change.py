@@ -31,18 +31,21 @@ that share tasks (null: not known), `refusal` is why a job that keeps state by k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from samzapy.model.container import Locality
-from samzapy.model.job import JobModel, ProcessorId, TaskModel, TaskName
+from samzapy.model.job import ContainerModel, JobModel, ProcessorId, TaskModel, TaskName
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.plan.expected_pause import expected_pause_ms
 from samzapy.plan.input_keys import NOTHING_SEEN, InputKeys, StreamKeys, refusal_of, warnings_of
 from samzapy.plan.job_model_json import Json, job_model_json
 from samzapy.plan.key_spread import SpreadKeys
 from samzapy.plan.task_names import TaskNameParts
+
+_Item = TypeVar("_Item")
 
 
 class Change(StrEnum):
@@ -165,11 +168,11 @@ class PlanChange:
 
 
 def plan_change(before: JobModel | None, after: JobModel, locality: Locality, size_of: SizeOf) -> PlanChange:
-    """What changes when `after` takes the place of `before`.
+    """The changes when plan `after` replaces plan `before`.
 
     Args:
-        locality: as it was given to the planner.
-        size_of: asked only for tasks that will not find their state, or only their parents'.
+        locality: the one that the planner was given.
+        size_of: called only for tasks without local state, or with only the state of their parents.
     """
     owners = {} if before is None else {task.name: c.processor_id for c in before.containers for task in c.tasks}
     living = {container.processor_id for container in after.containers}
@@ -177,39 +180,41 @@ def plan_change(before: JobModel | None, after: JobModel, locality: Locality, si
     for name in sorted(owners):
         of_base.setdefault(TaskNameParts.parse(name).base_name, []).append(name)
     grouper = after.config.get("task.name.grouper.factory", "")
-    found = []
-    for container in after.containers:
-        for task in container.tasks:
-            parents = () if task.name in owners else _parents(task.name, of_base)
-            before_of = {owners[name] for name in parents or (task.name,) if name in owners}
-            owner = before_of.pop() if len(before_of) == 1 else None
-            # Parents on several hosts: what is here is a part of it.
-            hosts = {locality.tasks.get(name) for name in parents or (task.name,)}
-            host = hosts.pop() if len(hosts) == 1 else None
-            at_home = host is not None and host == container.location_id
-            change = _change(task.name, owner, container.processor_id, parents)
-            found.append(
-                TaskChange(
-                    task_name=task.name,
-                    change=change,
-                    parents=parents,
-                    processor_before=owner,
-                    processor_id=container.processor_id,
-                    location_id=container.location_id,
-                    why=_why_by_grouper(grouper, change, owner, living, parents)
-                    if grouper
-                    else _why(change, owner, container.processor_id, living, host, parents, at_home=at_home),
-                    restore=_restore(task, change, host, size_of, at_home=at_home),
-                    copy_bytes=_copy_bytes(task, size_of) if parents and at_home else 0,
-                )
-            )
+
+    def task_change(task: TaskModel, container: ContainerModel) -> TaskChange:
+        parents = () if task.name in owners else _parents(task.name, of_base)
+        owner = _the_only({owners[name] for name in parents or (task.name,) if name in owners})
+        # Parents on several hosts: each host has only a part of the state.
+        host = _the_only({locality.tasks.get(name) for name in parents or (task.name,)})
+        at_home = host is not None and host == container.location_id
+        change = _change(task.name, owner, container.processor_id, parents)
+        return TaskChange(
+            task_name=task.name,
+            change=change,
+            parents=parents,
+            processor_before=owner,
+            processor_id=container.processor_id,
+            location_id=container.location_id,
+            why=_why_by_grouper(grouper, change, owner, living, parents)
+            if grouper
+            else _why(change, owner, container.processor_id, living, host, parents, at_home=at_home),
+            restore=_restore(task, change, host, size_of, at_home=at_home),
+            copy_bytes=_copy_bytes(task, size_of) if parents and at_home else 0,
+        )
+
+    changes = [task_change(task, container) for container in after.containers for task in container.tasks]
     number = {task.name: task.partition_id for task in after.tasks}
     return PlanChange(
         generation_from=0 if before is None else before.generation,
         plan=after,
-        tasks=tuple(sorted(found, key=lambda item: (number[item.task_name], item.task_name))),
+        tasks=tuple(sorted(changes, key=lambda change: (number[change.task_name], change.task_name))),
         gone=() if before is None else tuple(task.name for task in before.tasks if task.name not in number),
     )
+
+
+def _the_only(items: Set[_Item]) -> _Item | None:
+    """The item of a set with one item, else None."""
+    return next(iter(items)) if len(items) == 1 else None
 
 
 def new_partitions(before: JobModel | None, after: JobModel) -> tuple[SystemStreamPartition, ...]:

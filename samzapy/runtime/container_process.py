@@ -84,10 +84,12 @@ _NOT_PERSISTENT = {"tmpfs", "ramfs", "devtmpfs"}
 
 
 def run_container(config: JobConfig, job_file: Path, expected_generation: int | None = None) -> None:
-    """Run this process as one processor of the job, until it is asked to stop; it leads while it is elected.
+    """Run this process as a processor of the job until it is asked to stop.
+
+    The process also takes part in the election, and leads while it is elected.
 
     Args:
-        expected_generation: as of `SubmitJob`.
+        expected_generation: see `SubmitJob`.
 
     Raises:
         SamzapyError: with the exit code that the process ends with.
@@ -101,17 +103,17 @@ def run_container(config: JobConfig, job_file: Path, expected_generation: int | 
     with _processor_id(config) as processor_id:
 
         def submission(state: CoordinatorState | None = None) -> SubmitJob:
-            found = submission_of(config, admin, f"processor {processor_id}", groupers, state)
-            return replace(found, expected_generation=expected_generation)
+            request = submission_of(config, admin, f"processor {processor_id}", groupers, state)
+            return replace(request, expected_generation=expected_generation)
 
         execution_id = ExecutionId(
             os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
         )
 
         def is_launched() -> bool:
-            """Whether the job's coordinator started this process. Raises what stands against running it."""
+            """True if the coordinator started this process. Raises if it must not run."""
             admin.check_reachable()
-            # Before anything is changed that cannot be changed back: who is refused must leave nothing behind.
+            # Check before any change: a refused process must leave no trace.
             wanted = submission()
             state = read_state(config, connection)
             running = running_containers(config, state, here)
@@ -150,7 +152,7 @@ def run_container(config: JobConfig, job_file: Path, expected_generation: int | 
 
 @contextmanager
 def _processor_id(config: JobConfig) -> Iterator[ProcessorId]:
-    """The configured id, else one that is kept with the local state, else one that is like no other.
+    """The configured processor id, else the one kept with local state, else a new one.
 
     A job without a directory has nothing on this host that would be worth coming back to.
     """

@@ -121,7 +121,7 @@ def _assigned(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def _problem(call: ast.Call, role_of: Mapping[str, str], config: JobConfig) -> str:
@@ -132,24 +132,35 @@ def _problem(call: ast.Call, role_of: Mapping[str, str], config: JobConfig) -> s
     given = call.args[0] if call.args else keyword
     if not isinstance(given, ast.Constant) or not isinstance(given.value, str):
         return ""
-    name = given.value
     match role, method:
         case "context", "store":
-            stores = [store.name for store in config.stores]
-            if name not in stores:
-                return (
-                    f"wanted store {name!r}, found {', '.join(stores) or 'none'}; declare it with "
-                    f"stores.{name}.msg.serde=..."
-                )
+            return _undeclared_store(given.value, config)
         case "context", "intermediate":
-            intermediates = [item.name for item in config.intermediates]
-            if name not in intermediates:
-                return (
-                    f"wanted the intermediate stream {name!r}, found {', '.join(intermediates) or 'none'}; declare it "
-                    f"with task.intermediate.{name}.partitions=..."
-                )
+            return _undeclared_intermediate(given.value, config)
         case "collector", "send":
-            system, _, topic = config.qualified(name).partition(".")
-            if not topic or system != config.default_system:
-                return f"wanted an output stream of the job's cluster (kafka.orders), found {name!r}"
+            return _foreign_output(given.value, config)
     return ""
+
+
+def _undeclared_store(name: str, config: JobConfig) -> str:
+    stores = [store.name for store in config.stores]
+    if name in stores:
+        return ""
+    return f"wanted store {name!r}, found {', '.join(stores) or 'none'}; declare it with stores.{name}.msg.serde=..."
+
+
+def _undeclared_intermediate(name: str, config: JobConfig) -> str:
+    intermediates = [item.name for item in config.intermediates]
+    if name in intermediates:
+        return ""
+    return (
+        f"wanted the intermediate stream {name!r}, found {', '.join(intermediates) or 'none'}; declare it with "
+        f"task.intermediate.{name}.partitions=..."
+    )
+
+
+def _foreign_output(name: str, config: JobConfig) -> str:
+    system, _, topic = config.qualified(name).partition(".")
+    if topic and system == config.default_system:
+        return ""
+    return f"wanted an output stream of the job's cluster (kafka.orders), found {name!r}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
@@ -39,19 +39,19 @@ from samzapy.runtime.leadership import Here, HostProcesses
 def submission_of(
     config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Groupers, state: CoordinatorState | None = None
 ) -> SubmitJob:
-    """Check the inputs, make or check samzapy's own topics, and put the job into words for the coordinator.
+    """Check the inputs, create or check internal topics, and describe the job to the coordinator.
 
-    A process that starts is refused by name when a topic is not as it must be, and leaves nothing behind that cannot be
-    changed back. Who takes office may do so for a job that runs, and that goes on with what a leader would only show:
-    topics that stand on the stream are taken as they are, and of one that no broker knows nothing is said.
+    A process that starts fails with a named error if a topic is wrong, and makes no change that cannot be undone. A new
+    leader may take over a running job, which continues despite problems that a leader only reports: topics recorded on
+    the stream are taken as they are, and a topic that no broker knows is left out.
 
     Args:
-        actor: who submits, for the audit.
-        state: what the coordinator stream says, of whoever takes office; None at the start of a process. Only in office
-            do intermediate streams get the partitions that the configuration asks for beyond those they have.
+        actor: the submitter, for the audit.
+        state: the state on the coordinator stream, for a new leader; None at the start of a process. Only a leader adds
+            the partitions that the configuration wants for intermediate streams.
 
     Raises:
-        ConfigError, DataError: the job cannot be run as it is.
+        ConfigError, DataError: the job cannot run.
     """
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
@@ -63,23 +63,44 @@ def submission_of(
     named = [stream for stream in (*streams, *outputs) if stream.stream not in own]
     described = _described(named, admin, state)
     replicas = config.replication_factor
-    found_by_name = {name: _intermediate_topic(own[name], admin, replicas, state) for name in sorted(own)}
-    intermediate = {name: found for name, found in found_by_name.items() if found is not None}
+    topics = {name: _intermediate_topic(own[name], admin, replicas, state) for name in sorted(own)}
+    intermediate = {name: topic for name, topic in topics.items() if topic is not None}
     described |= intermediate
-    inputs = tuple(
-        InputFound(
-            system_stream=stream,
-            partition_count=described[stream.stream].partition_count,
-            topic_id=described[stream.stream].topic_id,
-        )
-        for stream in streams
-        if stream.stream in described
+    inputs = _inputs(streams, described)
+    specs = _own_specs(config, inputs, state)
+    made = [topic for spec in specs if (topic := _own_topic(spec, admin, state)) is not None]
+    return SubmitJob(
+        config=config,
+        inputs=inputs,
+        own_topics=tuple(
+            OwnTopicFound(name=topic.name, topic_id=topic.topic_id, partition_count=topic.partition_count)
+            for topic in (*made, *intermediate.values())
+        ),
+        cause=f"submit-{uuid.uuid4().hex}",
+        actor=actor,
+        groupers=groupers,
     )
+
+
+def _inputs(streams: Sequence[SystemStream], described: Mapping[str, TopicFound]) -> tuple[InputFound, ...]:
+    """The inputs whose topics exist."""
+    topics = ((stream, described[stream.stream]) for stream in streams if stream.stream in described)
+    return tuple(
+        InputFound(system_stream=stream, partition_count=topic.partition_count, topic_id=topic.topic_id)
+        for stream, topic in topics
+    )
+
+
+def _own_specs(
+    config: JobConfig, inputs: Sequence[InputFound], state: CoordinatorState | None
+) -> Sequence[TopicSpec]:
+    """The internal topics of the job: coordinator, checkpoint, placement and changelogs."""
+    replicas = config.replication_factor
     known = {} if state is None else {stream: record.partition_count for stream, record in state.inputs.items()}
-    counts = known | {found.system_stream: found.partition_count for found in inputs}
+    counts = known | {item.system_stream: item.partition_count for item in inputs}
     # Broadcast inputs make no tasks.
     changelog_partitions = max(1, sum(counts[SystemStream.parse(name)] for name in config.streams_divided))
-    specs = [
+    return (
         coordinator_spec(config.job, replicas),
         checkpoint_spec(config.job, replicas),
         placement_spec(config.job, replicas),
@@ -87,18 +108,6 @@ def submission_of(
             changelog_spec(config.job, store.name, changelog_partitions, store.replication_factor or replicas)
             for store in config.stores
         ),
-    ]
-    made = [found for spec in specs if (found := _own_topic(spec, admin, state)) is not None]
-    return SubmitJob(
-        config=config,
-        inputs=inputs,
-        own_topics=tuple(
-            OwnTopicFound(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
-            for found in (*made, *intermediate.values())
-        ),
-        cause=f"submit-{uuid.uuid4().hex}",
-        actor=actor,
-        groupers=groupers,
     )
 
 

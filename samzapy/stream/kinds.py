@@ -219,6 +219,11 @@ def _input_event(record: InputPut, before: Record | None) -> str:
         return "InputNeeded"
     if record.partition_count > before.partition_count:
         return "PartitionsAdded" if before.expansions else "InputExpanded"
+    return _expansion_event(record, before)
+
+
+def _expansion_event(record: InputPut, before: InputPut) -> str:
+    """The event of a record that differs from `before` in its expansions, or in nothing else."""
     if len(record.expansions) > len(before.expansions):
         return "InputExpanded"
     for now, then in zip(record.expansions, before.expansions, strict=False):

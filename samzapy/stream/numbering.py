@@ -213,7 +213,7 @@ def _is_plainly_next(record: LogRecord, term: bytes, seq: bytes) -> bool:
 
 
 def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> tuple[str, str]:
-    """Why no leader wrote the record, with the code of the finding; empty where one did."""
+    """The code and text of the reason why no leader wrote the record; empty if one did."""
     if said is None:
         names = ", ".join(name for name, _ in record.headers[:10])
         found = f"the headers {names[:_KEY_SHOWN_MAX]}, not as a leader writes them" if names else "none of them"
@@ -223,8 +223,13 @@ def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> t
     if record.key == _TERM_KEY and not _is_of_its_term(record, said):
         return "stream-wrong-term", f"the record of a term says that it was written in term {_number(said.term)}"
     if before.offset < 0 or (said.term == before.term and said.seq == before.seq + 1):
-        # The first that is there begins the numbering. Most others are next.
+        # The first record of the topic begins the numbering. Most others are next.
         return "", ""
+    return _flaw_of_number(record, said, before)
+
+
+def _flaw_of_number(record: LogRecord, said: RecordHeaders, before: Numbering) -> tuple[str, str]:
+    """The code and text of a flaw of term or sequence number; empty if a leader may have written it."""
     if said.term <= before.term and (said.term < before.term or said.seq <= before.seq):
         return "stream-two-writers", f"{_numbers(said, before)}: the number was given out before, or the term is over"
     missing = max(0, record.offset - before.offset - 1 - before.foreign_count)

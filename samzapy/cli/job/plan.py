@@ -308,25 +308,30 @@ def _processors(
         return [one.processor_id for one in before] or [ProcessorId(config.processor_id or "0")], {}
     hosts: dict[ProcessorId, str | None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, at, host = item.partition("@")
-        processor_id = ProcessorId(name)
-        if not name or (at and not host) or processor_id in hosts:
-            raise ConfigError(
-                f"--processors: wanted each processor once, as ID or ID@HOST (0@host-a,1@host-b), found {item!r}"
-            )
-        if not is_id(name):
-            raise ConfigError(
-                f"--processors: wanted an id as processor.id has it, of letters, digits and underscores, found {name!r}"
-            )
-        if host and not _is_host(host):
-            raise ConfigError(
-                f"--processors: wanted a host's name of ASCII letters, digits and signs without blanks or @ behind the "
-                f"@, found {host!r}"
-            )
+        processor_id, host = _processor_named(item, hosts)
         hosts[processor_id] = host or None
     if not hosts:
         raise ConfigError("--processors: wanted at least one (0@host-a,1@host-b), found none")
     return list(hosts), {one: host for one, host in hosts.items() if host is not None}
+
+
+def _processor_named(item: str, before: Collection[ProcessorId]) -> tuple[ProcessorId, str]:
+    """The processor and the host of `ID@HOST`; the host is empty for `ID`."""
+    name, at, host = item.partition("@")
+    if not name or (at and not host) or name in before:
+        raise ConfigError(
+            f"--processors: wanted each processor once, as ID or ID@HOST (0@host-a,1@host-b), found {item!r}"
+        )
+    if not is_id(name):
+        raise ConfigError(
+            f"--processors: wanted an id as processor.id has it, of letters, digits and underscores, found {name!r}"
+        )
+    if host and not _is_host(host):
+        raise ConfigError(
+            f"--processors: wanted a host's name of ASCII letters, digits and signs without blanks or @ behind the "
+            f"@, found {host!r}"
+        )
+    return ProcessorId(name), host
 
 
 def _is_host(text: str) -> bool:
