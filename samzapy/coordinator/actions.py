@@ -1,4 +1,4 @@
-"""What the outside must do now, read off committed state and never told beside a record (law L3).
+"""External actions, derived from committed state (law L3).
 
 A coordinator that dies between an append and what follows from it comes back, replays, and asks for the same
 again. So every action may be performed any number of times: `attempt` tells a repetition within one term

@@ -1,4 +1,4 @@
-"""What can happen to a coordinator: wishes in the imperative, news from outside in the past tense.
+"""Commands: imperatives are requests, past tenses are external events.
 
 Everything that a decision depends on and that is not on the log comes in here: time, ids, what a cluster
 looks like. So two coordinators with equal state that are told the same decide the same (law L7).
@@ -331,7 +331,7 @@ class ReviewLaunches:
 
     Attributes:
         now_ms: wall clock; what it bounds must outlive a coordinator.
-        seed: like no other; ids of new executions are made of it.
+        seed: unique per review; new execution ids are derived from it.
         request_timeout_ms: within it a container must have sent a heartbeat after it was wanted.
         stop_timeout_ms: within it one that was told to stop must have ended.
         retry_count, retry_window_ms: so many failures of a processor's containers within that time are made good by

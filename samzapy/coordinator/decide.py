@@ -1,4 +1,6 @@
-"""Commands become records: one row for each kind of command, and the rule itself in the module of its concept.
+"""Decisions: each command becomes the records to append.
+
+One row for each kind of command; the rule itself is in the module of its concept.
 
 Pure. A repeated command decides nothing (law L2); equal state and equal sightings decide equally (law L7).
 """

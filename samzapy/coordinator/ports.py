@@ -1,4 +1,7 @@
-"""What the coordinator needs of the world; each port is as small as its use (`coordinator.service`)."""
+"""The ports of the coordinator (`coordinator.service`).
+
+Each port is as small as its use.
+"""
 
 from __future__ import annotations
 

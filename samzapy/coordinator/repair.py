@@ -1,4 +1,6 @@
-"""What a leader does about foreign records on its stream: it writes what they replaced again. Pure.
+"""Repair of foreign records: a leader rewrites the records they replaced.
+
+Pure.
 
 A foreign record changes nobody's state (`stream.numbering`), but compaction knows nothing of that: it keeps the latest
 record of a key, and would take the leader's. So the leader writes the value of that key again, or its tombstone where

@@ -1,4 +1,6 @@
-"""From the bytes of the coordinator stream to state. Used by whoever leads, and by whoever only looks.
+"""Replay: the bytes of the coordinator stream become the state.
+
+Leaders and readers use it.
 
 What a leader wrote and cannot be read stops the reader with a named error: a coordinator that skipped such a record
 would decide on a state that nobody else has (law L9). Foreign records change nothing (`stream.numbering`), and are

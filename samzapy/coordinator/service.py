@@ -342,7 +342,7 @@ class CoordinatorService:
                 # Workers that are all away for a moment had names, and have them when they come back.
                 self._names_hosts = bool(command.hosts) or bool(self._names_hosts)
         tick, review = self._time_went_by()
-        # Who is not answered is not heard either.
+        # While our own lease has lapsed we do not answer heartbeats, so we must not expire containers either.
         ticks = () if self._is_deaf() else (tick,)
         # Who has just been given up no longer stands in the way of what was handed in.
         launching = self._launches_go_on()
@@ -646,7 +646,10 @@ class CoordinatorService:
         self._snapshot = self._publish()
 
     def _is_deaf(self) -> bool:
-        """Whether it looked at its stream so long ago that it answers nobody: the broker is away, or it was itself."""
+        """True if the log was last verified too long ago to answer heartbeats.
+
+        The broker was unreachable, or this process was paused.
+        """
         if self._verified_ms is None:
             return False
         return self._clock.monotonic_ms() - self._verified_ms > self._config.answers_ms

@@ -1,4 +1,4 @@
-"""What the coordinator knows: the fold of the coordinator stream, and nothing else.
+"""The state of the coordinator: the fold of the coordinator stream.
 
 Immutable. `evolve` is the only thing that makes a newer one, only from committed records, and never fails on
 a record of ours: refusing is `decide`'s. Each record is the whole latest value of its key, so it does not

@@ -1,1 +1,4 @@
-"""The read side: status, metrics, explanations and checks of a coordinator stream. Decides nothing."""
+"""The read side: status, metrics, explanations and checks.
+
+It decides nothing.
+"""

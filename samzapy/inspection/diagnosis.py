@@ -1,4 +1,4 @@
-"""What is wrong with a job, read off what was gathered about it (`samzapy doctor`). Pure.
+"""Findings about a job, from its gathered state (`samzapy doctor`). Pure.
 
 Each function looks at one thing. Whatever is only slow is no finding: a transaction that is open, a container that was
 just started. So each has a time after which it is one.

@@ -1,4 +1,6 @@
-"""What the next record of a coordinator stream may be, after those before it. Pure.
+"""Invariants: the records a coordinator stream allows next. Pure.
+
+Each record is checked after those before it.
 
 `evolve` folds whatever is committed and refuses nothing; this is the other half, for who looks back (`samzapy stream
 verify`) and for the simulation: each record is judged on the state before it. A coordinator that decides rightly never

@@ -1,4 +1,4 @@
-"""A job as numbers that are looked at over time: what `GET /metrics` tells, before it has a format.
+"""The metrics of a job, before they have a format (`GET /metrics`).
 
 Names and units follow Prometheus' conventions; `METRICS` is the whole list, and
 `docs/reference/metrics.md` explains it row by

@@ -1,4 +1,6 @@
-"""How long a change of the plan kept each key bucket waiting: read off the positions that were committed around it.
+"""The pause of each key bucket during a change of the plan.
+
+It is read off the positions committed around the change.
 
 A bucket's pause lasts from the last position that was committed for any of its messages under an earlier grant to the
 first one under its new grant. It begins with the plan at the earliest: who had nothing to do before it waited for

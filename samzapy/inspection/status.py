@@ -1,4 +1,6 @@
-"""A job as people look at it: who runs, who owns what, how far they are. For `GET /status` and `job status`.
+"""The status of a job for people: `GET /status` and `job status`.
+
+It shows executions, owners and progress.
 
 ```json
 {"job": "flights-1", "term": 4, "leader": "http://127.0.0.1:8181", "version": "0.2.0", "generation": 3, "factor": 1,
@@ -21,7 +23,7 @@
 
 Positions and counters are what containers said last, in this term; where nothing was said, `offsetNext` is the
 grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; what is zero is left
-out) are null where they are not told one by one, which is where a container has very many tasks.
+out) are null when the container reports only totals (it has too many tasks).
 
 `lag` of a position counts offsets of its partition, that of a task what is its own of them: at factor F about one in F.
 `totals.lag` counts each partition once, as far as the last of its readers is behind (`furthest_behind`).

@@ -1,4 +1,6 @@
-"""Who runs which task, from where: one owner at a time (law L6), and starts computed when the last one is done.
+"""Grants: one owner per task at a time (law L6), and where it starts.
+
+The start is computed when the last owner is done.
 
 Theory. A grant is the right of one execution to run one task. The plan says who should; a grant is given only
 when every earlier grant of the task, or of any overlapping key bucket, is free:
@@ -92,7 +94,7 @@ def wanted_grants(state: CoordinatorState) -> tuple[WantedGrant, ...]:
 
 @remembered
 def grants_in_force(state: CoordinatorState) -> Mapping[TaskName, Grant]:
-    """Of the tasks that somebody runs as the plan in force has them, the grants; without those that nobody does."""
+    """Active grants that match the current plan, by task; unowned tasks are omitted."""
     newest, startpoints = newest_grants(state), StartpointIndex(state.startpoints.values())
     return {
         planned.task_name: newest[planned.task_name]

@@ -1,4 +1,6 @@
-"""The JSON of a heartbeat, read strictly: it comes from outside, and what it says ends up in records.
+"""The JSON of a heartbeat, parsed strictly.
+
+It comes from outside, and its content ends up in records.
 
 Documented shape (fields that are not named here are ignored, so that a newer container may
 say more than this release understands):

@@ -1,4 +1,6 @@
-"""From where an input is read by whom nothing is known, and up to where what is known counts for nothing.
+"""Initial offsets for partitions without a checkpoint.
+
+Also the epoch before which checkpoints are ignored.
 
 What the coordinator grants by, and what `samzapy job rewind --plan` shows: one rule for both.
 """

@@ -1,4 +1,4 @@
-"""The plan as records: made for some processors out of what the log says, and put in force.
+"""The records that put a new plan in force.
 
 Theory. Everything that a plan depends on stands on the log: the configuration as recorded, the inputs' partitions,
 the plan before. So whoever leads plans alike, and a change of the members needs nothing but their ids. Records are

@@ -1,4 +1,6 @@
-"""Where a task begins in its next grant: how far its key buckets came under all earlier ones.
+"""The offsets from which a task starts in its next grant.
+
+They follow from the progress of its key buckets under all earlier grants.
 
 Theory. Positions are thought of per key bucket of the finest factor in play, so a split, a merge, and a change on top
 of an unfinished one are the same thing. Of each such bucket the newest grant that covers it decides, because that one

@@ -1,4 +1,6 @@
-"""Inputs that grow and topics that come while the job runs (SEP-5): taken in without a restart, in order per key.
+"""Inputs that grow and topics that appear while the job runs (SEP-5).
+
+They are taken in without a restart, in order per key.
 
 Theory. A producer takes a key to partition `hash(key) % count`. When a topic grows, a key may move from an old
 partition to a new one, and what was written to the old one before must be handled first, whoever reads it. Producers

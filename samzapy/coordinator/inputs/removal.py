@@ -1,4 +1,6 @@
-"""Topics of a pattern that are deleted while the job runs: the job goes on without them.
+"""Topics of a pattern that are deleted while the job runs.
+
+The job continues without them.
 
 Theory. A topic that nobody finds may be a broker that does not know it yet; a topic with another id is another topic,
 unless a broker lags behind. So a departure goes through steps, each recorded:

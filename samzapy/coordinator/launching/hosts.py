@@ -1,4 +1,4 @@
-"""Where an execution can be started: which hosts there are, what is free on them, and what is known of each.
+"""Hosts for new executions: their names, free capacity and condition.
 
 Theory. The cluster manager names its hosts, or does not. Where it names none, none can be asked for: each execution is
 started anywhere, and looked at when it has come. Where it names them, a host is chosen here:

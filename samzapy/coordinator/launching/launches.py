@@ -1,4 +1,4 @@
-"""Containers that the coordinator starts: which are to be, which are to stop, and what became of each (ADR 0015).
+"""Launches of coordinator-managed containers: start, stop, outcome (ADR 0015).
 
 Theory. Every execution that is to be started has a record, `launch/<execution id>`, before anybody starts it. So no
 start is forgotten and none is made twice under two names: a coordinator that dies between record and act comes back,

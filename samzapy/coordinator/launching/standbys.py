@@ -1,4 +1,4 @@
-"""Standbys: which there are to be, where they may be, when one is ready, and when it takes its processor over.
+"""Standbys: their number, hosts, readiness and promotion.
 
 Theory. A standby is an execution of its processor that runs none of its tasks and has their state at hand on another
 host (`container.local_state.standby`). To take over is one record, `placed/<processor>` naming it; what follows is

@@ -1,4 +1,4 @@
-"""Processors that are suspended: their last container ended in a way in which the next one would end, too.
+"""Suspended processors: their next container would fail as the last one did.
 
 Theory. The exit code of a process says whether another try helps (`docs/reference/exit-codes.md`). After
 bad data, a message that

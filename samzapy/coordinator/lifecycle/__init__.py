@@ -1,1 +1,1 @@
-"""Jobs and runs: submission, the members of a plan, the way back to an earlier release."""
+"""Jobs and runs: submission, membership, downgrade."""

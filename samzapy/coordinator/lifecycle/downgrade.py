@@ -1,4 +1,6 @@
-"""Giving a stopped job back to release 0.1.0, which knows only factor 1: what it must find on the coordinator stream.
+"""Downgrade of a stopped job to release 0.1.0.
+
+0.1.0 knows only factor 1; this module writes what it must find on the coordinator stream.
 
 Theory. 0.1.0 reads the stream from its first record and refuses all of it because of one that it does not know
 (`stream.release_0_1_0`). So first everything that is true and that it can say is written as it wrote it, under the same

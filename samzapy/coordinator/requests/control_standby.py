@@ -1,4 +1,6 @@
-"""One standby more for a processor, or one less, while the job runs: `control-standby` (SEP-22).
+"""Add or remove one standby of a processor while the job runs.
+
+The request is `control-standby` (SEP-22).
 
 Theory. What is recorded is how many standbys the processor is to have, `standby/<processor>`; that they come and go
 follows from it (`coordinator.launching.standbys`). A request to start one is done when all of them are ready, and

@@ -1,5 +1,7 @@
-"""What the kinds of requests have in common: how one is begun, gone on with, done or late
-(`coordinator.requests.request_queue`)."""
+"""The request handler interface: begin, advance, complete, time out.
+
+The handlers are registered in `coordinator.requests.request_queue`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A processor's tasks on another host, while the job runs: `place-container` (SEP-22).
+"""Move a processor's tasks to another host while the job runs: `place-container`.
+
+SEP-22 describes the request.
 
 Theory. Recorded is which execution runs the processor's tasks, `placed/<processor>`. The plan stays as it is, and so
 does everybody else's part of it. What follows is the hand-over that each change has

@@ -1,4 +1,6 @@
-"""A move with a container that the coordinator starts for it: reserve, restore, stop, start (SEP-22).
+"""Move a processor with a reserve container: reserve, restore, stop, start.
+
+The coordinator starts the reserve container (SEP-22).
 
 Theory. A move is done when the tasks are at work in another execution, and nothing is stopped before that one is ready:
 
@@ -171,7 +173,7 @@ def tasks_awaited(processor_id: str, state: CoordinatorState, seen: Sightings) -
     idle, in_force = frozenset(not_at_work(state, seen)), grants_in_force(state)
 
     def is_awaited(task_name: TaskName) -> bool:
-        # Who was told to stop works on until it drains, and that is no sign of whoever is to follow.
+        # A stopping container keeps working until drained, so its activity does not count for its successor.
         return task_name in idle or is_leaving(in_force[task_name].execution_id, state)
 
     return tuple(

@@ -1,4 +1,6 @@
-"""What operators ask of a running job: read from the placement topic, decided here, answered there.
+"""The queue of operator requests: read, review, answer, remove.
+
+Requests come from the placement topic, and their responses go there.
 
 Theory. A request is known by its uuid and gets one terminal status, whatever is delivered how often:
 
@@ -167,8 +169,7 @@ def review_requests(
     the tasks for which its query was to be restarted.
     """
     steps = Round(state)
-    # No step of a request leads back. Of a container that is wanted, or a placement that was torn off, it tells next.
-    # Bounded all the same: who reviews for ever answers nobody any more.
+    # Requests only move forward, so this loop terminates; it is bounded anyway.
     for _ in range(_STEPS_MAX * (len(state.requests) + 1)):
         if not steps.add(_review_once(command, steps.state, seen)):
             break
@@ -214,7 +215,7 @@ def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightin
 
 
 def _turn_of(request: RequestPut, state: CoordinatorState) -> str:
-    """Whose turn a request waits for: a processor and its standbys have one together."""
+    """The queue a request belongs to; a processor shares one with its standbys."""
     return named(request.processor_id, state)[0]
 
 

@@ -1,4 +1,4 @@
-"""Another process for a processor, where the coordinator starts the containers: `restart-container`.
+"""Replace the process of a coordinator-managed container: `restart-container`.
 
 Theory. The execution that runs the processor's tasks is told to stop, and that is all: it drains, and as one is wanted
 in its place another one is started, on its host, where its state is (`coordinator.launching.launches`). Which one was

@@ -1,4 +1,6 @@
-"""Other places in the inputs to go on from, while the job runs (Samza's startpoints, SEP-18).
+"""Move the input offsets of a running job: `job rewind`.
+
+These are Samza's startpoints (SEP-18).
 
 Theory. What is recorded is where each SSPKb that is meant is to be read from, `startpoint/<ssp_kb>`, under a number of
 the counter that grants have theirs from. Everything else follows from that, as it does from a plan: a grant that is

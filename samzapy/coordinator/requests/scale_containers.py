@@ -1,4 +1,6 @@
-"""Another number of containers while the job runs, where the coordinator starts them: `scale` with `containers`.
+"""Change the number of coordinator-managed containers while the job runs.
+
+The request is `scale` with `containers`.
 
 Theory. The number is a record; everything else follows from it. Processors that are wanted and have no execution get
 one, and are planned for when it has come; those that are not wanted any more are planned for no longer, let go of their

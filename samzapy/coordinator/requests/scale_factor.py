@@ -1,4 +1,6 @@
-"""Another number of key buckets per input partition, while the job runs (SEP-32).
+"""Change the number of key buckets per input partition while the job runs.
+
+SEP-32 describes key buckets.
 
 Theory. What is recorded is the wish, `factor`; the plan follows from it as from everything else on the log, and the
 hand-over of what splits or merges is the one that every change of a plan has (`coordinator.assignment.grants`). So
