@@ -111,8 +111,7 @@ def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) ->
 
 
 def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, Setting]]:
-    """What the job's coordinator stream holds of its configuration, and of what counts whatever that says; with where
-    and since when."""
+    """The recorded configuration, and the values that requests set; each with its place and time."""
     topic = coordinator_topic(address.job)
     found: dict[str, Setting] = {}
     commanded: dict[str, Setting] = {}
@@ -194,7 +193,7 @@ def _origin(found: Explanation) -> str:
 
 
 def _recorded_text(found: Explanation) -> str:
-    """What the job was started with; of what belongs to one process nothing is recorded."""
+    """The value that the job was started with; a key of one process is not recorded."""
     if found.of_process:
         return "never, it belongs to one process"
     return "(not set)" if found.recorded is None else f"{found.recorded.value} ({found.recorded.place})"

@@ -1,4 +1,4 @@
-"""`samzapy doctor`: what is wrong with a job, each thing with its code and what to do about it. Read-only.
+"""`samzapy doctor`: diagnose a job and suggest remedies. Read-only.
 
 Gathers what the cluster, the topics, the leader and this host say; what follows from that is decided by the pure
 functions of `model.topic_checks`, `stream.examination` and `inspection.diagnosis`. What stands behind an open
@@ -160,7 +160,7 @@ class _Examination:
         self._led: Mapping[str, Collection[int]] = {}
 
     def findings(self) -> tuple[Finding, ...]:
-        """Raises RejectedError: no such job; BrokerUnavailableError: nobody answered."""
+        """Examine the job. Raises RejectedError, BrokerUnavailableError."""
         self._admin.check_reachable()
         topic, checkpoints = coordinator_topic(self._job), checkpoint_topic(self._job)
         there = self._admin.look([topic, checkpoints])
@@ -259,7 +259,7 @@ class _Examination:
         )
 
     def _open_for(self, patience_ms: int, places: Sequence[tuple[str, int]]) -> Sequence[OpenTransaction]:
-        """The open transactions; of those whose age nothing tells those that stay open while this looks."""
+        """Transactions that are open too long, or stay open while this waits."""
         opened = open_transactions(self._offsets, places, READ_WAIT_S)
         unsure = [found for found in opened if is_of_unknown_age(found, now_ms=self._now_ms, patience_ms=patience_ms)]
         if unsure:
@@ -304,7 +304,7 @@ class _Examination:
 
 
 def _readable(records: Iterable[LogRecord], topic: str) -> Iterable[LogRecord]:
-    """All but what a leader wrote and cannot be read: a doctor goes on where a coordinator stops."""
+    """The readable records of leaders; unreadable ones are skipped."""
     numbering = BEGINNING
     for record in records:
         numbering, said = place(record, numbering)
@@ -328,7 +328,7 @@ def _term_appended_ms(records: Iterable[LogRecord]) -> int | None:
 
 
 def _with_known_config(state: CoordinatorState, topic: str) -> tuple[CoordinatorState, tuple[Finding, ...]]:
-    """The state, or, where this release cannot read the recorded configuration, one with which nothing is planned."""
+    """The state; without a plan if this release cannot read the configuration."""
     try:
         parse_recorded(state.config)
     except ConfigError as error:
@@ -370,7 +370,7 @@ def _lost_ms(state: CoordinatorState) -> int:
 
 
 def _said(status: Mapping[str, object] | None) -> LeaderSaid | None:
-    """What an answer says that may come from anybody: fields of another type count as not said."""
+    """The fields of an untrusted answer; a field of the wrong type counts as missing."""
     if status is None:
         return None
     term, trouble, containers = status.get("term"), status.get("trouble"), status.get("containers")

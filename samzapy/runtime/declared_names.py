@@ -35,7 +35,7 @@ def load_checked_task(job_file: Path, config: JobConfig) -> Callable[[], LoadedT
 
 
 def undeclared(source: str, config: JobConfig) -> Sequence[str]:
-    """What the task in `source` names and the configuration does not declare, by line."""
+    """Names in the task of `source` that the configuration does not declare, by line."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # It was loaded, so it is none that is read here as it was there.
@@ -97,7 +97,7 @@ def _test(node: ast.AST) -> ast.expr | None:
 
 
 def _of_the_message(function: ast.FunctionDef, role_of: Mapping[str, str]) -> Set[str]:
-    """Names that stand for the message, or for what was made of it alone."""
+    """Names bound to the message, or to values made of it alone."""
     found = {name for name, role in role_of.items() if role == "envelope"} | set(dir(builtins))
     made_of: dict[str, set[str]] = {}
     for name, value in _assigned(function):

@@ -50,7 +50,7 @@ class ForwardedStderr(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """For whoever hands its stderr on to a child."""
+        """The file descriptor, for child processes that inherit stderr."""
         return self._own.fileno()
 
     def write(self, text: str) -> int:
@@ -97,7 +97,7 @@ class ForwardedStderr(io.TextIOBase):
 
 
 def real_stderr(environment: Mapping[str, str]) -> TextIO:
-    """What stderr is to be in this process: forwarded where spark-submit has joined it with stdout."""
+    """The stderr of this process, forwarded if spark-submit joined it with stdout."""
     if "PYSPARK_GATEWAY_PORT" not in environment or not _is_joined_by_a_jvm():
         return sys.stderr
     return ForwardedStderr(lambda: _jvm_stderr(environment), sys.stderr)  # type: ignore[return-value]  # a text stream

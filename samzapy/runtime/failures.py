@@ -19,7 +19,7 @@ _OF_THE_MACHINE = (
 
 
 def machine_error(error: OSError) -> SamzapyError | None:
-    """What a disk that is full, or files that nobody may touch, are to who typed a command; None for other errors."""
+    """The error for a full disk or missing permissions; None for other errors."""
     if error.errno not in _OF_THE_MACHINE:
         return None
     where = "this machine's files" if error.filename is None else error.filename

@@ -79,7 +79,7 @@ def look_at_inputs(
 def check_inputs(
     wanted: SubmitJob, after: CoordinatorState, connection: KafkaConnection, running: Sequence[Container]
 ) -> None:
-    """Say before anything is started what is wrong with the inputs of a job that keeps state by key.
+    """Check the inputs of a job that keeps state by key, before it starts.
 
     A process that joins a job which runs is not refused: that would only make fewer of those that work.
 

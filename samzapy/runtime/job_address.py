@@ -45,7 +45,7 @@ def address_of(
 
 
 def coordinator_records(address: JobAddress) -> Iterator[LogRecord]:
-    """What stands on the job's coordinator stream.
+    """The records of the coordinator stream.
 
     Raises:
         RejectedError: there is no such job.

@@ -1,4 +1,4 @@
-"""The part of the composition root that leads a job, or waits to: election, HTTP server and coordinator of a process.
+"""Leads a job or waits to: election, HTTP server and coordinator of a process.
 
 It needs no Spark, so whatever concerns only the leading can be tried with processes that start in a second.
 """
@@ -95,13 +95,15 @@ class HostProcesses:
 
 
 class Coordination:
-    """This process as a candidate, from `start` to `close`. An error that nobody here can mend ends it: `fatal`.
+    """This process as an election candidate, from `start` to `close`.
+
+    An error that cannot be handled here ends it and is kept in `fatal`.
 
     Args:
         submission: see `coordinator.candidate.Candidate`.
         on_end: called with a reason when it ended by an error.
-        leader: the URL of the leader as far as this process knows it; told to whoever asks the wrong one.
-        launcher: starts the job's containers; None where people do.
+        leader: the URL of the leader as far as this process knows it, for redirects.
+        launcher: starts the containers of the job; None for self-managed containers.
     """
 
     def __init__(
@@ -168,7 +170,7 @@ class Coordination:
         self.fatal: SamzapyError | None = None
 
     def start(self) -> str:
-        """Answer, stand for election, lead when elected; return the URL.
+        """Start the HTTP server and join the election; return the URL.
 
         Raises:
             ConfigError, DeadlineError: the HTTP server cannot be started.
@@ -184,7 +186,7 @@ class Coordination:
         return url
 
     def state(self) -> CoordinatorState | None:
-        """What the log says, while this process leads; any thread may ask."""
+        """The state of the log while this process leads. Thread-safe."""
         service = self._service
         return service.status().state if service is not None and service.leads else None
 

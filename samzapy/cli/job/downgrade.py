@@ -151,7 +151,7 @@ class TopicSettings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a downgrade is made of."""
+    """The parts of a downgrade."""
 
     log: CompactedLog
     topic: str
@@ -205,7 +205,7 @@ def refuse(state: CoordinatorState, read: PositionsRead) -> None:
 
 
 def _await_cleaner(parts: Parts, writer: Downgrade, timeout_s: float) -> None:
-    """Until nothing is left of what 0.1.0 cannot read."""
+    """Wait until no record is left that 0.1.0 cannot read."""
     began_s = rolled_s = parts.now_s()
     clean_s: float | None = None
     while True:
@@ -333,7 +333,7 @@ def _positions(address: JobAddress) -> PositionsRead:
 
 
 def _refuse_leader(address: JobAddress, admin: KafkaAdmin, state: CoordinatorState) -> None:
-    """Raise RejectedError where somebody leads the job, or would."""
+    """Raise RejectedError if the job has a leader or a candidate."""
     assert state.term is not None, "looked at before"
     if leader_status(address.job, state.term.url) is not None:
         raise RejectedError(
@@ -350,7 +350,7 @@ def _refuse_leader(address: JobAddress, admin: KafkaAdmin, state: CoordinatorSta
 
 
 def _refuse_missing_inputs(admin: KafkaAdmin, state: CoordinatorState) -> None:
-    """Raise RejectedError where an input is not there, or is another topic: 0.1.0 looks at all that are recorded."""
+    """Raise RejectedError if a recorded input is missing or was created again."""
     topics = {found.system_stream.stream: found.topic_id for found in state.inputs.values()}
     there = admin.find(topics)
     wrong = sorted(name for name in topics if name not in there or there[name].topic_id != topics[name])
@@ -379,7 +379,7 @@ def _next_term(state: CoordinatorState) -> TermPut:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """SIGTERM as Ctrl-C: what was changed for a while is changed back."""
+    """Handle SIGTERM like Ctrl-C, so that temporary settings are restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -166,7 +166,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a plan is made from. `connection` and `keeps_state` are None where no cluster is asked."""
+    """The inputs of a plan. `connection` and `keeps_state` are None without a cluster."""
 
     partition_counts: Mapping[SystemStream, int]
     previous: JobModel | None
@@ -219,7 +219,7 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
 
 
 def _intermediate_topics(config: JobConfig, admin: KafkaAdmin) -> Mapping[str, TopicToBe]:
-    """By `system.stream`, what the topics of the intermediate streams are to be."""
+    """The wanted topics of the intermediate streams, by `system.stream`."""
     found = admin.find(stream.topic for stream in config.intermediates)
     there = {name: topic.partition_count for name, topic in found.items()}
     return {
@@ -233,7 +233,7 @@ def _intermediate_topics(config: JobConfig, admin: KafkaAdmin) -> Mapping[str, T
 
 
 def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin) -> CoordinatorState:
-    """What the job's coordinator stream says; of a job that never ran nothing."""
+    """The state on the coordinator stream; an empty state for a job that never ran."""
     if not admin.find([coordinator_topic(config.job)]):
         return CoordinatorState()
     state = recorded_state(JobAddress(job=config.job, connection=connection))
@@ -268,7 +268,7 @@ def _factor_after(previous: JobModel, config: JobConfig) -> int:
 
 
 def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[SystemStream, int]]:
-    """What is given, checked; patterns stand for those of the given streams that they match."""
+    """The given partition counts, checked; patterns match against the given streams."""
     found: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, count = item.rpartition("=")
@@ -440,7 +440,7 @@ def _reads(task: TaskModel) -> str:
 
 
 def _state(task: TaskChange) -> str:
-    """What it has to do for its state: none both restores and copies."""
+    """The work to restore or copy the state of a task; no task does both."""
     return _size(task.restore) if task.copy_bytes == 0 else f"copy {_copy_size(task.copy_bytes)}"
 
 
