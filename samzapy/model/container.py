@@ -82,7 +82,7 @@ class TaskLocality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locality:
-    """What planning knows of places. Whoever is not named has none.
+    """Known hosts of processors and of task state. A missing entry has no known host.
 
     Attributes:
         processors: the host each processor runs on now, or ran on last.
@@ -124,5 +124,5 @@ def placement_transactional_id(job: str) -> str:
 
 
 def coordinator_transactional_id(job: str) -> str:
-    """The lock: whoever initialised this id last may write to the coordinator stream."""
+    """The id that acts as lock: its last initialiser may write to the stream."""
     return f"samzapy-coordinator/{job}"

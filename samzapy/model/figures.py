@@ -1,4 +1,4 @@
-"""What is measured of a task, in the shape in which it travels: worker, container, heartbeat, coordinator.
+"""Measurements of a task, as they travel from worker to coordinator.
 
 For people and for controllers of a job's size: nothing that keeps data safe looks at it. Figures are sums since the
 execution began, so one that is lost on the way loses nothing, and a rate is a difference of two of them. Times are in
@@ -43,7 +43,7 @@ class KeySketch:
         return cls(len(keys), {key_text(key): count for key, count in _kept(counted).items() if key is not None})
 
     def merged(self, other: KeySketch) -> KeySketch:
-        """The sketch of what both tell of."""
+        """The sketch of both sets of messages."""
         counts = Counter(self.counts)
         counts.update(other.counts)
         sampled, kept = self.sampled + other.sampled, _kept(counts)
@@ -86,7 +86,7 @@ NO_KEYS: Final = KeySketch()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
-    """What a task did and what it cost, since its execution began.
+    """The work and cost of a task since its execution began.
 
     Attributes:
         records_in, records_out, dead_letters: of what was committed.

@@ -1,4 +1,4 @@
-"""What bytes that a serde refuses look like, by how they begin."""
+"""Describes bytes that a serde refuses, by their beginning."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ContainerModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobModel:
-    """Who runs what, in one generation."""
+    """The assignment of tasks to processors in one generation."""
 
     generation: int
     config: Mapping[str, str]

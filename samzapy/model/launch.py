@@ -1,4 +1,4 @@
-"""A container that the coordinator has started, or is to be started: what is wanted, and what became of it."""
+"""A container that the coordinator starts: the request and its outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOST_VARIABLE: Final = "SAMZAPY_HOST"
 
 
 class LaunchRole(StrEnum):
-    """What an execution is started for.
+    """The purpose of an execution.
 
     ACTIVE: to run its processor's tasks. STANDBY: to keep their state at hand on another host. RESERVE: to have it at
     hand for one move. The latter two run tasks only once `placed/<processor>` names them.
@@ -101,5 +101,5 @@ class Launched:
 
 
 def standby_name(launch: Launch) -> str:
-    """What people call a standby: `4-0` is the first one of processor 4."""
+    """The name of a standby: `4-0` is the first one of processor 4."""
     return f"{launch.processor_id}-{launch.standby}"

@@ -1,4 +1,4 @@
-"""Where a processor is, in the words of whoever runs the machines.
+"""The location of a processor: its host and fault domain.
 
 The built-in answer is the host's name. A job may bring its own provider, named in its configuration
 (`locationid.provider.factory`) as `module:Class`; the class is made with the job's properties as its one argument:

@@ -95,7 +95,7 @@ class Action(StrEnum):
 
     @property
     def namespace(self) -> PlacementNamespace:
-        """Where a request for it stands."""
+        """The namespace of its requests."""
         is_placement = self in (Action.PLACE_CONTAINER, Action.CONTAINER_STATUS, Action.CONTROL_STANDBY)
         return PlacementNamespace.PLACEMENT if is_placement else PlacementNamespace.CONTROL
 
@@ -107,7 +107,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlacementMessage:
-    """What request and response have in common.
+    """The fields that requests and responses share.
 
     Attributes:
         uuid: of the request; lower case, with dashes.
@@ -149,7 +149,7 @@ class ContainerPlacementResponseMessage(ContainerPlacementMessage):
 
 
 def check_message(message: ContainerPlacementRequestMessage) -> None:
-    """Raise ValueError for a field that nobody may write, naming it."""
+    """Raise ValueError that names an invalid field."""
     if message.action is Action.CONTAINER_STATUS and message.arguments:
         if message.processor_id:
             raise ValueError("processorId, arguments.uuid: wanted one of them, found both")
@@ -184,7 +184,7 @@ class Scale:
 
 
 class Mark(StrEnum):
-    """What a place in an input is told by."""
+    """The kinds of a place in an input."""
 
     OLDEST = "oldest"
     NEWEST = "newest"

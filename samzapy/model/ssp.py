@@ -1,4 +1,4 @@
-"""What is read: system, stream, partition, and the part of a partition that one task owns.
+"""Inputs: system, stream, partition, and the part of a partition that a task owns.
 
 An SSP is a partition of an input. An `SspKeyBucket` (SSPKb) is an SSP narrowed to one key bucket of a
 factor; checkpoints, grants and progress are kept per SSPKb. With factor 1 there is one bucket, 0 of 1.

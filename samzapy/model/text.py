@@ -22,7 +22,7 @@ def cut(text: str, chars_max: int) -> str:
 
 
 def cut_mark(length: int, unit: str, whole: bytes) -> str:
-    """What is told in place of a part that was cut off: how long the whole was, and its digest."""
+    """The mark of a cut text: the length of the whole, and its digest."""
     return f"cut, whole length {length} {unit}, sha256 {hashlib.sha256(whole).hexdigest()}"
 
 

@@ -205,6 +205,6 @@ def _why(spec: TopicSpec, name: str) -> str:
 
 
 def _number(found: TopicFound, name: str) -> int:
-    """A setting as a number; -1 where it is not told, so that it counts as too small."""
+    """A setting as a number; -1 if it is missing, so that it is too small."""
     text = found.settings.get(name, "")
     return int(text) if text.removeprefix("-").isdigit() else -1

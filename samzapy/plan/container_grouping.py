@@ -32,7 +32,7 @@ Place = TypeVar("Place")
 
 
 class ByCountAndLocality:
-    """The built-in way from tasks to processors: `group_tasks` with what is known of places."""
+    """The built-in assignment of tasks to processors: `group_tasks` with localities."""
 
     def __init__(self, locality: Locality = NO_LOCALITY, *, colocates_buckets: bool = False) -> None:
         self._locality = locality
