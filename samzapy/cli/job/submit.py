@@ -240,9 +240,7 @@ def run_coordinator(
     if coordination.fatal is not None:
         raise coordination.fatal
     if last is None:
-        _LOG.info(
-            "this coordinator ends; containers keep running and wait for another one (samzapy job stop ends the job)"
-        )
+        _LOG.info("this coordinator ends; containers keep running (samzapy job stop ends the job)")
         return
     if config.fails_job_after_retries and (reason := failed_job(last, config.container_retry_count)):
         raise SamzapyError(f"wanted {config.job} to run, found that {reason}. The job has ended; submit it again")
