@@ -15,7 +15,7 @@ from samzapy.config import JobConfig
 from samzapy.container.start import positions_of
 from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
 from samzapy.coordinator.candidate import Candidate
-from samzapy.coordinator.commands import Command, Landmarks, SubmitJob
+from samzapy.coordinator.commands import Command, OffsetBounds, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.errors import (
     BrokerUnavailableError,
@@ -315,13 +315,15 @@ class _Positions:
         self._world.between(self._process, "after positions")
         return read
 
-    def landmarks(
+    def offset_bounds(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
-    ) -> Mapping[SystemStreamPartition, Landmarks]:
-        self._world.between(self._process, "before landmarks")
+    ) -> Mapping[SystemStreamPartition, OffsetBounds]:
+        self._world.between(self._process, "before offset bounds")
         bounds = {ssp: self._world.inputs.bounds[ssp] for ssp in ssps}
-        self._world.between(self._process, "after landmarks")
-        return {ssp: Landmarks(found.offset_first, found.offset_end, timestamp_ms) for ssp, found in bounds.items()}
+        self._world.between(self._process, "after offset bounds")
+        return {
+            ssp: OffsetBounds(found.offset_first, found.offset_end, timestamp_ms) for ssp, found in bounds.items()
+        }
 
     def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:
         self._world.between(self._process, "before ends")

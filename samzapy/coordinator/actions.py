@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from samzapy.coordinator.assignment.grants import wanted_grants
 from samzapy.coordinator.inputs.growth import ends_wanted
 from samzapy.coordinator.requests.request_queue import in_order
-from samzapy.coordinator.requests.rewind import landmarks_wanted
+from samzapy.coordinator.requests.rewind import offset_bounds_wanted
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import ContainerPhase, transactional_ids
 from samzapy.model.job import ExecutionId, TaskName
@@ -51,8 +51,8 @@ class ReadEnds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLandmarks:
-    """Ask where partitions can be rewound to, for a request; its answer is `LandmarksRead`."""
+class ReadOffsetBounds:
+    """Ask where partitions can be rewound to, for a request; its answer is `OffsetBoundsRead`."""
 
     uuid: str
     ssps: tuple[SystemStreamPartition, ...]
@@ -77,7 +77,7 @@ class RemoveMessages:
     attempt: int
 
 
-HandOver = FenceExecution | ResolveStarts | ReadEnds | ReadLandmarks
+HandOver = FenceExecution | ResolveStarts | ReadEnds | ReadOffsetBounds
 Answer = WriteResponse | RemoveMessages
 Action = HandOver | Answer
 
@@ -120,11 +120,13 @@ def hand_overs(state: CoordinatorState) -> tuple[HandOver, ...]:
         )
         for wanted in ends_wanted(state)
     ]
-    landmarks = [
-        ReadLandmarks(uuid=wanted.uuid, ssps=wanted.ssps, timestamp_ms=wanted.timestamp_ms, attempt=state.term.term)
-        for wanted in landmarks_wanted(state)
+    offset_bounds = [
+        ReadOffsetBounds(
+            uuid=wanted.uuid, ssps=wanted.ssps, timestamp_ms=wanted.timestamp_ms, attempt=state.term.term
+        )
+        for wanted in offset_bounds_wanted(state)
     ]
-    return (*fences, *resolves, *ends, *landmarks)
+    return (*fences, *resolves, *ends, *offset_bounds)
 
 
 @remembered

@@ -264,7 +264,7 @@ class EndsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Landmarks:
+class OffsetBounds:
     """Where a partition can be rewound to.
 
     Attributes:
@@ -278,7 +278,7 @@ class Landmarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandmarksRead:
+class OffsetBoundsRead:
     """What the inputs hold that a request is to rewind.
 
     Attributes:
@@ -286,7 +286,7 @@ class LandmarksRead:
     """
 
     uuid: str
-    landmarks: Mapping[SystemStreamPartition, Landmarks]
+    offset_bounds: Mapping[SystemStreamPartition, OffsetBounds]
     now_ms: int
 
 
@@ -494,7 +494,7 @@ Command = (
     | TopicsLooked
     | ReviewInputs
     | EndsRead
-    | LandmarksRead
+    | OffsetBoundsRead
     | RequestsRead
     | ReviewRequests
     | CollectRequests

@@ -30,10 +30,10 @@ from samzapy.coordinator.commands import (
     EndsRead,
     ExecutionFenced,
     Heartbeat,
-    LandmarksRead,
     LaunchesLooked,
     LaunchTroubles,
     MessagesRemoved,
+    OffsetBoundsRead,
     RequestsRead,
     ResponsesWritten,
     ReviewInputs,
@@ -61,7 +61,7 @@ from samzapy.coordinator.launching.suspension import suspended_by_heartbeat, sus
 from samzapy.coordinator.lifecycle.membership import noticed, review_members
 from samzapy.coordinator.lifecycle.submission import start_term, submit_job
 from samzapy.coordinator.requests.request_queue import answered, collect, collected, read_requests, review_requests
-from samzapy.coordinator.requests.rewind import landmarks_read
+from samzapy.coordinator.requests.rewind import offset_bounds_read
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
 from samzapy.stream.records import CoordinatorRecord
 
@@ -119,8 +119,10 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
         case EndsRead():
             cause = f"ends of {command.system_stream}"
             return Decision(records=ends_read(command, state), cause=cause, actor=COORDINATOR)
-        case LandmarksRead():
-            return Decision(records=landmarks_read(command, state), cause=f"request {command.uuid}", actor="operator")
+        case OffsetBoundsRead():
+            return Decision(
+                records=offset_bounds_read(command, state), cause=f"request {command.uuid}", actor="operator"
+            )
         case RequestsRead():
             cause = f"requests before offset {command.offset_next}"
             return Decision(records=read_requests(command, state), cause=cause, actor="operator")

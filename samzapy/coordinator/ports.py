@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
-from samzapy.coordinator.commands import Command, Landmarks
+from samzapy.coordinator.commands import Command, OffsetBounds
 from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched
 from samzapy.model.ssp import SystemStreamPartition
@@ -61,9 +61,9 @@ class Positions(Protocol):
         """
         ...
 
-    def landmarks(
+    def offset_bounds(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
-    ) -> Mapping[SystemStreamPartition, Landmarks]:
+    ) -> Mapping[SystemStreamPartition, OffsetBounds]:
         """Where each of `ssps` begins and ends, and where its records of `timestamp_ms` and later do.
 
         Raises:

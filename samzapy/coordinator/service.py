@@ -28,7 +28,7 @@ from samzapy.coordinator.actions import (
     FenceExecution,
     HandOver,
     ReadEnds,
-    ReadLandmarks,
+    ReadOffsetBounds,
     ResolveStarts,
     WriteResponse,
     answers,
@@ -52,9 +52,9 @@ from samzapy.coordinator.commands import (
     ContainerGone,
     EndsRead,
     ExecutionFenced,
-    LandmarksRead,
     LaunchesLooked,
     MessagesRemoved,
+    OffsetBoundsRead,
     RequestsRead,
     ResponsesWritten,
     ReviewInputs,
@@ -716,7 +716,7 @@ class CoordinatorService:
             fences = [action for action in wanted if isinstance(action, FenceExecution)]
             # While a changed configuration waits, nothing is begun that it would be wrong for.
             resolves = [] if self._waiting else self._resolvable(wanted)
-            reads = [action for action in wanted if isinstance(action, ReadEnds | ReadLandmarks)]
+            reads = [action for action in wanted if isinstance(action, ReadEnds | ReadOffsetBounds)]
             if not fences and not resolves and not reads:
                 return
             asked.update(fences or resolves or reads)
@@ -761,12 +761,12 @@ class CoordinatorService:
             found.append(ExecutionFenced(action.execution_id, action.attempt))
         return found
 
-    def _places_read(self, wanted: Sequence[ReadEnds | ReadLandmarks]) -> Sequence[Command]:
+    def _places_read(self, wanted: Sequence[ReadEnds | ReadOffsetBounds]) -> Sequence[Command]:
         found: list[Command] = []
         for action in wanted:
             try:
                 found.append(
-                    self._ends_read(action) if isinstance(action, ReadEnds) else self._landmarks_read(action)
+                    self._ends_read(action) if isinstance(action, ReadEnds) else self._offset_bounds_read(action)
                 )
             except (TemporaryError, DeadlineError, MissingTopicError, ConfigError) as error:
                 # A topic that is missing holds up what is asked of itself, and nothing else.
@@ -781,9 +781,9 @@ class CoordinatorService:
             ends=tuple(ends[ssp] for ssp in wanted.ssps),
         )
 
-    def _landmarks_read(self, wanted: ReadLandmarks) -> LandmarksRead:
-        found = self._positions.landmarks(wanted.ssps, wanted.timestamp_ms)
-        return LandmarksRead(uuid=wanted.uuid, landmarks=found, now_ms=self._clock.wall_ms())
+    def _offset_bounds_read(self, wanted: ReadOffsetBounds) -> OffsetBoundsRead:
+        found = self._positions.offset_bounds(wanted.ssps, wanted.timestamp_ms)
+        return OffsetBoundsRead(uuid=wanted.uuid, offset_bounds=found, now_ms=self._clock.wall_ms())
 
     def _resolved(self, wanted: Sequence[ResolveStarts]) -> Sequence[Command]:
         state = self._known.state

@@ -13,7 +13,7 @@ from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.kafka.transactions import TransactionalProducer, fence_transactional_ids
 from samzapy.container.start import read_positions
 from samzapy.coordinator.assignment.starts import Bounds, ChangelogPlace, PositionsRead
-from samzapy.coordinator.commands import Landmarks
+from samzapy.coordinator.commands import OffsetBounds
 from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
 from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
@@ -62,16 +62,17 @@ class KafkaPositions:
         led = self._admin.led({ssp.stream for ssp in ssps})
         return [ssp for ssp in ssps if ssp.partition in led.get(ssp.stream, ())]
 
-    def landmarks(
+    def offset_bounds(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
-    ) -> Mapping[SystemStreamPartition, Landmarks]:
+    ) -> Mapping[SystemStreamPartition, OffsetBounds]:
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         firsts = beginning_offsets(self._connection, places, _ASK_S)
         # As where a task starts at the end: what is in open transactions is still to come.
         ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)
         at = {} if timestamp_ms is None else offsets_at(self._connection, places, timestamp_ms, _ASK_S)
         return {
-            ssp: Landmarks(firsts[place], ends[place], at.get(place)) for ssp, place in zip(ssps, places, strict=True)
+            ssp: OffsetBounds(firsts[place], ends[place], at.get(place))
+            for ssp, place in zip(ssps, places, strict=True)
         }
 
     def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:

@@ -106,14 +106,14 @@ def _planned(address: JobAddress, wanted: Rewind, state: CoordinatorState) -> Se
     positions = KafkaPositions(address.connection, address.job)
     concerned = meant(wanted, state.plan)
     ssps = sorted({ssp_kb.ssp for _, ssp_kb in concerned})
-    landmarks = positions.landmarks(ssps, wanted.to.number if wanted.to.mark is Mark.TIME else None)
+    offset_bounds = positions.offset_bounds(ssps, wanted.to.number if wanted.to.mark is Mark.TIME else None)
     # Of all that its tasks read: where one begins is computed for all its positions at once.
     tasks = {task_name for task_name, _ in concerned}
     read = positions.read(
         sorted({ssp_kb.ssp for planned in state.plan if planned.task_name in tasks for ssp_kb in planned.positions})
     )
     try:
-        return moves(wanted, state, read, landmarks)
+        return moves(wanted, state, read, offset_bounds)
     except ValueError as error:
         raise RejectedError(f"{error}; nothing was written") from error
 

@@ -576,7 +576,7 @@ def _over(
 def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, limit_ms: int) -> str:
     what = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
-        if any(found.uuid == request.uuid for found in rewind.landmarks_wanted(state)):
+        if any(found.uuid == request.uuid for found in rewind.offset_bounds_wanted(state)):
             return f"{what} nobody could tell where the inputs begin and end; nothing was done"
         return f"{what} other requests for {_whom(request)} are still served; nothing was done"
     return f"{what} {_kind(request).late(request, state, seen)}"

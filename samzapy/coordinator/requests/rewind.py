@@ -26,7 +26,7 @@ from samzapy.coordinator.assignment.initial_offsets import begun_anew, offset_de
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
-from samzapy.coordinator.commands import Landmarks, LandmarksRead, ReviewRequests
+from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead, ReviewRequests
 from samzapy.coordinator.launching.suspension import resumed
 from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
@@ -39,7 +39,7 @@ from samzapy.stream.records import CoordinatorRecord, EpochPut, PlannedTaskPut, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandmarksWanted:
+class OffsetBoundsWanted:
     """A request whose turn it is, and what is to be asked for it."""
 
     uuid: str
@@ -96,7 +96,7 @@ def meant(wanted: Rewind, plan: Iterable[PlannedTaskPut]) -> Sequence[tuple[Task
     ]
 
 
-def offset_of(target: Target, found: Landmarks) -> int:
+def offset_of(target: Target, found: OffsetBounds) -> int:
     """The offset in a partition that `target` stands for, within what it holds.
 
     Raises:
@@ -134,7 +134,7 @@ def moves(
     wanted: Rewind,
     state: CoordinatorState,
     read: PositionsRead,
-    landmarks: Mapping[SystemStreamPartition, Landmarks],
+    offset_bounds: Mapping[SystemStreamPartition, OffsetBounds],
 ) -> Sequence[Move]:
     """What a rewind would change, for people.
 
@@ -167,13 +167,13 @@ def moves(
             task_name=task_name,
             ssp_kb=ssp_kb,
             offset_from=begins[ssp_kb],
-            offset_to=offset_of(wanted.to, landmarks[ssp_kb.ssp]),
+            offset_to=offset_of(wanted.to, offset_bounds[ssp_kb.ssp]),
         )
         for task_name, ssp_kb in positions
     ]
 
 
-def landmarks_wanted(state: CoordinatorState) -> tuple[LandmarksWanted, ...]:
+def offset_bounds_wanted(state: CoordinatorState) -> tuple[OffsetBoundsWanted, ...]:
     """What is to be asked of the cluster, for the request that is next; at most one."""
     request = _next(state)
     if request is None:
@@ -182,7 +182,7 @@ def landmarks_wanted(state: CoordinatorState) -> tuple[LandmarksWanted, ...]:
     if refused_rewind(wanted, state):
         return ()  # Its review says so.
     return (
-        LandmarksWanted(
+        OffsetBoundsWanted(
             uuid=request.uuid,
             ssps=tuple(sorted({ssp_kb.ssp for _, ssp_kb in meant(wanted, state.plan)})),
             timestamp_ms=wanted.to.number if wanted.to.mark is Mark.TIME else None,
@@ -190,14 +190,14 @@ def landmarks_wanted(state: CoordinatorState) -> tuple[LandmarksWanted, ...]:
     )
 
 
-def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
+def offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """The startpoints that a request asks for, where it is still next; a refusal where there is no such place."""
     request = _next(state)
     if request is None or request.uuid != command.uuid:
         return ()
     wanted = rewind_wanted(request)
     positions = [ssp_kb for _, ssp_kb in meant(wanted, state.plan)]
-    if refused_rewind(wanted, state) or not command.landmarks.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
+    if refused_rewind(wanted, state) or not command.offset_bounds.keys() >= {ssp_kb.ssp for ssp_kb in positions}:
         return ()  # Planned anew since it was asked: asked again.
     text = f"{len(positions)} positions in {wanted.stream} go to {wanted.to}"
     moves = begun(request, text, command.now_ms, phase=Phase.STARTING)
@@ -208,7 +208,7 @@ def landmarks_read(command: LandmarksRead, state: CoordinatorState) -> tuple[Coo
             StartpointPut(
                 startpoint=Startpoint(
                     ssp_kb=ssp_kb,
-                    offset_next=offset_of(wanted.to, command.landmarks[ssp_kb.ssp]),
+                    offset_next=offset_of(wanted.to, command.offset_bounds[ssp_kb.ssp]),
                     epoch=epoch,
                     uuid=request.uuid,
                 )
@@ -241,7 +241,7 @@ def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings)
 
 
 def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """A refusal, or nothing: what the cluster says begins it (`landmarks_read`). See `Kind`."""
+    """A refusal, or nothing: what the cluster says begins it (`offset_bounds_read`). See `Kind`."""
     reason = refused_rewind(rewind_wanted(request), state)
     return (ended(request, StatusCode.FAILED, f"{reason}; nothing was done", command.now_ms),) if reason else ()
 

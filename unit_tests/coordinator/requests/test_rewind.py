@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from samzapy.container.orders import Orders, follow
-from samzapy.coordinator.actions import ReadLandmarks, actions
+from samzapy.coordinator.actions import ReadOffsetBounds, actions
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.assignment.starts import Bounds
-from samzapy.coordinator.commands import Landmarks, LandmarksRead, StartsResolved, TaskStarts
+from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead, StartsResolved, TaskStarts
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.requests.rewind import moves, offset_of, refused_rewind
 from samzapy.coordinator.state import evolve, uncommitted
@@ -214,19 +214,19 @@ def test_a_rewind_is_of_the_partitions_tasks_or_processors_that_are_meant(argume
 
 
 @pytest.mark.parametrize(
-    ("to", "landmarks", "offset"),
+    ("to", "offset_bounds", "offset"),
     [
-        ("oldest", Landmarks(5, 90), 5),
-        ("newest", Landmarks(5, 90), 90),
-        ("2026-01-01T00:00:00Z", Landmarks(5, 90, 30), 30),
-        ("1ms", Landmarks(5, 90, 3), 5),
-        ("1ms", Landmarks(5, 90, 95), 90),
-        ("5", Landmarks(5, 90), 5),
-        ("90", Landmarks(5, 90), 90),
+        ("oldest", OffsetBounds(5, 90), 5),
+        ("newest", OffsetBounds(5, 90), 90),
+        ("2026-01-01T00:00:00Z", OffsetBounds(5, 90, 30), 30),
+        ("1ms", OffsetBounds(5, 90, 3), 5),
+        ("1ms", OffsetBounds(5, 90, 95), 90),
+        ("5", OffsetBounds(5, 90), 5),
+        ("90", OffsetBounds(5, 90), 90),
     ],
 )
-def test_a_place_is_an_offset_that_the_partition_holds(to, landmarks, offset):
-    assert offset == offset_of(rewind_of({"stream": "kafka.orders", "to": to}).to, landmarks)
+def test_a_place_is_an_offset_that_the_partition_holds(to, offset_bounds, offset):
+    assert offset == offset_of(rewind_of({"stream": "kafka.orders", "to": to}).to, offset_bounds)
 
 
 @pytest.mark.parametrize("offset", [4, 91])
@@ -251,7 +251,7 @@ def test_the_cluster_is_asked_for_what_is_meant_and_for_the_time_that_is_meant()
     job.rewind(to="1767225600000ms", partition=1)
     job.settles()
 
-    assert [((an_ssp("kafka.orders.1"),), 1_767_225_600_000)] == job.world.landmarks_read
+    assert [((an_ssp("kafka.orders.1"),), 1_767_225_600_000)] == job.world.offset_bounds_read
     assert 50 == job.starts()["kafka.orders.1:0/1"]
 
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_rewound_is_refused_by_name(arguments, reason):
     assert S.FAILED is job.status(1)
     assert reason in job.answer(1).response_message
     assert "nothing was done" in job.answer(1).response_message
-    assert (epoch, []) == (job.state.epoch, job.world.landmarks_read)
+    assert (epoch, []) == (job.state.epoch, job.world.offset_bounds_read)
 
 
 def test_a_bounded_input_is_not_rewound():
@@ -471,13 +471,13 @@ def test_the_answer_about_a_plan_that_is_no_more_is_not_used():
     job = RewoundJob()
     job.world.reading_fails = 1
     job.rewind()
-    (action,) = [found for found in actions(job.state) if isinstance(found, ReadLandmarks)]
+    (action,) = [found for found in actions(job.state) if isinstance(found, ReadOffsetBounds)]
     assert an_id(1) == action.uuid
 
-    part = {ssp: Landmarks(0, 9) for ssp in action.ssps[1:]}
-    late = LandmarksRead(uuid=action.uuid, landmarks=part, now_ms=1)
+    part = {ssp: OffsetBounds(0, 9) for ssp in action.ssps[1:]}
+    late = OffsetBoundsRead(uuid=action.uuid, offset_bounds=part, now_ms=1)
     assert () == decide(late, job.state, Sightings()).records
-    other = LandmarksRead(uuid=an_id(9), landmarks={ssp: Landmarks(0, 9) for ssp in action.ssps}, now_ms=1)
+    other = OffsetBoundsRead(uuid=an_id(9), offset_bounds={ssp: OffsetBounds(0, 9) for ssp in action.ssps}, now_ms=1)
     assert () == decide(other, job.state, Sightings()).records
 
 
@@ -524,7 +524,7 @@ def test_what_would_come_again_or_be_skipped_is_told_of_each_position_and_nothin
         wanted = rewind_of({"stream": "kafka.orders", "to": "1ms"} | arguments)
         assert "" == refused_rewind(wanted, job.state)
         ssps = {ssp_kb.ssp for planned in job.state.plan for ssp_kb in planned.positions}
-        found = moves(wanted, job.state, job.world.read(ssps), job.world.landmarks(ssps, 1))
+        found = moves(wanted, job.state, job.world.read(ssps), job.world.offset_bounds(ssps, 1))
         return [(move.task_name, str(move.ssp_kb), move.offset_from, move.offset_to) for move in found]
 
     assert [
@@ -567,7 +567,7 @@ def shown_from(job, state, partition):
     """Where a partition is, as `samzapy job rewind --plan` shows it."""
     wanted = rewind_of({"stream": "kafka.orders", "to": "oldest", "partition": str(partition)})
     ssps = {ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions}
-    (move,) = moves(wanted, state, job.world.read(ssps), job.world.landmarks(ssps, 1))
+    (move,) = moves(wanted, state, job.world.read(ssps), job.world.offset_bounds(ssps, 1))
     return move.offset_from
 
 
