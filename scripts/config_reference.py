@@ -93,45 +93,7 @@ The key decides what is a secret, not the variable:
 under a key that is none, what the variable holds is shown and recorded.
 """
 
-_SAMZA_HEAD = """# Coming from Samza
-
-Written by `scripts/config_reference` from `samzapy/config/samza_keys.py`; do not edit it by hand.
-
-Keys that Samza and samzapy share have Samza's names, and [configuration.md](../reference/configuration.md) lists them.
-
-## What is the same
-
-SSPs, tasks, processors, key buckets, stores with changelogs, broadcast and bootstrap inputs, startpoints, host affinity, standbys,
-and the placement messages of SEP-22 have Samza's names and Samza's meaning. A task is `process(envelope, collector, context)`.
-
-## What differs, and why
-
-| Samza | samzapy | why |
-|---|---|---|
-| Containers of a cluster manager send heartbeats | Self-managed containers send them too | A leader must know which process lives, whoever started it ([container contract](../reference/container-contract.md)) |
-| Partitions grow by powers of two | By any whole multiple of the first count | Keys stay in order with any multiple ([planning](planning.md)) |
-| Each job model is written | A plan that equals the one in force is not written again | The history shows changes only |
-| `GroupBySystemStreamPartition` ignores the previous mapping | It keeps the previous mapping, also with state | A task keeps its number and its changelog partition |
-| Containers ask for a new job model by HTTP | They read grants from the coordinator stream; `/jobModel` is for people | A container needs no leader to go on |
-| ZooKeeper holds processors, job models and locality | Records on the coordinator stream hold them | One source, with a history ([audit](audit.md)) |
-| `LocalityManager` reads and writes locality | The leader writes locality from heartbeats | One writer |
-| The process that starts a container writes its locality | The leader does, from the first heartbeat | A container that did not come up leaves no trace |
-| One job reads several systems | One Kafka cluster per job | Outputs, state and positions are one transaction |
-| Virtual tasks of a partition share a container | They spread; `job.elasticity.colocate=true` keeps them together | A split is for more cores ([elasticity](elasticity.md)) |
-| One checkpoint per task | One record per SSP and key bucket | Positions survive a change of the factor exactly |
-| Coordinator messages are JSON of Samza's own | Avro records; no job of Samza's is read | The schema travels with the stream |
-| An older release reads a newer job model | `samzapy job downgrade` writes what 0.1.0 reads | A reader never guesses |
-| A stop that fails makes a placement request `FAILED` | The container is fenced, and its tasks move | An operator wants the move ([ADR 0016](../internals/adr/0016-a-container-that-does-not-stop-is-fenced.md)) |
-
-## Keys
-
-The table lists the keys of Samza 1.8 that samzapy does not read, each with what takes its place.
-`samzapy config check --config FILE` says the same of every key of a file at once.
-`<name>` stands for one part of a key, and `<rest>` for everything behind it.
-
-| key of Samza's | here |
-|---|---|
-"""
+_SAMZA_HEAD = Path(__file__).with_name("coming_from_samza.md").read_text(encoding="utf-8")
 
 _SAMZA_CLASSES_HEAD = """
 Groupers of a job are classes of Python here (`module:Class`, [planning.md](planning.md)). Of Samza's own:

@@ -109,7 +109,7 @@ def test_a_job_file_that_is_not_there_is_named() -> None:
 def test_an_option_of_sparks_after_the_job_file_is_told_where_it_belongs() -> None:
     told = run_python(BY_WORD, *A_JOB, "--master", "local[2]")
 
-    told.refused(ExitCode.USAGE, "--master", "spark-submit's own options stand before it")
+    told.refused(ExitCode.USAGE, "--master", "put spark-submit's own options before it")
 
 
 def test_a_client_property_on_which_exactly_once_rests_is_refused() -> None:
