@@ -51,7 +51,7 @@ REFUSED = [
     ("public", "samzapy", "samzapy.cli.main"),
     ("public", "samzapy.audit", "samzapy.cli.stream.source"),
     ("public", "samzapy.runtime.job_file", "samzapy.cli.run"),
-    ("ships", "samzapy.cli.dev", "simulation"),
+    ("ships", "samzapy.cli.dev.group", "simulation"),
     ("adapters", "samzapy.adapters.web.routes", "samzapy.adapters.kafka.log"),
     ("pure", "samzapy.coordinator.decide", "time"),
     ("pure", "samzapy.inspection.load", "time"),

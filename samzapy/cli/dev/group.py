@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from samzapy.adapters.maven.fetch import cache_root
-from samzapy.cli.dev_messages import message_commands
+from samzapy.cli.dev.kafka import default_directory, directory_option, kafka_in, pids_of, servers_of
+from samzapy.cli.dev.messages import consume, produce
 from samzapy.cli.output.table import print_table
 from samzapy.errors import ExitCode, RejectedError
 from samzapy.testing.broker import DevBroker
@@ -36,14 +36,6 @@ def _settings(_context: click.Context, _parameter: click.Parameter, given: Seque
             raise click.BadParameter(f"wanted key=value, found {text!r}.")
         settings[key] = value
     return settings
-
-
-_directory_option = click.option(
-    "--dir",
-    "directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the broker or cluster in this directory [default: in samzapy's cache directory].",
-)
 
 
 _node_argument = click.argument("node_id", type=click.IntRange(1), metavar="NODE", required=False)
@@ -71,7 +63,7 @@ def dev() -> None:
     show_default=True,
     help="Start this many nodes. With 3, topics get three replicas, of which two must be in sync.",
 )
-@_directory_option
+@directory_option
 @click.option(
     "--set",
     "overrides",
@@ -82,7 +74,7 @@ def dev() -> None:
 )
 def up(port_number: int, node_count: int, directory: Path | None, overrides: dict[str, str]) -> None:
     """Start the broker or a cluster; download Kafka first if it is missing."""
-    directory = directory or _default_directory(is_cluster=node_count > 1)
+    directory = directory or default_directory(is_cluster=node_count > 1)
     if node_count > 1 or DevCluster.is_in(directory):
         _up_cluster(directory, node_count, port_number, overrides)
         return
@@ -98,11 +90,11 @@ def up(port_number: int, node_count: int, directory: Path | None, overrides: dic
 
 
 @dev.command()
-@_directory_option
+@directory_option
 def down(directory: Path | None) -> None:
     """Stop the broker or the cluster and keep its data."""
-    kafka = _kafka_in(directory)
-    pids = _pids(kafka)
+    kafka = kafka_in(directory)
+    pids = pids_of(kafka)
     kafka.stop()
     click.echo(
         f"Kafka stopped (pid {', '.join(map(str, pids))}); its data is kept in {kafka.directory}"
@@ -113,7 +105,7 @@ def down(directory: Path | None) -> None:
 
 @dev.command()
 @_node_argument
-@_directory_option
+@directory_option
 def kill(node_id: int | None, directory: Path | None) -> None:
     """Kill the broker, or NODE of a cluster, with SIGKILL; its data is kept.
 
@@ -121,7 +113,7 @@ def kill(node_id: int | None, directory: Path | None) -> None:
     Example:
       samzapy dev kill 2
     """
-    kafka = _kafka_in(directory)
+    kafka = kafka_in(directory)
     node = _node(kafka, node_id)
     process = node.process()
     if process is None:
@@ -133,10 +125,10 @@ def kill(node_id: int | None, directory: Path | None) -> None:
 
 @dev.command()
 @_node_argument
-@_directory_option
+@directory_option
 def restart(node_id: int | None, directory: Path | None) -> None:
     """Restart the broker, or NODE of a cluster, with the same data and port."""
-    kafka = _kafka_in(directory)
+    kafka = kafka_in(directory)
     node = _node(kafka, node_id)
     node.restart()
     click.echo(f"Kafka restarted: node{_id_text(node_id) or ' 1'} serves on {node.bootstrap_servers}")
@@ -153,7 +145,7 @@ def restart(node_id: int | None, directory: Path | None) -> None:
     metavar="N",
     help="Create each topic with N partitions.",
 )
-@_directory_option
+@directory_option
 def topic(names: Sequence[str], partition_count: int, directory: Path | None) -> None:
     """Create topics on the broker, for inputs and outputs; existing topics are not changed.
 
@@ -161,7 +153,7 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
     Example:
       samzapy dev topic flights flights-by-aircraft --partitions 4
     """
-    servers = _servers_of(directory)
+    servers = servers_of(directory)
     there = topic_names(servers)
     wanted = [name for name in dict.fromkeys(names) if name not in there]
     make_topics(servers, dict.fromkeys(wanted, partition_count))
@@ -169,20 +161,12 @@ def topic(names: Sequence[str], partition_count: int, directory: Path | None) ->
         click.echo(f"{name}: {f'made with {partition_count} partitions' if name in wanted else 'is there already'}")
 
 
-def _servers_of(directory: Path | None) -> str:
-    """The addresses of the broker or cluster in a directory. Raises RejectedError if none runs."""
-    kafka = _kafka_in(directory)
-    if not _pids(kafka):
-        raise RejectedError(f"wanted a broker in {kafka.directory}, found none that runs; samzapy dev up starts it")
-    return kafka.bootstrap_servers
-
-
-for _command in message_commands(_directory_option, _servers_of):
-    dev.add_command(_command)
+dev.add_command(produce)
+dev.add_command(consume)
 
 
 @dev.command()
-@_directory_option
+@directory_option
 @click.option(
     "-o",
     "--output",
@@ -197,7 +181,7 @@ def status(context: click.Context, directory: Path | None, output: str) -> None:
 
     Exits with 3 if it, or one of its nodes, does not run.
     """
-    kafka = _kafka_in(directory)
+    kafka = kafka_in(directory)
     if isinstance(kafka, DevCluster):
         nodes = {node_id: _facts(node) for node_id, node in kafka.nodes.items()}
         running = [facts["state"] == "running" for facts in nodes.values()]
@@ -254,29 +238,12 @@ def _up_cluster(directory: Path, node_count: int, port_number: int, overrides: M
             f"wanted the nodes' ports from {port_number} on, found a cluster in {directory} whose ports begin with "
             f"{cluster.port_number}; start it with --port {cluster.port_number}, or choose another directory with --dir"
         )
-    before = _pids(cluster)
+    before = pids_of(cluster)
     cluster.start()
-    outcome = "runs already" if len(before) == node_count and before == _pids(cluster) else "started"
+    outcome = "runs already" if len(before) == node_count and before == pids_of(cluster) else "started"
     click.echo(
         f"Kafka {outcome}, {node_count} nodes: bootstrap.servers={cluster.bootstrap_servers}, directory {directory}"
     )
-
-
-def _kafka_in(directory: Path | None) -> DevBroker | DevCluster:
-    """The broker or cluster of the directory; by default the cluster if a node of it runs."""
-    if directory is None:
-        default = _default_directory(is_cluster=True)
-        is_running = DevCluster.is_in(default) and bool(_pids(DevCluster(default, detached=True)))
-        directory = _default_directory(is_cluster=is_running)
-    if DevCluster.is_in(directory):
-        return DevCluster(directory, detached=True)
-    last = DevBroker(directory, detached=True).overrides_of_last_start()
-    return DevBroker(directory, overrides=last, detached=True)
-
-
-def _pids(kafka: DevBroker | DevCluster) -> list[int]:
-    nodes = kafka.nodes.values() if isinstance(kafka, DevCluster) else [kafka]
-    return [process.pid for node in nodes if (process := node.process()) is not None]
 
 
 def _node(kafka: DevBroker | DevCluster, node_id: int | None) -> DevBroker:
@@ -294,7 +261,3 @@ def _node(kafka: DevBroker | DevCluster, node_id: int | None) -> DevBroker:
 
 def _id_text(node_id: int | None) -> str:
     return "" if node_id is None else f" {node_id}"
-
-
-def _default_directory(*, is_cluster: bool) -> Path:
-    return cache_root() / ("dev-cluster" if is_cluster else "dev-broker")

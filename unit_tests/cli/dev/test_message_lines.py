@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samzapy.adapters.kafka.console import TopicMessage
-from samzapy.cli.message_lines import json_line, messages_of_json, messages_of_text, text_line
+from samzapy.cli.dev.message_lines import json_line, messages_of_json, messages_of_text, text_line
 from samzapy.errors import RejectedError
 
 CONTENTS = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)

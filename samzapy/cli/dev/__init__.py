@@ -1,0 +1,1 @@
+"""`samzapy dev`: Kafka on this machine, and messages written and read by hand."""

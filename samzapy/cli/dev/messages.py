@@ -1,0 +1,100 @@
+"""`samzapy dev produce` and `samzapy dev consume`: messages into a topic and out of it, one per line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samzapy.adapters.kafka.clients import KafkaConnection
+from samzapy.adapters.kafka.console import MessageWriter, read_messages
+from samzapy.cli.dev.kafka import directory_option, servers_of
+from samzapy.cli.dev.message_lines import json_line, messages_of_json, messages_of_text, text_line
+
+_servers_option = click.option(
+    "--bootstrap-servers", metavar="HOST:PORT", help="Use another cluster [default: the development broker]."
+)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", type=click.File(errors="surrogateescape", encoding="utf-8"), default="-")
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Choose the line format. text: key, tab, value, or only a value. json: an object with key, value, "
+    "headers, partition.",
+)
+@_servers_option
+@directory_option
+def produce(topic: str, file: Any, form: str, bootstrap_servers: str | None, directory: Path | None) -> None:
+    """Write each line of FILE (default: standard input) to TOPIC as one message.
+
+    \b
+    Example:
+      printf 'N14228\\t{"delay": 4}\\n' | samzapy dev produce flights
+    """
+    connection = KafkaConnection(bootstrap_servers=bootstrap_servers or servers_of(directory))
+    writer = MessageWriter(connection, topic)
+    try:
+        writer.write(messages_of_json(file) if form == "json" else messages_of_text(file))
+    finally:
+        click.echo(f"{topic}: {writer.count} messages written", err=True)
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
+@click.option(
+    "--from",
+    "begin",
+    type=click.Choice(["beginning", "end"]),
+    default="beginning",
+    show_default=True,
+    help="Start at this end of the topic.",
+)
+@click.option("--follow", is_flag=True, help="Wait for further messages, until Ctrl-C or --count.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Choose the output format.",
+)
+@_servers_option
+@directory_option
+def consume(
+    topic: str,
+    count: int | None,
+    begin: str,
+    follow: bool,
+    output: str,
+    bootstrap_servers: str | None,
+    directory: Path | None,
+) -> None:
+    """Print the committed messages of TOPIC, one per line, up to its current end.
+
+    \b
+    Example:
+      samzapy dev consume flights-by-aircraft --follow -n 10
+    """
+    connection = KafkaConnection(bootstrap_servers=bootstrap_servers or servers_of(directory))
+    messages = read_messages(connection, topic, from_end=begin == "end", follows=follow)
+    line_of = json_line if output == "json" else text_line
+    try:
+        for message in islice(messages, count):
+            click.echo(line_of(message))
+    except KeyboardInterrupt:
+        sys.exit(0)
+    except BrokenPipeError:
+        # The reader, `head` for instance, has enough; Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
