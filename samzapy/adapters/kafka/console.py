@@ -6,8 +6,7 @@ equal keys in equal partitions. Reading shows committed messages only.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +17,18 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
-    TopicPartition,
 )
 
-from samzapy.adapters.kafka.clients import Admin, ErrorEvents, KafkaConnection, make_client, make_consumer
+from samzapy.adapters.kafka.admin import KafkaAdmin
+from samzapy.adapters.kafka.clients import Admin, KafkaConnection, make_client
 from samzapy.adapters.kafka.errors import translate
 from samzapy.adapters.kafka.reading import beginning_offsets, end_offsets
-from samzapy.errors import MissingTopicError, SamzapyError, TemporaryError
+from samzapy.adapters.kafka.scan import Scan
+from samzapy.errors import MissingTopicError, SamzapyError
 
 ANSWER_S = 10.0
 _DELIVERY_MS = 30_000
 _POLL_S = 0.1
-_MESSAGES_PER_POLL = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class MessageWriter:
     """
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
-        partition_count(connection, topic)
+        _partition_count(connection, topic)
         self._topic = topic
         self._error: SamzapyError | None = None
         self.count = 0
@@ -133,61 +132,25 @@ def read_messages(
         BrokerUnavailableError: no broker answers.
     """
     admin = Admin(connection)
-    places = [(topic, number) for number in range(partition_count(connection, topic, admin))]
+    places = [(topic, number) for number in range(_partition_count(connection, topic))]
     ends = end_offsets(admin, places, IsolationLevel.READ_COMMITTED, ANSWER_S)
     starts = ends if from_end else beginning_offsets(admin, places, ANSWER_S)
-    unread = {place for place in places if starts[place] < ends[place]}
-    consumer = make_consumer(
-        connection,
-        {
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,
-            "auto.offset.reset": "earliest",
-        },
-        ErrorEvents(),
-    )
+    with Scan(connection, starts, ends, f"reading {topic}") as scan:
+        while scan.unread or follows:
+            for place, message in scan.poll():
+                read = _topic_message(message)
+                if follows or read.offset < ends[place]:
+                    yield read
+
+
+def _partition_count(connection: KafkaConnection, topic: str) -> int:
+    """Raises MissingTopicError, which says how such a topic is made on the development broker."""
     try:
-        consumer.assign([TopicPartition(*place, starts[place]) for place in places])
-        while unread or follows:
-            for message in consumer.consume(_MESSAGES_PER_POLL, _POLL_S):
-                place = (topic, message.partition() or 0)
-                error = message.error()
-                if error is None:
-                    read = _topic_message(message)
-                    if read.offset < ends[place] or follows:
-                        yield read
-                    if read.offset + 1 >= ends[place]:
-                        unread.discard(place)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(place)
-                elif not isinstance(failure := translate(error, f"reading {topic}"), TemporaryError):
-                    raise failure
-    finally:
-        consumer.close()
-
-
-def partition_count(connection: KafkaConnection, topic: str, admin: Admin | None = None) -> int:
-    """The number of partitions of a topic.
-
-    Raises:
-        MissingTopicError: the topic does not exist.
-        BrokerUnavailableError: no broker answers within `ANSWER_S`.
-    """
-    asking = admin or Admin(connection)
-    give_up_at = time.monotonic() + ANSWER_S
-    while True:
-        try:
-            topics: Mapping[str, Any] = asking.client.list_topics(topic, timeout=_POLL_S * 20).topics
-        except KafkaException as error:
-            if time.monotonic() >= give_up_at:
-                raise asking.unavailable(ANSWER_S, f"looking for the topic {topic}") from error
-            continue
-        description = topics[topic]
-        if description.error is None:
-            return len(description.partitions)
-        if time.monotonic() >= give_up_at or description.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise MissingTopicError(f"wanted a topic {topic}, found none; samzapy dev topic {topic} creates it")
+        return KafkaAdmin(connection, deadline_s=ANSWER_S).partition_count(topic)
+    except MissingTopicError as error:
+        raise MissingTopicError(
+            f"wanted a topic {topic}, found none; samzapy dev topic {topic} creates it"
+        ) from error
 
 
 def _topic_message(message: Message) -> TopicMessage:

@@ -1,0 +1,81 @@
+"""Committed messages of several partitions, up to offsets that were their ends: for a look, not for decisions.
+
+What decides reads with `reading`, which waits for open transactions and names a lost range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, make_consumer
+from samzapy.adapters.kafka.errors import translate
+from samzapy.errors import TemporaryError
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+_POLL_S = 0.1
+_MESSAGES_PER_POLL = 2_000
+
+
+class Scan:
+    """Reads from `starts` on, and knows of which partitions the message before `ends` is still to come.
+
+    Args:
+        doing: what the reading is for, in errors: "sampling keys".
+
+    Attributes:
+        unread: the partitions that are not read up to their end.
+    """
+
+    def __init__(
+        self, connection: KafkaConnection, starts: Mapping[Place, int], ends: Mapping[Place, int], doing: str
+    ) -> None:
+        self.unread = {place for place, start in starts.items() if start < ends[place]}
+        self._ends = ends
+        self._doing = doing
+        self._consumer = make_consumer(
+            connection,
+            {
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # What ends with a marker is known to be read when a fetch comes back with nothing.
+                "fetch.wait.max.ms": 10,
+                # What retention takes away meanwhile is not missed.
+                "auto.offset.reset": "earliest",
+            },
+            ErrorEvents(),
+        )
+        self._consumer.assign([TopicPartition(*place, start) for place, start in sorted(starts.items())])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._consumer.close()
+
+    def poll(self) -> Iterator[tuple[Place, Any]]:
+        """The messages that have arrived, each with its place; waits up to a tenth of a second for the first.
+
+        Raises:
+            SamzapyError: Kafka refuses to be read. An error that may pass is not raised.
+        """
+        for message in self._consumer.consume(_MESSAGES_PER_POLL, _POLL_S):
+            error, place = message.error(), (str(message.topic()), int(message.partition() or 0))
+            if error is None:
+                yield place, message
+                if (message.offset() or 0) + 1 >= self._ends[place]:
+                    self.unread.discard(place)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.unread.discard(place)
+            elif not isinstance(failure := translate(error, self._doing), TemporaryError):
+                raise failure
