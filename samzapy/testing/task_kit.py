@@ -192,12 +192,10 @@ def _rows(plan: WorkPlan, messages: Iterable[InputMessage | tuple[Any, Any]]) ->
     ]
 
     def stream_of(message: InputMessage) -> str:
-        name = message.stream or first
-        stream = name if "." in name and name in routes else f"{config.default_system}.{name}"
-        found = name if name in routes else stream
-        if found not in routes:
+        stream = config.qualified(message.stream or first)
+        if stream not in routes:
             raise TaskError(f"wanted an input of the job ({', '.join(routes)}), found {message.stream!r}")
-        return found
+        return stream
 
     offsets = dict.fromkeys(routes, 0)
     for stream, group in groupby(given, key=stream_of):
@@ -218,7 +216,7 @@ def _rows(plan: WorkPlan, messages: Iterable[InputMessage | tuple[Any, Any]]) ->
 
 def _output(config: JobConfig, sent: _Sent) -> OutputMessage:
     stream = f"{config.default_system}.{sent.topic}"
-    is_dead = sent.topic == (config.dead_letter_output or "").rpartition(".")[2]
+    is_dead = stream == config.dead_letter_output
     return OutputMessage(
         topic=sent.topic,
         key=sent.key if is_dead else key_serde_of(config.key_serde(stream)).decode(sent.key),

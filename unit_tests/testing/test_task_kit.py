@@ -89,3 +89,11 @@ def test_mistakes_are_named(job_file: Path) -> None:
     job_file.write_text("")
     with pytest.raises(TaskModuleError, match="marked with @samzapy.task"):
         run_task(job_file, [])
+
+
+def test_a_dead_letter_topic_may_have_a_dot_in_its_name(job_file: Path) -> None:
+    settings = {"task.error.policy": "dead-letter", "task.dead.letter.output": "kafka.failed.flights"}
+
+    run = run_task(job_file, [("b", {"delay": -1})], settings=settings)
+
+    assert [b"b"] == [letter.key for letter in run.sent_to("failed.flights")]
