@@ -1,8 +1,7 @@
 """What elasticity costs and how long it keeps keys waiting: the parts of `scripts/bench scale`, each by itself.
 
-Each part is a section of docs/internals/performance.md with its own conditions, so parts may be measured
-one at a time; only
-figures of one section are to be compared.
+Each part is a section of docs/internals/performance.md with its own conditions, so parts may be measured one at a time;
+only figures of one section are to be compared.
 """
 
 from __future__ import annotations

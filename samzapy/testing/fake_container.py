@@ -1,6 +1,5 @@
-"""A container without Spark that keeps the contract of `docs/reference/container-contract.md`: for tests
-of whatever concerns
-only the coordinator, with processes that start in a second; and the contract once more, as a program.
+"""A container without Spark that keeps the contract of `docs/reference/container-contract.md`: for tests of whatever
+concerns only the coordinator, with processes that start in a second; and the contract once more, as a program.
 
 It runs one task after another in one thread. Each message of its tasks is copied to an output, with where it stood and
 under which grant, in the transaction that moves the position: so a test counts what was done. It keeps no state and

@@ -17,10 +17,9 @@ move them any more. The start stands in the grant, so nothing written by an earl
 offset. Positions of the checkpoint topic count only under the epoch of the grant they were written for.
 
 Of a fresh run (`coordinator.lifecycle.membership`) the earlier runs' grants, and whatever was written under their
-epochs, do not
-count: its tasks begin as if they had never been granted, and the grant says so to its container. Entries of changelogs
-carry no epoch. So the first grant of a task in the run records where the task's changelogs end, at a moment when
-nobody can write to them any more, and the run's later grants repeat it: what counts stands behind that.
+epochs, do not count: its tasks begin as if they had never been granted, and the grant says so to its container. Entries
+of changelogs carry no epoch. So the first grant of a task in the run records where the task's changelogs end, at a
+moment when nobody can write to them any more, and the run's later grants repeat it: what counts stands behind that.
 
 An older grant's record stays until newer grants cover all its buckets, because their starts are computed
 from it. Epochs are one counter of the whole job, recorded in front of each grant; a number that was given

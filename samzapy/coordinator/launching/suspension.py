@@ -1,11 +1,10 @@
 """Suspended processors: their next container would fail as the last one did.
 
-Theory. The exit code of a process says whether another try helps (`docs/reference/exit-codes.md`). After
-bad data, a message that
-the task refuses, and a job that refuses the process, the next container meets the same. So none is started: the
-processor is suspended, which is one record, `suspended/<processor>`, and no failure that counts towards the end of the
-job. Its tasks wait, and the others go on. Wrong usage or a wrong environment may be of one host: it suspends the
-processor when it is a second failure in a row, as the second try goes to another host where one is known.
+Theory. The exit code of a process says whether another try helps (`docs/reference/exit-codes.md`). After bad data, a
+message that the task refuses, and a job that refuses the process, the next container meets the same. So none is
+started: the processor is suspended, which is one record, `suspended/<processor>`, and no failure that counts towards
+the end of the job. Its tasks wait, and the others go on. Wrong usage or a wrong environment may be of one host: it
+suspends the processor when it is a second failure in a row, as the second try goes to another host where one is known.
 
 Containers that end three times at one step of their start suspend it with code 1
 (`coordinator.launching.dying_starts`).
