@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -12,13 +13,15 @@ from click.testing import CliRunner, Result
 
 from samzapy.cli import run
 from samzapy.cli.config import check
-from samzapy.cli.job import submit
+from samzapy.cli.job import scale, submit
 from samzapy.cli.job.plan import plan
 from samzapy.config import JobConfig
 from samzapy.runtime import container_process
 from samzapy.runtime import job_file as job_file_module
 from samzapy.runtime.job_config import config_path
 from samzapy.runtime.job_groupers import load_groupers
+from samzapy.testing.builders import a_config
+from unit_tests.fixtures.running_job import Job
 
 JOB = """
 import samzapy
@@ -165,6 +168,23 @@ def test_samzapy_job_plan(named: Named, caplog: pytest.LogCaptureFixture) -> Non
     ran(result)
     assert '"all"' in result.stdout
     has_read(named, caplog)
+
+
+def test_samzapy_job_scale(named: Named, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    factory = {"job_name": "flights", "job_systemstreampartition_grouper_factory": "groupers_beside:Own"}
+    job = Job(groupers=load_groupers(a_config(**factory), named.directory), **factory)
+    # Making the job imported it, which the command is to do again.
+    monkeypatch.delitem(sys.modules, "groupers_beside")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(named.directory)])
+    monkeypatch.setattr(scale, "recorded_state", lambda address: job.state)
+    options = ["--config", str(named.properties), "--job-file", named.argument, "--factor", "2", "--plan", "-o", "json"]
+
+    result = CliRunner().invoke(scale.scale, options)
+
+    ran(result)
+    assert ["all-0-2", "all-1-2"] == [task["task"] for task in json.loads(result.stdout)["tasks"]]
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("reads ")]
+    assert os.path.normpath(line.rpartition(" ")[2]) == str(named.job_file)
 
 
 def test_samzapy_config_check(named: Named) -> None:
