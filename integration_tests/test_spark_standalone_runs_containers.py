@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from integration_tests.launched_run import LaunchedRun
+from integration_tests.ledger_run import INPUT
 from integration_tests.placed_on_spark import SparkStory
+from integration_tests.seeds import told_seed
+from integration_tests.support.job_process import JobProcess
+from integration_tests.support.ledger import told
 from integration_tests.support.spark_cluster import Ports, SparkCluster
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.kafka.clients import KafkaConnection
@@ -23,13 +30,13 @@ from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.spark.standalone_launcher import StandaloneLauncher, StandaloneMaster
 from samzapy.adapters.spark.submission import ContainerProgram
 from samzapy.adapters.web.client import ask
-from samzapy.errors import ConfigError, LaunchError, RejectedError
+from samzapy.errors import ConfigError, ExitCode, LaunchError, RejectedError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import Launch, Launched, LaunchedState
 from samzapy.model.topics import coordinator_topic
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.stream.codec import decode
-from samzapy.stream.records import ContainerPut
+from samzapy.stream.records import ContainerPut, LaunchPut
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config, a_launch
 from samzapy.testing.topics import make_topics
@@ -39,11 +46,65 @@ JOBS = Path(__file__).parent / "jobs"
 PROGRAM = JOBS / "tells_where_it_is.py"
 S = LaunchedState
 _STARTS_WITHIN_S = 240.0
+_NO_START_FOR_S = 20.0
+"""A container that is to be replaced is launched within two seconds."""
 _WITH_STANDBYS = {
     "stores_sums_msg_serde": "json",
     "local_store_dir": "/data",
     "job_standbytasks_replication_factor": "2",
 }
+
+
+class RunOnSpark(LaunchedRun):
+    """A job of two processors, whose containers are drivers of the cluster."""
+
+    def __init__(self, cluster: SparkCluster, directory: Path, *, seed: int) -> None:
+        self._cluster = cluster
+        super().__init__(directory, seed=seed, containers=2, hosts=dict.fromkeys(cluster.hosts(), 2))
+        self.cluster_dir = cluster.directory
+
+    def _cluster_settings(self, hosts: Mapping[str, int]) -> Mapping[str, str]:
+        return {
+            "cluster.manager": "standalone",
+            "cluster-manager.container.cpu.cores": "1",
+            "cluster.standalone.rest.url": self._cluster.rest_url,
+            "cluster.standalone.page.url": self._cluster.page_url,
+        }
+
+    def coordinator_process(self, log_dir: str) -> JobProcess:
+        return self.another_job(log_dir, spark_options=(), command=("job", "submit"))
+
+    def partitions_of(self, processor_id: str) -> list[int]:
+        """The input partitions that the processor reads."""
+        plan = self.state().plan
+        return sorted(p.ssp.partition for task in plan if task.processor_id == processor_id for p in task.positions)
+
+    def executions_of(self, processor_id: str) -> set[str]:
+        """Every execution that was ever launched for the processor."""
+        launches = (record.launch for record in self.stream() if isinstance(record, LaunchPut))
+        return {str(launch.execution_id) for launch in launches if launch.processor_id == processor_id}
+
+    def lose_range(self, partition: int) -> int:
+        """Write records that are in no ledger, and delete them; returns the offset that the partition begins with."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        offsets: list[int] = []
+        for _ in range(3):
+            producer.produce(
+                INPUT, b"{}", b"deleted", partition, on_delivery=lambda _, message: offsets.append(message.offset())
+            )
+        assert 0 == producer.flush(30)
+        begin = max(offsets) + 1
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+        (deleted,) = admin.delete_records([TopicPartition(INPUT, partition, begin)]).values()
+        assert begin == deleted.result(30).low_watermark
+        return begin
+
+    def suspended(self) -> list[str]:
+        """The subjects of the findings of `samzapy job status` about suspended processors."""
+        answer = self.samzapy("job", "status", "-o", "json")
+        assert answer.returncode in (ExitCode.OK, ExitCode.DEGRADED), answer.stderr
+        findings = json.loads(answer.stdout)["findings"]
+        return [finding["subject"] for finding in findings if finding["code"] == "processor-suspended"]
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +332,56 @@ def test_a_job_runs_as_a_driver_and_drains_when_it_is_killed(
         phases[-1].phase,
         phases[-1].reason,
     )
+
+
+@pytest.mark.ledger
+@pytest.mark.timeout(600)
+def test_a_processor_that_lost_input_is_suspended_until_a_rewind_and_the_others_continue(
+    cluster: SparkCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = told_seed("a lost input range on Spark", "SAMZAPY_SUSPENDED_SEED", capsys)
+    with RunOnSpark(cluster, tmp_path, seed=seed) as run:
+        run.feed(100)
+        run.job.start()
+        first = run.wait_runners(2)
+        run.wait(lambda: run.watcher.count() > 0, 120, "the first output")
+        run.feeder.stop()
+        run.wait(lambda: run.watcher.count() == len(run.ledger.acked), 120, "every record to be answered")
+        partitions = run.partitions_of("1")
+
+        run.kill_container(first["1"].execution_id)
+        begin = run.lose_range(partitions[0])
+        run.wait(lambda: run.suspended() == ["processor 1"], _STARTS_WITHIN_S, "the processor to be suspended")
+        executions = run.executions_of("1")
+        assert 2 == len(executions), "the one that was killed, and the one that found the range lost"
+        status = run.samzapy("job", "status")
+        assert ExitCode.DEGRADED == status.returncode
+        for text in ("processor 1 waits without a container", f"exit code {ExitCode.BAD_DATA:d}", f"{begin}"):
+            assert text in status.stdout, status.stdout
+        for way_out in ("samzapy job rewind", "task.lost.range.accept", "samzapy job restart --processor 1"):
+            assert way_out in status.stdout, status.stdout
+
+        # One record more for each partition: those of the other processor are answered.
+        run.feeder.stop()
+        run.wait(
+            lambda: run.watcher.count() == len(run.ledger.acked) - len(partitions),
+            120,
+            "the other processor to answer",
+        )
+        until_s = time.monotonic() + _NO_START_FOR_S
+        run.wait(lambda: time.monotonic() >= until_s, 2 * _NO_START_FOR_S, "the time of a restart to go by")
+        assert executions == run.executions_of("1"), "it was not started again"
+        assert {"0": first["0"]} == run.runners()
+
+        place = ("--stream", f"kafka.{INPUT}", "--partition", str(partitions[0]), "--to", "oldest")
+        rewound = run.samzapy("job", "rewind", *place, "--expiry", "300", "--timeout", "300")
+        assert 0 == rewound.returncode, rewound.stderr
+        again = run.wait_runners(2, without=sorted(executions))
+        assert first["0"] == again["0"]
+        run.wait(lambda: run.suspended() == [], 60, "the status to name no suspended processor")
+        violations = run.finish()
+
+        assert not violations, f"SAMZAPY_SUSPENDED_SEED={seed}: {told(violations)}"
 
 
 def test_standbys_of_one_round_are_on_workers_of_their_own(cluster: SparkCluster) -> None:
