@@ -136,6 +136,15 @@ def test_every_exit_code_is_documented_under_its_name() -> None:
     assert codes == {name: int(code) for code, name in rows}
 
 
+def test_supervisors_hold_back_what_the_coordinator_would_not_start_again() -> None:
+    """In a self-managed job they alone can: a container that ends with one of these codes would end so again."""
+    pages = ("docs/guides/production-checklist.md", "docs/reference/exit-codes.md")
+    units = [codes for page in pages for codes in re.findall(r"\bRestartPreventExitStatus=([\d ]+)", text_of(page))]
+
+    wanted = {ExitCode.USAGE, ExitCode.REJECTED, ExitCode.TASK_FAILED, ExitCode.BAD_DATA}
+    assert [wanted, wanted] == [{int(code) for code in codes.split()} for codes in units]
+
+
 def test_every_error_ends_with_a_documented_exit_code() -> None:
     codes = {code for name, code in vars(ExitCode).items() if name.isupper()}
     found = [SamzapyError]
