@@ -125,6 +125,14 @@ def test_a_plain_spark_submit_works_with_the_variables_of_the_documentation(clus
     assert is_a_copy(cluster, job_file)
 
 
+def test_python_alone_works_without_any_variable(cluster: Cluster, job_file: Path) -> None:
+    """samzapy starts the JVM there, so it can examine the host first."""
+    told = ran([sys.executable, "job.py"], job_file.parent, {"LC_ALL": "C"})
+
+    assert ("FAULT name" in told, "FAULT user" in told) == (True, True), told[-6000:]
+    assert is_a_copy(cluster, job_file) and "\tat " not in told
+
+
 def test_a_container_that_a_coordinator_starts_works(cluster: Cluster, job_file: Path) -> None:
     containers = job_file.parent / "behälter"
     settings = [f"cluster.process.dir={containers}", "cluster.process.hosts=h1:1"]
