@@ -5,7 +5,8 @@ It is the cluster manager that makes processes, for who asks it; the coordinator
 
 - a start is recorded before it is asked for (ADR 0015);
 - at no moment can two processes commit for one key bucket, whatever is started how often;
-- of the executions that were started for a processor and are not given up, one at a time can commit;
+- of the executions of a processor that are not declared lost, one at a time can commit under grants that are not
+  revoked (a container that is to release its tasks may work beside the one that the processor was moved to);
 - what is recorded as gone was said to be, and tasks only go where their state is;
 - a run is finished because somebody asked for that, or because containers failed too often and the records say so;
 - standbys of several processors that are wanted in one round are spread over the hosts;
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samzapy.config import JobConfig
-from samzapy.coordinator.assignment.grants import executions_to_grant
+from samzapy.coordinator.assignment.grants import executions_to_grant, taken_away
 from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.hosts import hosts_taken, place_of
@@ -93,15 +94,20 @@ class LaunchedWorld(World):
                         raise BrokenLawError(f"{both} can commit for bucket {bucket} of {ssp_kb}")
 
     def _check_processors(self, committers: Sequence[SimulatedContainer]) -> None:
+        state = self.checks.state
+        revoked = {(grant.task_name, grant.epoch) for grant in taken_away(state)}
         owners: dict[str, SimulatedContainer] = {}
         for container in committers:
-            known = self.checks.state.containers.get(container.execution_id)
-            # What is given up can commit until it is fenced, and keeps only its own tasks from being granted.
-            if known is not None and known.phase in LIVING:
-                other = owners.setdefault(container.processor_id, container)
-                if other is not container:
-                    both = f"{_named(other)} and {_named(container)}"
-                    raise BrokenLawError(f"{both} can commit for processor {container.processor_id}")
+            known = state.containers.get(container.execution_id)
+            # An execution that was declared lost can commit until it is fenced; only its own tasks wait for that.
+            if known is None or known.phase not in LIVING:
+                continue
+            if all((grant.task_name, grant.epoch) in revoked for grant in container.can_commit()):
+                continue
+            other = owners.setdefault(container.processor_id, container)
+            if other is not container:
+                both = f"{_named(other)} and {_named(container)}"
+                raise BrokenLawError(f"{both} can commit for processor {container.processor_id}")
 
     # --- the cluster ---
 

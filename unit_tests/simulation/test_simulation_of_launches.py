@@ -15,7 +15,8 @@ import pytest
 from samzapy.coordinator.state import committed, evolve
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
-from samzapy.stream.records import ContainerPut
+from samzapy.model.job import ExecutionId, ProcessorId
+from samzapy.stream.records import ContainerPut, GenerationPut, GrantPut, PlacedPut, PlannedTaskPut
 from samzapy.testing.builders import a_container, a_grant
 from simulation.checks import BrokenLawError
 from simulation.containers import SimulatedContainer
@@ -124,3 +125,29 @@ def test_two_that_can_commit_for_one_processor_are_seen_unless_one_is_given_up(p
     else:
         with pytest.raises(BrokenLawError, match=r"e0 .* and e1 .* can commit for processor 0"):
             world._judge()
+
+
+def test_a_container_with_revoked_grants_may_commit_beside_its_successor() -> None:
+    world = a_world(LIVING, LIVING)
+    old = a_grant("a", execution_id="e0", epoch=1)
+    new = a_grant("b", execution_id="e1", epoch=2, ssp_kb="kafka.orders.1:0/1")
+    a_committer(world, "e0", old)
+    a_committer(world, "e1", new)
+    plan = [
+        PlannedTaskPut(
+            generation=1,
+            task_name=grant.task_name,
+            partition_id=number,
+            mode="active",
+            processor_id=ProcessorId("0"),
+            changelog_partition=number,
+            ssp_kbs=tuple(start.ssp_kb for start in grant.starts),
+        )
+        for number, grant in enumerate((old, new))
+    ]
+    in_force = GenerationPut(generation=1, factor=1, task_count=2, scheme="max")
+    moved = PlacedPut(processor_id=ProcessorId("0"), execution_id=ExecutionId("e1"), uuid="u")
+    records = [*plan, in_force, moved, GrantPut(grant=old), GrantPut(grant=new)]
+    world.checks.state = evolve(world.checks.state, committed(records, 10))
+
+    world._judge()
