@@ -19,6 +19,7 @@ from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.web.client import HeartbeatAnswer, HttpCoordinatorClient
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
+from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.commands import InputFound, OwnTopicFound, SubmitJob
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
@@ -136,10 +137,13 @@ class SmallJob:
             ),
             clock=SystemClock(),
             commands=self.commands,
-            fencing=KafkaFence(self.connection, self.config.coordinator_transaction_timeout_ms),
-            positions=KafkaPositions(self.connection, self.job),
             processes=HostProcesses("a host that is not this one"),
-            placement=self._answers,
+            performer=ActionPerformer(
+                clock=SystemClock(),
+                fencing=KafkaFence(self.connection, self.config.coordinator_transaction_timeout_ms),
+                positions=KafkaPositions(self.connection, self.job),
+                placement=self._answers,
+            ),
         )
         self.service.take_office()
         self.service.submit(submission)

@@ -113,7 +113,7 @@ def test_a_job_whose_leader_is_gone_is_degraded(connection: KafkaConnection) -> 
 def test_everything_that_is_wrong_is_told_at_once(connection: KafkaConnection) -> None:
     with SmallJob(connection) as job:
         runs(job)
-        seq = len(list(job.service._log.read()))
+        seq = len(list(job.service._stream.log.read()))
     stream, checkpoints = coordinator_topic(job.job), checkpoint_topic(job.job)
     # Somebody writes to topics that are not his,
     foreign = Producer({"bootstrap.servers": connection.bootstrap_servers})
@@ -198,7 +198,7 @@ def test_a_stream_whose_records_were_deleted_is_no_job_that_never_ran(connection
     with SmallJob(connection) as job:
         runs(job)
     stream = coordinator_topic(job.job)
-    end = len(list(job.service._log.read()))
+    end = len(list(job.service._stream.log.read()))
     place = TopicPartition(stream, 0, -1 if left == 0 else end - left)
     # A broker deletes no records of a topic that is compacted only: somebody changed it for a while.
     set_topic(job, stream, "cleanup.policy", "delete")

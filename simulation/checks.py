@@ -21,6 +21,7 @@ from samzapy.config import JobConfig, Text, parse_recorded, recording
 from samzapy.container import orders as orders_module
 from samzapy.container import start as start_module
 from samzapy.container.local_state import restore as restore_module
+from samzapy.coordinator import leader_log as leader_log_module
 from samzapy.coordinator import service as service_module
 from samzapy.coordinator import state as state_module
 from samzapy.coordinator.actions import actions
@@ -740,8 +741,9 @@ class Probe:
         with (
             patch.object(service_module, "decide", self._checked(decide)),
             patch.object(service_module, "evolve", self._foreseen),
-            patch.object(service_module, "encode", _encoded),
-            patch.object(service_module, "replay", self._remembering(vars(service_module)["replay"])),
+            patch.object(leader_log_module, "evolve", self._foreseen),
+            patch.object(leader_log_module, "encode", _encoded),
+            patch.object(leader_log_module, "replay", self._remembering(vars(leader_log_module)["replay"])),
             patch.object(numbering_module, "decode", decoded),
             patch.object(memory_placement_module, "read_message", _read_message),
             patch.object(numbering_module, "parse_headers", _parsed_headers),

@@ -13,6 +13,7 @@ from typing import Protocol
 from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.config import JobConfig
 from samzapy.container.start import positions_of
+from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.assignment.starts import ChangelogPlace, PositionsRead
 from samzapy.coordinator.candidate import Candidate
 from samzapy.coordinator.commands import Command, OffsetBounds, SubmitJob
@@ -116,10 +117,13 @@ class CoordinatorProcess:
             ),
             clock=self,
             commands=self,
-            fencing=_Fencing(self, world),
-            positions=_Positions(self, world),
             processes=self,
-            placement=_Placement(self, world),
+            performer=ActionPerformer(
+                clock=self,
+                fencing=_Fencing(self, world),
+                positions=_Positions(self, world),
+                placement=_Placement(self, world),
+            ),
         )
         self._candidate = Candidate(self.service, self, lambda state: world.submission)
 

@@ -59,6 +59,8 @@ REFUSED = [
     ("circles", "samzapy.coordinator.requests.handler", "samzapy.coordinator.requests.rewind"),
     ("coordinator", "samzapy.coordinator.decide", "samzapy.coordinator.actions"),
     ("coordinator", "samzapy.coordinator.decide", "samzapy.coordinator.service"),
+    ("coordinator", "samzapy.coordinator.action_performer", "samzapy.coordinator.service"),
+    ("coordinator", "samzapy.coordinator.action_performer", "samzapy.coordinator.leader_log"),
     ("coordinator", "samzapy.coordinator.requests.handler", "samzapy.coordinator.lifecycle.submission"),
     ("coordinator", "samzapy.coordinator.launching.hosts", "samzapy.coordinator.inputs.growth"),
     ("coordinator", "samzapy.coordinator.launching.hosts", "samzapy.coordinator.requests.handler"),

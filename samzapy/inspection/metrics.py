@@ -21,7 +21,7 @@ from samzapy.coordinator.assignment.grants import newest_grants, owners
 from samzapy.coordinator.assignment.liveness import LIVING, Sighting, Sightings
 from samzapy.coordinator.commands import Figures
 from samzapy.coordinator.launching.standbys import standby_called
-from samzapy.coordinator.service import Snapshot, Timings
+from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.status import furthest_behind
 from samzapy.model.container import Container

@@ -26,6 +26,7 @@ from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
 from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
+from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.candidate import TERM_ENDS, Candidate
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.inputs.topic_checks import topics_of, unread_topics
@@ -219,10 +220,13 @@ class Coordination:
             ),
             clock=SystemClock(),
             commands=self._commands,
-            fencing=KafkaFence(connection, config.coordinator_transaction_timeout_ms, _FENCE_S),
-            positions=KafkaPositions(connection, config.job),
             processes=HostProcesses(here.boot_id),
-            placement=self._answers,
+            performer=ActionPerformer(
+                clock=SystemClock(),
+                fencing=KafkaFence(connection, config.coordinator_transaction_timeout_ms, _FENCE_S),
+                positions=KafkaPositions(connection, config.job),
+                placement=self._answers,
+            ),
         )
 
     def _launch_watch(self, launcher: Launcher) -> LaunchWatch:

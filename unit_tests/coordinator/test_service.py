@@ -753,13 +753,13 @@ class ReplaysBeforeItFences(CoordinatorService):
     """The mutant of law L4: reads first, then takes over."""
 
     def take_office(self):
-        stale = list(self._log.read())
-        self._log.take_over()
-        log, self._log = self._log, _Replayed(stale, self._log)
+        stale = list(self._stream.log.read())
+        self._stream.log.take_over()
+        log, self._stream.log = self._stream.log, _Replayed(stale, self._stream.log)
         try:
             super().take_office()
         finally:
-            self._log = log
+            self._stream.log = log
 
 
 class _Replayed:

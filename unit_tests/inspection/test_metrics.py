@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from samzapy.adapters.web.metrics import exposition
 from samzapy.coordinator.commands import Figures, Position
-from samzapy.coordinator.service import Snapshot, Timings
+from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.inspection import metrics
 from samzapy.inspection.metrics import METRICS, Kind, samples_of
 from samzapy.model.container import ContainerPhase

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
+from samzapy.coordinator.action_performer import ActionPerformer, LeaderView
 from samzapy.coordinator.actions import ResolveStarts
 from samzapy.coordinator.service import CoordinatorService
 from simulation.checks import BrokenLawError
@@ -153,10 +154,10 @@ def test_the_command_that_shows_a_history_again_is_one(kind: Kind) -> None:
 
 
 def test_a_world_in_which_nothing_is_granted_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(self: CoordinatorService, wanted: list[ResolveStarts]) -> object:
+    def nothing(self: ActionPerformer, wanted: list[ResolveStarts], view: LeaderView) -> object:
         return ()
 
-    monkeypatch.setattr(CoordinatorService, "_resolved", nothing)
+    monkeypatch.setattr(ActionPerformer, "_resolve", nothing)
 
     with pytest.raises(BrokenLawError, match=r"no rest after|L3"):
         World(3).run(50)

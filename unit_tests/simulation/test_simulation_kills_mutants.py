@@ -14,11 +14,13 @@ import pytest
 
 from samzapy.adapters.host import launch_watch
 from samzapy.container.local_state import restore, split_and_merge
+from samzapy.coordinator import action_performer, decide, leader_log, snapshot, state
 from samzapy.coordinator import actions as actions_module
-from samzapy.coordinator import decide, service, state
+from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.assignment import grants, liveness, replanning, starts
 from samzapy.coordinator.inputs import growth
 from samzapy.coordinator.launching import launches, standbys
+from samzapy.coordinator.leader_log import LeaderLog
 from samzapy.coordinator.lifecycle import membership
 from samzapy.coordinator.requests import place_with_reserve, request_queue, restart_query, rewind, scale_factor
 from samzapy.coordinator.service import CoordinatorService
@@ -46,14 +48,14 @@ def replay_before_fence(patch: Patch) -> None:
     take_office = CoordinatorService.take_office
 
     def mutated(self: CoordinatorService) -> None:
-        log = self._log
+        log = self._stream.log
         records = list(log.read())
         log.take_over()
-        self._log = _AsItWas(log, records)  # type: ignore[assignment]
+        self._stream.log = _AsItWas(log, records)  # type: ignore[assignment]
         try:
             take_office(self)
         finally:
-            self._log = log
+            self._stream.log = log
 
     patch.setattr(CoordinatorService, "take_office", mutated)
 
@@ -88,7 +90,7 @@ def wall_clock_in_the_lease(patch: Patch) -> None:
 
 def lease_renewed_without_looking(patch: Patch) -> None:
     """A coordinator answers for as long as it believes that it leads."""
-    patch.setattr(service.Snapshot, "may_answer", lambda self, now_ms, limit_ms: self.verified_ms is not None)
+    patch.setattr(snapshot.Snapshot, "may_answer", lambda self, now_ms, limit_ms: self.verified_ms is not None)
 
 
 def tombstone_ignored(patch: Patch) -> None:
@@ -150,18 +152,18 @@ def grant_before_fenced(patch: Patch) -> None:
 
     def mutated(found):  # type: ignore[no-untyped-def]
         wanted = real(found)
-        return tuple(action for action in wanted if not isinstance(action, service.FenceExecution)) or wanted
+        return tuple(action for action in wanted if not isinstance(action, actions_module.FenceExecution)) or wanted
 
-    patch.setattr(service, "hand_overs", mutated)
+    patch.setattr(action_performer, "hand_overs", mutated)
 
 
 def fenced_without_fencing(patch: Patch) -> None:
     """L6: FENCED is recorded although the broker was not asked."""
 
     def mutated(self, wanted):  # type: ignore[no-untyped-def]
-        return [service.ExecutionFenced(action.execution_id, action.attempt) for action in wanted]
+        return [action_performer.ExecutionFenced(action.execution_id, action.attempt) for action in wanted]
 
-    patch.setattr(CoordinatorService, "_fenced", mutated)
+    patch.setattr(ActionPerformer, "_fence", mutated)
 
 
 def half_of_the_ids_fenced(patch: Patch) -> None:
@@ -253,16 +255,16 @@ def plan_for_the_dead(patch: Patch) -> None:
 
 def failed_append_believed(patch: Patch) -> None:
     """L5: after an append of unknown outcome the coordinator goes on as if it had been committed."""
-    append = CoordinatorService._append
+    append = LeaderLog.append
 
     def mutated(self, records, writes):  # type: ignore[no-untyped-def]
         try:
             append(self, records, writes)
         except ProducerError:
-            self._log.take_over()
-            self._fold_own(records, writes, self._log.end_offset() + len(writes))
+            self.log.take_over()
+            self._fold(records, writes, self.log.end_offset() + len(writes))
 
-    patch.setattr(CoordinatorService, "_append", mutated)
+    patch.setattr(LeaderLog, "append", mutated)
 
 
 def office_kept_after_a_failure(patch: Patch) -> None:
@@ -272,16 +274,16 @@ def office_kept_after_a_failure(patch: Patch) -> None:
 
 def failed_append_sent_again(patch: Patch) -> None:
     """L5: after an append of unknown outcome the same records are sent again."""
-    append = CoordinatorService._append
+    append = LeaderLog.append
 
     def mutated(self, records, writes):  # type: ignore[no-untyped-def]
         try:
             append(self, records, writes)
         except ProducerError:
-            self._log.take_over()
+            self.log.take_over()
             append(self, records, writes)
 
-    patch.setattr(CoordinatorService, "_append", mutated)
+    patch.setattr(LeaderLog, "append", mutated)
 
 
 def fence_known_only_to_who_gave_up(patch: Patch) -> None:
@@ -291,7 +293,7 @@ def fence_known_only_to_who_gave_up(patch: Patch) -> None:
 
     def takes_office(self: CoordinatorService) -> None:
         take_office(self)
-        containers = self._known.state.containers_sorted
+        containers = self._stream.state.containers_sorted
         lost_before.update(found.execution_id for found in containers if found.phase is ContainerPhase.LOST)
 
     def mutated(found):  # type: ignore[no-untyped-def]
@@ -302,18 +304,18 @@ def fence_known_only_to_who_gave_up(patch: Patch) -> None:
         )
 
     patch.setattr(CoordinatorService, "take_office", takes_office)
-    patch.setattr(service, "hand_overs", mutated)
+    patch.setattr(action_performer, "hand_overs", mutated)
 
 
 def numbers_from_zero(patch: Patch) -> None:
     """L5: a successor numbers its records from the beginning."""
-    real = service.replay
+    real = leader_log.replay
 
-    def mutated(records, *, topic, before=service.NOTHING):  # type: ignore[no-untyped-def]
+    def mutated(records, *, topic, before=leader_log.NOTHING):  # type: ignore[no-untyped-def]
         found = real(records, topic=topic, before=before)
         return replace(found, numbering=found.numbering._replace(seq=before.numbering.seq))
 
-    patch.setattr(service, "replay", mutated)
+    patch.setattr(leader_log, "replay", mutated)
 
 
 def foreign_records_folded(patch: Patch) -> None:
@@ -331,7 +333,7 @@ def foreign_records_folded(patch: Patch) -> None:
 
 def foreign_records_stay(patch: Patch) -> None:
     """The leader writes nothing again, and compaction keeps what a foreign record says."""
-    patch.setattr(CoordinatorService, "_restore", lambda self: None)
+    patch.setattr(LeaderLog, "restore", lambda self: False)
 
 
 def a_heartbeat_registers_each_time(patch: Patch) -> None:
@@ -365,13 +367,13 @@ def the_dead_come_back(patch: Patch) -> None:
 
 def uuid_memory_lost_at_failover(patch: Patch) -> None:
     """A coordinator that takes over remembers no request that is over."""
-    replayed = service.replay
+    replayed = leader_log.replay
 
-    def mutated(records, *, topic, before=service.NOTHING):  # type: ignore[no-untyped-def]
+    def mutated(records, *, topic, before=leader_log.NOTHING):  # type: ignore[no-untyped-def]
         found = replayed(records, topic=topic, before=before)
         return replace(found, state=replace(found.state, request_memory={}))
 
-    patch.setattr(service, "replay", mutated)
+    patch.setattr(leader_log, "replay", mutated)
 
 
 def uuid_that_comes_again_is_new(patch: Patch) -> None:
@@ -544,8 +546,8 @@ def broadcast_positions_without_the_copy(patch: Patch) -> None:
 
 def startpoints_ignored(patch: Patch) -> None:
     """Design section 8: a task that was rewound begins where it was."""
-    real = service.starts_of
-    patch.setattr(service, "starts_of", lambda *args, startpoints, **named: real(*args, **named))
+    real = action_performer.starts_of
+    patch.setattr(action_performer, "starts_of", lambda *args, startpoints, **named: real(*args, **named))
 
 
 def startpoint_removed_at_once(patch: Patch) -> None:
@@ -571,7 +573,7 @@ def state_of_an_earlier_run_kept(patch: Patch) -> None:
 def end_of_an_input_fixed_by_each_grant(patch: Patch) -> None:
     """ADR 0009: each grant says anew how far a bounded input is read, not only the first of the run."""
     patch.setattr(grants, "input_end", lambda *_: None)
-    patch.setattr(service, "input_end", lambda *_: None)
+    patch.setattr(action_performer, "input_end", lambda *_: None)
 
 
 def finished_when_one_has_finished(patch: Patch) -> None:

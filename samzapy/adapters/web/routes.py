@@ -34,7 +34,7 @@ from samzapy.coordinator.assignment.liveness import is_expected, may_register, m
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.launching.standbys import with_standbys
 from samzapy.coordinator.ports import Clock
-from samzapy.coordinator.service import Snapshot
+from samzapy.coordinator.snapshot import Snapshot
 from samzapy.coordinator.state import job_model
 from samzapy.inspection.metrics import samples_of
 from samzapy.inspection.status import status_json

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from samzapy.adapters.web.routes import Answering, make_app
 from samzapy.coordinator.commands import Heartbeat
 from samzapy.coordinator.ports import Clock
-from samzapy.coordinator.service import Snapshot
+from samzapy.coordinator.snapshot import Snapshot
 from samzapy.errors import ConfigError, DeadlineError
 
 CONNECTIONS_MAX = 64

@@ -138,7 +138,7 @@ def test_torn_anywhere_between_the_plan_and_the_fact_it_is_all_taken_in_at_last(
     job.runs(ms=SETTLE_MS)
     job.reads(p0=100)
 
-    job.service._log.tear_next_append(survivors)
+    job.service._stream.log.tear_next_append(survivors)
     job.runs()
 
     assert (4, ()) == (job.input.partition_count, job.input.expansions)

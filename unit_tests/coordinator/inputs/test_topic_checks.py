@@ -103,7 +103,7 @@ def test_a_wrong_setting_is_shown_and_the_job_goes_on(world, service):
 
 
 def test_a_finding_is_logged_when_it_comes_and_when_it_goes(world, service, caplog):
-    caplog.set_level(logging.INFO, "samzapy.coordinator.service")
+    caplog.set_level(logging.INFO, "samzapy.coordinator.snapshot")
     wrong = {CHECKPOINT: with_settings(max_message_bytes="5")}
 
     for changes in (wrong, wrong, {}, {}):
@@ -177,7 +177,7 @@ def test_what_the_topics_must_be_is_read_off_the_log(world):
 
 
 def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is_taken_in(world, caplog):
-    caplog.set_level(logging.WARNING, "samzapy.coordinator.service")
+    caplog.set_level(logging.WARNING, "samzapy.coordinator.snapshot")
     service = world.coordinator()
     service.take_office()
     config = a_config(task_inputs="kafka.~orders.*")

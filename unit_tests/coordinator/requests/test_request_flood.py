@@ -68,7 +68,7 @@ def test_a_flood_of_requests_gives_each_uuid_one_terminal_status_and_leaves_litt
         numbers = {f"e{processor}": put.number for processor, put in job.state.restarts.items()}
         if round_number in kills_at:
             # After a part of what it was about to write, it is gone.
-            job.service._log.tear_next_append(1 + luck.randrange(300))
+            job.service._stream.log.tear_next_append(1 + luck.randrange(300))
             job.hears(**numbers)
             job.service = job.leader(f"successor{round_number}")
             killed += 1

@@ -89,7 +89,7 @@ def test_a_coordinator_that_dies_after_any_number_of_its_records_leaves_nothing_
     """Torn appends and deaths between all effects: one order, one answer, for each cut."""
     for survivors in range(1, 4):
         job = Job()
-        log = job.service._log
+        log = job.service._stream.log
         job.ask(1)
         log.tear_next_append(survivors)
 
