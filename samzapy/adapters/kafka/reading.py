@@ -77,11 +77,42 @@ READING: Mapping[str, Any] = {
 }
 
 
-class _LastRead(NamedTuple):
-    """The offset of the last record that was read, and the epoch of the leader that took it; -1 where it is unknown."""
+class _Progress:
+    """The progress of one reading: a record, or an end of the partition beyond the ones before.
 
-    offset: int
-    leader_epoch: int
+    Attributes:
+        eof_seen: the furthest end of the partition so far; below the end that is read to it means "not yet".
+        has_moved: set for each record, so it is no call.
+    """
+
+    def __init__(self, events: ErrorEvents) -> None:
+        self.eof_seen = -1
+        self._events = events
+        self.has_moved = False
+        self._mark()
+
+    def see_eof(self, offset: int) -> None:
+        if offset > self.eof_seen:
+            self.eof_seen = offset
+            self.has_moved = True
+
+    def stalled_s(self) -> float:
+        """The time without progress. Called after each batch.
+
+        The clock is read after the caller's part, so that a slow caller is not a stalled topic.
+        """
+        if self.has_moved:
+            self._mark()
+        return time.monotonic() - self._progress_at
+
+    @property
+    def has_lost_brokers(self) -> bool:
+        """Whether the stall comes from the brokers; if not, it comes from an open transaction."""
+        return self.eof_seen < 0 or self._events.count > self._events_before
+
+    def _mark(self) -> None:
+        self.has_moved = False
+        self._events_before, self._progress_at = self._events.count, time.monotonic()
 
 
 class PartitionReader:
@@ -104,7 +135,9 @@ class PartitionReader:
     ) -> None:
         self._may_end_earlier = may_end_earlier
         self._end_seen = 0
-        self._last_read: _LastRead | None = None
+        # The offset and the leader epoch of the last record that was read; -1: none, or not known.
+        self._last_offset = -1
+        self._last_epoch = -1
         self.topic = topic
         self.partition = partition
         self._connection = connection
@@ -155,7 +188,7 @@ class PartitionReader:
         """
         self.partition = partition
         self._end_seen = 0
-        self._last_read = None
+        self._last_offset = self._last_epoch = -1
         self._prepared_from = None
 
     def prepare(self, offset_from: int) -> None:
@@ -238,11 +271,10 @@ class PartitionReader:
         if self._consumer is None:
             self._consumer = make_consumer(self._connection, READING, self._events)
         self._consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
-        last = self._last_read
-        if last is not None and last.leader_epoch >= 0 and offset_from == last.offset + 1:
+        if self._last_epoch >= 0 and offset_from == self._last_offset + 1:
             # A seek asks the broker first where the log ends for that epoch: before this offset if it was cut. An
             # assignment with an epoch does not ask; the client then fetches for ever and says nothing.
-            at = TopicPartition(self.topic, self.partition, offset_from, leader_epoch=last.leader_epoch)
+            at = TopicPartition(self.topic, self.partition, offset_from, leader_epoch=self._last_epoch)
             try:
                 self._consumer.seek(at)
             except KafkaException as error:
@@ -262,17 +294,10 @@ class PartitionReader:
     def _read(self, offset_from: int, offset_end: int, deadline_s: float) -> Iterator[LogRecord]:
         if offset_from >= offset_end:
             return
-        if self._consumer is not None and self._prepared_from == offset_from:
-            consumer = self._consumer
-        else:
-            consumer = self._assign(offset_from)
-        self._prepared_from = None
-        partition = self.partition
-        # The furthest end of the partition seen so far; below `offset_end` it means "not yet".
-        eof_seen = -1
-        events_before, progress_at = self._events.count, time.monotonic()
+        consumer = self._consumer_at(offset_from)
+        partition, is_checked = self.partition, not self._may_end_earlier
+        progress = _Progress(self._events)
         while True:
-            moved = False
             for message in _available(consumer):
                 error = message.error()
                 if message.partition() != partition and (error is None or message.topic() is not None):
@@ -282,26 +307,29 @@ class PartitionReader:
                     if offset >= offset_end:
                         self._rest(consumer)
                         return
-                    if not self._may_end_earlier:
+                    if is_checked:
                         self._note(offset, message.leader_epoch())
                     yield record_of(message, offset)
-                    moved = True
+                    progress.has_moved = True
                 elif error.code() == KafkaError._PARTITION_EOF:
                     eof = message.offset()
                     if eof >= offset_end:
                         self._rest(consumer)
                         return
-                    moved = moved or eof > eof_seen
-                    eof_seen = max(eof, eof_seen)
+                    progress.see_eof(eof)
                 else:
                     self._check(error, offset_from)
-            # Taken after the caller's part, so that a slow caller is not a stalled topic.
-            now = time.monotonic()
-            if moved:
-                events_before, progress_at = self._events.count, now
-            elif now - progress_at > deadline_s:
-                has_lost_brokers = eof_seen < 0 or self._events.count > events_before
-                raise self._given_up(offset_end, eof_seen, deadline_s, has_lost_brokers)
+            if progress.stalled_s() > deadline_s:
+                raise self._stalled(offset_end, progress, deadline_s)
+
+    def _consumer_at(self, offset_from: int) -> Consumer:
+        """The consumer, reading from `offset_from` on; what `prepare` has fetched from there is used."""
+        if self._consumer is not None and self._prepared_from == offset_from:
+            consumer = self._consumer
+        else:
+            consumer = self._assign(offset_from)
+        self._prepared_from = None
+        return consumer
 
     def _rest(self, consumer: Consumer) -> None:
         """Fetch nothing until the next reading: else a reader that is kept asks the broker fifty times a second."""
@@ -310,12 +338,13 @@ class PartitionReader:
 
     def _note(self, offset: int, leader_epoch: int | None) -> None:
         """Remember the last record; raise where a record stands that a later leader took in place of another one."""
-        last, epoch = self._last_read, -1 if leader_epoch is None else leader_epoch
-        if last is None or offset > last.offset:
-            self._last_read = _LastRead(offset, epoch)
-        elif 0 <= last.leader_epoch < epoch:
+        epoch = -1 if leader_epoch is None else leader_epoch
+        if offset > self._last_offset:
+            self._last_offset = offset
+            self._last_epoch = epoch
+        elif 0 <= self._last_epoch < epoch:
             raise self._truncated(
-                f"to hold offset {offset} from leader epoch {last.leader_epoch} or earlier, as it did before",
+                f"to hold offset {offset} from leader epoch {self._last_epoch} or earlier, as it did before",
                 f"a record of epoch {epoch} stands there",
             )
 
@@ -328,11 +357,10 @@ class PartitionReader:
 
     def _check(self, error: KafkaError, offset_from: int) -> None:
         """Raise, unless the error is of no importance or the client goes on by itself."""
-        last = self._last_read
         # The client has a code of its own for this, and hands out another one with the reason as text.
-        if last is not None and offset_from == last.offset + 1 and "log truncation" in error.str():
+        if 0 <= self._last_offset == offset_from - 1 and "log truncation" in error.str():
             raise self._truncated(
-                f"to hold the record at offset {last.offset} of leader epoch {last.leader_epoch}, which was read",
+                f"to hold the record at offset {self._last_offset} of leader epoch {self._last_epoch}, which was read",
                 f"the records of that epoch end before it ({error.str()})",
             )
         found = lasting(error, f"reading {self.topic}-{self.partition} from offset {offset_from}", self._events)
@@ -345,9 +373,9 @@ class PartitionReader:
             )
         raise found
 
-    def _given_up(self, offset_end: int, eof_seen: int, deadline_s: float, has_lost_brokers: bool) -> SamzapyError:
+    def _stalled(self, offset_end: int, progress: _Progress, deadline_s: float) -> SamzapyError:
         where = f"{self.topic}-{self.partition}"
-        if has_lost_brokers:
+        if progress.has_lost_brokers:
             return unavailable(
                 self._connection.bootstrap_servers,
                 deadline_s,
@@ -355,8 +383,8 @@ class PartitionReader:
                 self._events.latest,
             )
         return DeadlineError(
-            f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset {eof_seen} "
-            f"on for {deadline_s:.0f} s: its writer is slow, or died and is not fenced yet; "
+            f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset "
+            f"{progress.eof_seen} on for {deadline_s:.0f} s: its writer is slow, or died and is not fenced yet; "
             f"`samzapy doctor` says more"
         )
 
