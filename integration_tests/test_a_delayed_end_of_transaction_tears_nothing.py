@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from integration_tests.support.holding_proxy import HoldingProxy
-from samzapy.adapters.kafka import transactions
+from samzapy.adapters.kafka import end_txn_signs
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.reading import read_to_end
@@ -100,13 +100,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[TransactionSigns]:
         asked.append(signs)
         return must_renew(signs, retry_backoff_min_s=retry_backoff_min_s)
 
-    monkeypatch.setattr(transactions, "must_renew", noting)
+    monkeypatch.setattr(end_txn_signs, "must_renew", noting)
     return asked
 
 
 @pytest.fixture
 def without_plug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "must_renew", lambda signs, **_: False)
+    monkeypatch.setattr(end_txn_signs, "must_renew", lambda signs, **_: False)
 
 
 def one_cut(world: World) -> TransactionalProducer:
@@ -186,7 +186,7 @@ def test_the_duration_alone_gives_a_single_cut_away(world: World, told: list[Tra
 
     producer.close()
     alone = replace(told[-1], error_events=0, counters_after=told[-1].counters_before)
-    assert must_renew(alone, retry_backoff_min_s=transactions.RETRY_BACKOFF_MIN_S)
+    assert must_renew(alone, retry_backoff_min_s=end_txn_signs.RETRY_BACKOFF_MIN_S)
 
 
 def test_a_log_renews_itself_before_its_next_append(world: World) -> None:

@@ -450,7 +450,7 @@ def test_a_log_goes_on_with_a_new_producer_after_a_sign_of_trouble(world: KafkaW
     log.append_atomically([put("a", "1")])
     first = log._producer
     assert first is not None
-    first._end_duration_s = 1.0
+    first._signs.end(duration_s=1.0)
 
     log.append_atomically([put("a", "2")])
 
@@ -468,7 +468,7 @@ def test_a_log_that_must_renew_finds_that_somebody_else_led_meanwhile(world: Kaf
     rightful.take_over()
     rightful.append_atomically([put("a", "2")])
     assert log._producer is not None
-    log._producer._end_duration_s = 1.0
+    log._producer._signs.end(duration_s=1.0)
 
     with pytest.raises(FencedError, match="somebody else led"):
         log.append_atomically([put("a", "stale")])

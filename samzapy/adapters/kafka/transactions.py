@@ -16,7 +16,6 @@ record: librdkafka promises it, and a test holds it to that.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import ErrorEvents, KafkaConnection, Settings, make_client
+from samzapy.adapters.kafka.end_txn_signs import RETRY_BACKOFF_MS, EndTxnSigns
 from samzapy.adapters.kafka.errors import kafka_error, translate, unavailable
 from samzapy.config import BATCH_BYTES
 from samzapy.container.task.topic_limits import TopicLimits
@@ -39,21 +39,13 @@ from samzapy.errors import (
     TemporaryError,
     UndeliveredError,
 )
-from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
 
 TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's own default. An owner that hangs longer is aborted by the broker, so it bounds how long it can hide
 the records of others."""
 
-RETRY_BACKOFF_MS = 250
-"""librdkafka's default is 100. Longer, because an EndTxn that takes as long as the shortest back-off counts
-as sent twice, and on a busy machine an honest one takes a while (1 to 3 ms when idle, measured)."""
-
 METADATA_REFRESH_MS = 2_000
 """How often a producer asks who leads the partitions it writes to; librdkafka's default is 5 minutes."""
-
-RETRY_BACKOFF_MIN_S = 0.8 * RETRY_BACKOFF_MS / 1000
-"""librdkafka varies each back-off by up to 20 %."""
 
 _INIT_SLICE_S = 5.0
 _CONNECT_S = 0.1
@@ -65,7 +57,6 @@ _ASK_AGAIN_S = 0.2
 _LIMITS_HOLD_S = 30.0
 _FENCE_THREADS = 4
 _log = logging.getLogger(__name__)
-_COUNTERS = re.compile(r'"(disconnects|req_timeouts|txretries)": ?(\d+)')
 
 Headers = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
 
@@ -92,14 +83,14 @@ class TransactionalProducer:
         self._connection = connection
         self._timeout_s = transaction_timeout_ms / 1000
         self._events = ErrorEvents()
-        self._counters = ConnectionCounters()
+        self._signs = EndTxnSigns(self._events)
         self._producer = make_client(
             Producer,
             producer_settings(
                 connection,
                 transactional_id,
                 transaction_timeout_ms,
-                {**(settings or {}), "stats_cb": self._on_statistics, "error_cb": self._events.add},
+                {**(settings or {}), "stats_cb": self._signs.on_statistics, "error_cb": self._events.add},
             ),
         )
         # Bound once: looking them up costs as much as the rest of `produce`.
@@ -109,10 +100,6 @@ class TransactionalProducer:
         self._is_open = False
         self._is_broken = False
         self._is_closed = False
-        self._ended_once = False
-        self._end_duration_s: float | None = None
-        self._events_before = 0
-        self._counters_before = self._counters
         # With when they were asked for.
         self._topic_limits: dict[str, tuple[TopicLimits | None, float]] = {}
 
@@ -160,18 +147,7 @@ class TransactionalProducer:
         if self._is_closed:
             return True
         self._serve(0)
-        if self._is_broken:
-            return True
-        if not self._ended_once:
-            # Signs from before the first transaction of this epoch cannot be of an EndTxn of this epoch.
-            return False
-        signs = TransactionSigns(
-            error_events=self._events.count - self._events_before,
-            counters_before=self._counters_before,
-            counters_after=self._counters,
-            end_duration_s=self._end_duration_s,
-        )
-        return must_renew(signs, retry_backoff_min_s=RETRY_BACKOFF_MIN_S)
+        return self._is_broken or self._signs.must_renew()
 
     def serve(self) -> None:
         """Let the client call back. For owners that write seldom: twice a second it has statistics to tell, and keeps
@@ -192,9 +168,7 @@ class TransactionalProducer:
                 f"{'must be renewed' if self._is_taken else 'was never taken over'}: close it, make a new one, "
                 "take over, and read before the next transaction"
             )
-        self._events_before = self._events.count
-        self._counters_before = self._counters
-        self._end_duration_s = None
+        self._signs.begin()
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -338,9 +312,8 @@ class TransactionalProducer:
             end(self._timeout_s)
         except KafkaException as error:
             raise self._broken(error, doing) from error
-        self._end_duration_s = time.monotonic() - started
+        self._signs.end(time.monotonic() - started)
         self._is_open = False
-        self._ended_once = True
         # Serves events that came with the answer, so that the next question sees them.
         self._serve(0)
 
@@ -415,9 +388,6 @@ class TransactionalProducer:
         texts = dict.fromkeys(event.str() for event in self._events.latest[-3:])
         return f" (the client reported: {' | '.join(texts)})" if texts else ""
 
-    def _on_statistics(self, text: str) -> None:
-        self._counters = parse_counters(text)
-
 
 def producer_settings(
     connection: KafkaConnection, transactional_id: str, transaction_timeout_ms: int, more: Mapping[str, Any]
@@ -449,16 +419,6 @@ def producer_settings(
         "statistics.interval.ms": 500,
     }
     return connection.settings({**more, **ours}, defaults=defaults)
-
-
-def parse_counters(statistics: str) -> ConnectionCounters:
-    """Sums over all brokers out of librdkafka's statistics. By pattern: they are 6 kB, twice a second."""
-    sums = {"disconnects": 0, "req_timeouts": 0, "txretries": 0}
-    for name, count in _COUNTERS.findall(statistics):
-        sums[name] += int(count)
-    return ConnectionCounters(
-        disconnects=sums["disconnects"], request_timeouts=sums["req_timeouts"], retries=sums["txretries"]
-    )
 
 
 def fence_transactional_ids(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samzapy.adapters.kafka import transactions
+from samzapy.adapters.kafka import end_txn_signs, transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.positions import KafkaFence
 from samzapy.adapters.kafka.transactions import TransactionalProducer
@@ -23,7 +23,7 @@ def test_whoever_is_served_keeps_no_statistics(monkeypatch: pytest.MonkeyPatch) 
         told.append(text)
         return ConnectionCounters()
 
-    monkeypatch.setattr(transactions, "parse_counters", parse)
+    monkeypatch.setattr(end_txn_signs, "parse_counters", parse)
     producer = TransactionalProducer(NOWHERE, "flights-1/w")
 
     def is_told() -> bool:
