@@ -27,6 +27,37 @@ class Leader:
     url: str
 
 
+class _NewestLeader:
+    """The newest leader that is known. Any thread may read it and replace it."""
+
+    def __init__(self) -> None:
+        self.leader: Leader | None = None
+        self._lock = threading.Lock()
+
+    def replace(self, leader: Leader) -> bool:
+        """Take `leader` if its term is newer; whether it is."""
+        with self._lock:
+            is_newer = self.leader is None or leader.term > self.leader.term
+            if is_newer:
+                self.leader = leader
+            return is_newer
+
+
+class _Lease:
+    """The lease that an answer renews, on the monotonic clock."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._duration_s = lease_ms / 1000
+        self._until_s = time.monotonic()
+
+    def renew(self, sent_at_s: float) -> None:
+        self._until_s = sent_at_s + self._duration_s
+
+    def ran_out_at_ms(self) -> int | None:
+        until_s = self._until_s
+        return int(until_s * 1000) if time.monotonic() > until_s else None
+
+
 class HeartbeatThread:
     """Sends the content published last every `interval_ms` (`container.ports.Heartbeats`).
 
@@ -57,18 +88,16 @@ class HeartbeatThread:
         self._client = client
         self._identity = identity
         self._interval_s = interval_ms / 1000
-        self._lease_s = lease_ms / 1000
         self._on_alive = on_alive
         self._find_leader = find_leader
-        self._leader: Leader | None = None
+        self._newest = _NewestLeader()
         self._content: HeartbeatContent | None = None
         self._lock = threading.Lock()
-        self._leader_lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._given_up: str | None = None
         self._trouble = ""
-        self._lease_until_s = time.monotonic()
+        self._lease = _Lease(lease_ms)
         # When the first heartbeat was sent that no answer has followed; None while the last one was answered.
         self._unanswered_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
@@ -85,7 +114,7 @@ class HeartbeatThread:
     def publish(self, content: HeartbeatContent) -> None:
         before, self._content = self._content, content
         if content.coordinator_url is not None:
-            self._lead_by(Leader(content.term, content.coordinator_url))
+            self._newest.replace(Leader(content.term, content.coordinator_url))
         if before is None or _level(before) != _level(content):
             self._wake.set()
 
@@ -94,12 +123,11 @@ class HeartbeatThread:
 
     def leader_url(self) -> str | None:
         """The URL of the newest leader that is known; any thread may ask."""
-        leader = self._leader
+        leader = self._newest.leader
         return None if leader is None else leader.url
 
     def lease_ran_out_at_ms(self) -> int | None:
-        until_s = self._lease_until_s
-        return int(until_s * 1000) if time.monotonic() > until_s else None
+        return self._lease.ran_out_at_ms()
 
     def send_now(self, timeout_ms: int) -> bool:
         deadline_s = time.monotonic() + timeout_ms / 1000
@@ -139,22 +167,14 @@ class HeartbeatThread:
         self._trouble = trouble
 
     def _look_for_leader(self, offset_from: int) -> None:
-        found = self._find_leader(offset_from)
-        if found is not None and self._lead_by(found):
+        leader = self._find_leader(offset_from)
+        if leader is not None and self._newest.replace(leader):
             self._wake.set()
-
-    def _lead_by(self, found: Leader) -> bool:
-        """Whether `found` is newer than the leader known so far."""
-        with self._leader_lock:
-            is_newer = self._leader is None or found.term > self._leader.term
-            if is_newer:
-                self._leader = found
-            return is_newer
 
     def _send(self, timeout_ms: int) -> bool:
         """One heartbeat; whether the leader answered it."""
         with self._lock:
-            content, leader = self._content, self._leader
+            content, leader = self._content, self._newest.leader
             if content is None or leader is None:
                 return False
             sent_at_ns, sent_at_s = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
@@ -162,12 +182,13 @@ class HeartbeatThread:
             body = {**self._body(content), "unansweredMs": int((sent_at_s - since_s) * 1000)}
             answer = self._client.heartbeat(leader.url, body, timeout_ms)
             # A leader that was deposed while it slept does not know it yet.
-            if answer is None or self._leader is None or answer.term < self._leader.term:
+            newest = self._newest.leader
+            if answer is None or newest is None or answer.term < newest.term:
                 self._unanswered_since_s = since_s
                 return False
             self._unanswered_since_s = None
             if answer.alive:
-                self._lease_until_s = sent_at_s + self._lease_s
+                self._lease.renew(sent_at_s)
                 self._on_alive(sent_at_ns)
             elif self._given_up is None and content.state != "STOPPED" and not content.exit_code:
                 self._given_up = f"term {answer.term} does not count it among the living"
