@@ -50,14 +50,9 @@ class LookupTable:
 def lookup_table(starts: Sequence[BucketStart]) -> LookupTable:
     """The table for routes in the order of `starts`."""
     factor = max(start.finest_factor for start in starts)
-    partitions: dict[str, int] = {}
-    for ssp in (start.ssp_kb.ssp for start in starts):
-        partitions[ssp.stream] = max(partitions.get(ssp.stream, 0), ssp.partition + 1)
-    bases, size = {}, 0
-    for topic in sorted(partitions):
-        bases[topic] = size
-        size += partitions[topic]
-    taken: list[list[int]] = [[] for _ in range(size * factor)]
+    bases, partition_count = _bases(starts)
+    size = partition_count * factor
+    taken: list[list[int]] = [[] for _ in range(size)]
     floors: dict[int, int] = {}
     for route, start in enumerate(starts):
         ssp = start.ssp_kb.ssp
@@ -67,16 +62,35 @@ def lookup_table(starts: Sequence[BucketStart]) -> LookupTable:
             taken[place].append(route)
             # Of several routes each worker skips what is below its own.
             floors[place] = min(offset, floors.get(place, offset))
-    lists = sorted({tuple(routes) for routes in taken if len(routes) > 1})
-    numbers = {routes: _FIRST_LIST - number for number, routes in enumerate(lists)}
+    entries, lists = _numbered(taken)
     return LookupTable(
         factor=factor,
         bases=bases,
-        routes=[numbers[tuple(routes)] if len(routes) > 1 else routes[0] if routes else _FOREIGN for routes in taken],
-        floors=[floors.get(place, 0) for place in range(size * factor)],
-        lists=tuple(lists),
+        routes=entries,
+        floors=[floors.get(place, 0) for place in range(size)],
+        lists=lists,
         has_floors=any(start.floors for start in starts),
     )
+
+
+def _bases(starts: Sequence[BucketStart]) -> tuple[Mapping[str, int], int]:
+    """The index of each topic's partition 0, and the number of partitions of all topics."""
+    counts: dict[str, int] = {}
+    for ssp in (start.ssp_kb.ssp for start in starts):
+        counts[ssp.stream] = max(counts.get(ssp.stream, 0), ssp.partition + 1)
+    bases, size = {}, 0
+    for topic in sorted(counts):
+        bases[topic] = size
+        size += counts[topic]
+    return bases, size
+
+
+def _numbered(taken: Sequence[Sequence[int]]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
+    """One number for the routes of each place, and the lists of routes that such numbers stand for."""
+    lists = sorted({tuple(routes) for routes in taken if len(routes) > 1})
+    numbers = {routes: _FIRST_LIST - number for number, routes in enumerate(lists)}
+    entries = [numbers[tuple(routes)] if len(routes) > 1 else routes[0] if routes else _FOREIGN for routes in taken]
+    return entries, tuple(lists)
 
 
 def route_column(table: LookupTable) -> Column:
