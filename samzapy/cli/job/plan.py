@@ -128,37 +128,9 @@ def plan(
     warn_of_bootstrap(config)
     if previous_file is not None:
         known = with_previous(known, _read_plan(previous_file), config)
-    processor_ids, hosts = _processors(processors, known, config)
-    locality = Locality(processors={**known.locality.processors, **hosts}, tasks=known.locality.tasks)
-    planned = plan_job(
-        config,
-        known.partition_counts,
-        known.previous,
-        processor_ids,
-        changelog_partitions=known.changelog_partitions,
-        locality=locality,
-        groupers=load_groupers(config, (job_file or config_file).absolute().parent),
-        keeps_state=known.keeps_state,
-        factor=known.factor if known.factor is not None else config.elasticity_factor,
-        tasks_before=known.tasks_before,
-        gone=known.gone,
-    )
-    change = change_with_sizes(known.previous, planned, locality, config, known.connection)
-    change = replace(change, topics=tuple(topic for topic in known.topics if topic.is_change))
-    if not config.is_bounded_job:  # Its next run begins anew, with all partitions that there are.
-        change = replace(change, waiting=new_partitions(known.previous, planned))
-    if known.connection is not None and sample_count and keeps_keys(config):
-        change = replace(change, keys=_input_keys(config, known, known.connection, planned, sample_count))
-    elif keeps_keys(config):
-        change = replace(change, keys=look_at_keys({}, planned))
-    if output == "json":
-        click.echo(json.dumps(plan_change_json(config.job, change), indent=2))
-    else:
-        print_change(config.job, change)
-        click.echo(
-            f"to apply it only while it is this one: --expected-generation {change.generation_from} "
-            "(samzapy job submit, samzapy run)"
-        )
+    planned, locality = _planned(config, known, processors, (job_file or config_file).absolute().parent)
+    change = _change(config, known, planned, locality, sample_count)
+    _show(config.job, change, output)
     refusal = refusal_of(change.keys)
     if refusal and config.partitioner_check == "fail":
         raise PartitionerError(refusal)
@@ -178,6 +150,52 @@ class Known:
     tasks_before: Mapping[SystemStreamPartition, TaskName] = field(default_factory=dict)
     gone: Collection[SystemStream] = ()
     topics: tuple[TopicToBe, ...] = ()
+
+
+def _planned(
+    config: JobConfig, known: Known, processors: str | None, groupers_directory: Path
+) -> tuple[JobModel, Locality]:
+    """The plan that a submission would make, and the hosts that it was made with."""
+    processor_ids, hosts = _processors(processors, known, config)
+    locality = Locality(processors={**known.locality.processors, **hosts}, tasks=known.locality.tasks)
+    planned = plan_job(
+        config,
+        known.partition_counts,
+        known.previous,
+        processor_ids,
+        changelog_partitions=known.changelog_partitions,
+        locality=locality,
+        groupers=load_groupers(config, groupers_directory),
+        keeps_state=known.keeps_state,
+        factor=known.factor if known.factor is not None else config.elasticity_factor,
+        tasks_before=known.tasks_before,
+        gone=known.gone,
+    )
+    return planned, locality
+
+
+def _change(config: JobConfig, known: Known, planned: JobModel, locality: Locality, sample_count: int) -> PlanChange:
+    """The difference to the plan in force, with sizes, topics, new partitions and a sample of the keys."""
+    change = change_with_sizes(known.previous, planned, locality, config, known.connection)
+    change = replace(change, topics=tuple(topic for topic in known.topics if topic.is_change))
+    if not config.is_bounded_job:  # The next run of a bounded job starts again, with all partitions that there are.
+        change = replace(change, waiting=new_partitions(known.previous, planned))
+    if not keeps_keys(config):
+        return change
+    if known.connection is None or not sample_count:
+        return replace(change, keys=look_at_keys({}, planned))
+    return replace(change, keys=_input_keys(config, known, known.connection, planned, sample_count))
+
+
+def _show(job: str, change: PlanChange, output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(plan_change_json(job, change), indent=2))
+        return
+    print_change(job, change)
+    click.echo(
+        f"to apply it only while it is this one: --expected-generation {change.generation_from} "
+        "(samzapy job submit, samzapy run)"
+    )
 
 
 def _offline(config: JobConfig, partitions: str) -> tuple[JobConfig, Known]:

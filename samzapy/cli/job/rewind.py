@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
 
 import click
 
@@ -20,6 +23,35 @@ from samzapy.runtime.job_address import JobAddress
 _COLUMNS = ("task", "position", "from", "to", "again", "skipped")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """The partitions of an input to rewind, as the options name them; None: all partitions, tasks, processors."""
+
+    partition: int | None
+    task: str | None
+    processor: str | None
+
+
+def _with_scope(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose a part of an input to a command, which receives them as `scope`."""
+
+    @wraps(command)
+    def scoped(*args: Any, partition: int | None, task: str | None, processor: str | None, **options: Any) -> None:
+        scope = _Scope(partition=partition, task=task, processor=processor)
+        command(*args, scope=scope, **options)
+
+    decorated: Callable[..., None] = scoped
+    for option in (
+        click.option(
+            "--processor", metavar="ID", help="Rewind only the partitions that tasks of this processor read."
+        ),
+        click.option("--task", metavar="TASK", help="Rewind only the partitions that this task reads."),
+        click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Rewind only this partition."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
 @click.command()
 @of_a_job
 @click.option("--stream", required=True, metavar="STREAM", help="Rewind this input, as system.stream (kafka.orders).")
@@ -30,9 +62,7 @@ _COLUMNS = ("task", "position", "from", "to", "again", "skipped")
     help="Continue from oldest, newest, an OFFSET, a time (2026-01-01T00:00:00Z) or milliseconds since 1970 "
     "(1767225600000ms).",
 )
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Rewind only this partition.")
-@click.option("--task", metavar="TASK", help="Rewind only the partitions that this task reads.")
-@click.option("--processor", metavar="ID", help="Rewind only the partitions that tasks of this processor read.")
+@_with_scope
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Only show which messages would be processed again or skipped."
 )
@@ -49,9 +79,7 @@ def rewind(
     address: JobAddress,
     stream: str,
     to: str,
-    partition: int | None,
-    task: str | None,
-    processor: str | None,
+    scope: _Scope,
     only_plan: bool,
     asking: Asking,
     output: str,
@@ -69,7 +97,9 @@ def rewind(
       samzapy job rewind --config flights.properties --stream kafka.flights --to oldest --plan
       samzapy job rewind --config flights.properties --stream kafka.flights --partition 3 --to 4711
     """
-    wanted = _wanted(rewind_arguments(stream, to, partition=partition, task=task, processor=processor))
+    wanted = _wanted(
+        rewind_arguments(stream, to, partition=scope.partition, task=scope.task, processor=scope.processor)
+    )
     state = recorded_state(address)
     # The leader checks again when the turn of the request comes.
     if reason := refused_rewind(wanted, state):
@@ -82,9 +112,9 @@ def rewind(
             asking.deployment_id or run_id_of(address, state),
             stream,
             to,
-            partition=partition,
-            task=task,
-            processor=processor,
+            partition=scope.partition,
+            task=scope.task,
+            processor=scope.processor,
             request_expiry=asking.expiry,
         )
         answer = asking.answer(store, uuid, state, output)
