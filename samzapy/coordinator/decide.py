@@ -1,14 +1,15 @@
 """Decisions: each command becomes the records to append.
 
-One row for each kind of command; the rule itself is in the module of its concept.
+`DECISIONS` has a row for each type of command; the rule itself is in the module of its concept.
 
 Pure. A repeated command decides nothing (law L2); equal state and equal sightings decide equally (law L7).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Any, Final
 
 from samzapy.coordinator.assignment.grants import grant_tasks, noticed_taken_away, overdue, release
 from samzapy.coordinator.assignment.liveness import (
@@ -65,14 +66,15 @@ from samzapy.coordinator.requests.rewind import offset_bounds_read
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
 from samzapy.stream.records import CoordinatorRecord
 
-COORDINATOR = "coordinator"
+COORDINATOR: Final = "coordinator"
+OPERATOR: Final = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Records to append in one transaction, and for the audit what led to them and who asked.
+    """Records to append in one transaction; for the audit, their cause and who asked.
 
-    In this order, and such that every beginning of it is harmless by itself.
+    Order matters: any prefix must be safe, because a transaction can be torn (docs/internals/non-obvious.md).
     """
 
     records: tuple[CoordinatorRecord, ...]
@@ -81,87 +83,90 @@ class Decision:
 
 
 def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decision:
-    """What `command` changes.
+    """Return the records that `command` leads to.
 
     Raises:
         ConfigError, DataError, RejectedError: `StartTerm` or `SubmitJob` asks for what the log does not allow.
         TopicIdentityError: `TopicsLooked` shows a topic that is not the recorded one. Other commands never raise:
-            news that does not fit is late or repeated, and changes nothing.
+            late or repeated news changes nothing.
     """
-    match command:
-        case StartTerm():
-            cause = f"take-over by {command.coordinator_id}"
-            return Decision(records=start_term(command, state), cause=cause, actor=COORDINATOR)
-        case SubmitJob():
-            return Decision(records=submit_job(command, state, seen), cause=command.cause, actor=command.actor)
-        case Heartbeat():
-            actor = f"container {command.execution_id}"
-            heard = (*suspended_by_heartbeat(command, state), *hear(command, state))
-            return Decision(records=(*heard, *release(command, state)), cause="heartbeat", actor=actor)
-        case Tick():
-            silent = expire(command, state, seen)
-            holding = overdue(command, evolve(state, uncommitted(silent)), seen)
-            cause = "heartbeat expired" if silent else "release timed out"
-            return Decision(records=(*silent, *holding), cause=cause, actor=COORDINATOR)
-        case ReviewMembers():
-            records, cause = review_members(command, state, seen)
-            return Decision(records=records, cause=cause, actor=COORDINATOR)
-        case TopicsLooked():
-            refuse_made_again(state, command)
-            looked = inputs_looked(command, state, seen)
-            came = topics_looked(command, evolve(state, uncommitted(looked)))
-            return Decision(records=(*looked, *came), cause="topics", actor=COORDINATOR)
-        case ReviewInputs():
-            left_out, why = review_departures(command, state)
-            taken_in, cause = review_inputs(command, evolve(state, uncommitted(left_out)), seen)
-            said = why if not taken_in else cause if not left_out else f"{why}; {cause}"
-            return Decision(records=(*left_out, *taken_in), cause=said, actor=COORDINATOR)
-        case EndsRead():
-            cause = f"ends of {command.system_stream}"
-            return Decision(records=ends_read(command, state), cause=cause, actor=COORDINATOR)
-        case OffsetBoundsRead():
-            return Decision(
-                records=offset_bounds_read(command, state), cause=f"request {command.uuid}", actor="operator"
-            )
-        case RequestsRead():
-            cause = f"requests before offset {command.offset_next}"
-            return Decision(records=read_requests(command, state), cause=cause, actor="operator")
-        case ReviewRequests():
-            return Decision(records=review_requests(command, state, seen), cause="requests", actor=COORDINATOR)
-        case CollectRequests():
-            return Decision(records=collect(command, state), cause="retention", actor=COORDINATOR)
-        case ResponsesWritten():
-            return Decision(records=answered(command, state), cause="responses written", actor=COORDINATOR)
-        case MessagesRemoved():
-            return Decision(records=collected(command, state), cause="messages removed", actor=COORDINATOR)
-        case ReviewLaunches():
-            return _launches_reviewed(command, state, seen)
-        case LaunchesLooked():
-            suspended = suspended_by_launcher(command, state)
-            looked = launches_looked(command, evolve(state, uncommitted(suspended)))
-            return Decision(records=(*suspended, *looked), cause="launcher", actor=COORDINATOR)
-        case LaunchTroubles():
-            return Decision(records=(), cause="launcher", actor=COORDINATOR)
-        case ContainerGone():
-            return Decision(records=give_up(command, state), cause=command.reason, actor=COORDINATOR)
-        case ExecutionFenced():
-            return Decision(
-                records=mark_fenced(command, state),
-                cause=f"fence {command.execution_id} attempt {command.attempt}",
-                actor=COORDINATOR,
-            )
-        case StartsResolved():
-            return Decision(
-                records=grant_tasks(command, state),
-                cause=f"plan {command.generation}",
-                actor=COORDINATOR,
-            )
-        case _:
-            assert_never(command)
+    return DECISIONS[type(command)](command, state, seen)
 
 
-def _launches_reviewed(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Decision:
-    """The loss first: a standby that takes over for it does so at once, and not when this is said again (L2)."""
+def _by_coordinator(records: Iterable[CoordinatorRecord], cause: str) -> Decision:
+    return Decision(records=tuple(records), cause=cause, actor=COORDINATOR)
+
+
+def _start_term(command: StartTerm, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(start_term(command, state), f"take-over by {command.coordinator_id}")
+
+
+def _submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> Decision:
+    return Decision(records=submit_job(command, state, seen), cause=command.cause, actor=command.actor)
+
+
+def _heartbeat(command: Heartbeat, state: CoordinatorState, _: Sightings) -> Decision:
+    records = (*suspended_by_heartbeat(command, state), *hear(command, state), *release(command, state))
+    return Decision(records=records, cause="heartbeat", actor=f"container {command.execution_id}")
+
+
+def _tick(command: Tick, state: CoordinatorState, seen: Sightings) -> Decision:
+    silent = expire(command, state, seen)
+    holding = overdue(command, evolve(state, uncommitted(silent)), seen)
+    return _by_coordinator((*silent, *holding), "heartbeat expired" if silent else "release timed out")
+
+
+def _review_members(command: ReviewMembers, state: CoordinatorState, seen: Sightings) -> Decision:
+    return _by_coordinator(*review_members(command, state, seen))
+
+
+def _topics_looked(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Decision:
+    refuse_made_again(state, command)
+    inputs = inputs_looked(command, state, seen)
+    grown = topics_looked(command, evolve(state, uncommitted(inputs)))
+    return _by_coordinator((*inputs, *grown), "topics")
+
+
+def _review_inputs(command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> Decision:
+    removed, cause_of_removal = review_departures(command, state)
+    grown, cause_of_growth = review_inputs(command, evolve(state, uncommitted(removed)), seen)
+    causes = [cause_of_removal] if removed or not grown else []
+    causes += [cause_of_growth] if grown else []
+    return _by_coordinator((*removed, *grown), "; ".join(causes))
+
+
+def _ends_read(command: EndsRead, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(ends_read(command, state), f"ends of {command.system_stream}")
+
+
+def _offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState, _: Sightings) -> Decision:
+    records = offset_bounds_read(command, state)
+    return Decision(records=records, cause=f"request {command.uuid}", actor=OPERATOR)
+
+
+def _requests_read(command: RequestsRead, state: CoordinatorState, _: Sightings) -> Decision:
+    records = read_requests(command, state)
+    return Decision(records=records, cause=f"requests before offset {command.offset_next}", actor=OPERATOR)
+
+
+def _review_requests(command: ReviewRequests, state: CoordinatorState, seen: Sightings) -> Decision:
+    return _by_coordinator(review_requests(command, state, seen), "requests")
+
+
+def _collect_requests(command: CollectRequests, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(collect(command, state), "retention")
+
+
+def _responses_written(command: ResponsesWritten, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(answered(command, state), "responses written")
+
+
+def _messages_removed(command: MessagesRemoved, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(collected(command, state), "messages removed")
+
+
+def _review_launches(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Decision:
+    """The loss comes first: a standby takes over in the same decision, since a repeated command decides nothing."""
     steps, causes = Round(state), []
     causes += ["containers did not stop in time"] if steps.add(stopped_too_late(command, state)) else []
     causes += ["containers end at one step of their start"] if steps.add(suspended_at_a_step(state, seen)) else []
@@ -170,7 +175,55 @@ def _launches_reviewed(command: ReviewLaunches, state: CoordinatorState, seen: S
     causes += [cause] if steps.add(launched) else []
     causes += ["standbys"] if steps.add(review_standbys(command, steps.state, seen)) else []
     causes += ["launches are over"] if steps.add(launches_superseded(steps.state)) else []
-    return Decision(records=tuple(steps.records), cause="; ".join(causes), actor=COORDINATOR)
+    return _by_coordinator(steps.records, "; ".join(causes))
+
+
+def _launches_looked(command: LaunchesLooked, state: CoordinatorState, _: Sightings) -> Decision:
+    suspended = suspended_by_launcher(command, state)
+    launches = launches_looked(command, evolve(state, uncommitted(suspended)))
+    return _by_coordinator((*suspended, *launches), "launcher")
+
+
+def _launch_troubles(_: LaunchTroubles, __: CoordinatorState, ___: Sightings) -> Decision:
+    return _by_coordinator((), "launcher")
+
+
+def _container_gone(command: ContainerGone, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(give_up(command, state), command.reason)
+
+
+def _execution_fenced(command: ExecutionFenced, state: CoordinatorState, _: Sightings) -> Decision:
+    cause = f"fence {command.execution_id} attempt {command.attempt}"
+    return _by_coordinator(mark_fenced(command, state), cause)
+
+
+def _starts_resolved(command: StartsResolved, state: CoordinatorState, _: Sightings) -> Decision:
+    return _by_coordinator(grant_tasks(command, state), f"plan {command.generation}")
+
+
+DECISIONS: Final[Mapping[type[Any], Callable[[Any, CoordinatorState, Sightings], Decision]]] = {
+    StartTerm: _start_term,
+    SubmitJob: _submit_job,
+    Heartbeat: _heartbeat,
+    Tick: _tick,
+    ReviewMembers: _review_members,
+    TopicsLooked: _topics_looked,
+    ReviewInputs: _review_inputs,
+    EndsRead: _ends_read,
+    OffsetBoundsRead: _offset_bounds_read,
+    RequestsRead: _requests_read,
+    ReviewRequests: _review_requests,
+    CollectRequests: _collect_requests,
+    ResponsesWritten: _responses_written,
+    MessagesRemoved: _messages_removed,
+    ReviewLaunches: _review_launches,
+    LaunchesLooked: _launches_looked,
+    LaunchTroubles: _launch_troubles,
+    ContainerGone: _container_gone,
+    ExecutionFenced: _execution_fenced,
+    StartsResolved: _starts_resolved,
+}
+"""What decides on each type of command."""
 
 
 def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sightings:

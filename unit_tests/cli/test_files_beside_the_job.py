@@ -177,7 +177,17 @@ def test_samzapy_job_scale(named: Named, monkeypatch: pytest.MonkeyPatch, caplog
     monkeypatch.delitem(sys.modules, "groupers_beside")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(named.directory)])
     monkeypatch.setattr(scale, "recorded_state", lambda address: job.state)
-    options = ["--config", str(named.properties), "--job-file", named.argument, "--factor", "2", "--plan", "-o", "json"]
+    options = [
+        "--config",
+        str(named.properties),
+        "--job-file",
+        named.argument,
+        "--factor",
+        "2",
+        "--plan",
+        "-o",
+        "json",
+    ]
 
     result = CliRunner().invoke(scale.scale, options)
 
