@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, Final
 
 from samzapy.config.checks import CHECKS
 from samzapy.config.job_config import JobConfig, is_pattern
@@ -21,6 +22,79 @@ from samzapy.config.values import (
     items_of,
     stores_of,
 )
+
+TEXTS: Final = {
+    "default_system": "job.default.system",
+    "job_name": "job.name",
+    "job_id": "job.id",
+    "partition_scheme": "task.partition.scheme",
+    "partitioner_check": "task.partitioner.check",
+    "error_policy": "task.error.policy",
+    "dead_letter_max": "task.dead.letter.max",
+    "coordinator_host": "job.coordinator.host",
+}
+"""Fields of `JobConfig` with the text of their key."""
+
+OPTIONAL_TEXTS: Final = {
+    "ssp_grouper_factory": "job.systemstreampartition.grouper.factory",
+    "task_name_grouper_factory": "task.name.grouper.factory",
+    "dead_letter_output": "task.dead.letter.output",
+    "local_store_dir": "local.store.dir",
+    "location_provider_factory": "locationid.provider.factory",
+    "processor_id": "processor.id",
+    "coordinator_advertised_host": "job.coordinator.advertised.host",
+    "cluster_manager": "cluster.manager",
+    "process_dir": "cluster.process.dir",
+    "standalone_rest_url": "cluster.standalone.rest.url",
+    "standalone_page_url": "cluster.standalone.page.url",
+}
+"""The same for keys that may be unset."""
+
+NUMBERS: Final = {
+    "elasticity_factor": "job.elasticity.factor",
+    "dead_letter_window": "task.dead.letter.window",
+    "transaction_max_ms": "task.transaction.max.ms",
+    "transaction_max_bytes": "task.transaction.max.bytes",
+    "transaction_timeout_ms": "task.transaction.timeout.ms",
+    "batch_offsets_max": "task.batch.offsets.max",
+    "batch_max_ms": "task.batch.max.ms",
+    "batch_interval_ms": "task.batch.interval.ms",
+    "hang_timeout_ms": "task.hang.timeout.ms",
+    "query_retry_ms": "task.query.retry.ms",
+    "coordinator_port": "job.coordinator.port",
+    "topic_check_ms": "job.coordinator.topic.check.ms",
+    "partition_monitor_ms": "job.coordinator.monitor-partition-change.frequency.ms",
+    "expansion_settle_ms": "job.expansion.settle.ms",
+    "coordinator_transaction_timeout_ms": "job.coordinator.transaction.timeout.ms",
+    "election_session_ms": "job.coordinator.election.session.ms",
+    "election_heartbeat_ms": "job.coordinator.election.heartbeat.ms",
+    "heartbeat_ms": "job.container.heartbeat.ms",
+    "lease_ms": "job.container.lease.ms",
+    "grace_ms": "job.container.grace.ms",
+    "lost_ms": "job.container.lost.ms",
+    "debounce_ms": "job.debounce.time.ms",
+    "processor_grace_ms": "job.processor.grace.ms",
+    "release_timeout_ms": "job.release.timeout.ms",
+    "placement_expiry_ms": "job.placement.expiry.ms",
+    "placement_retention_ms": "job.placement.retention.ms",
+    "placement_uuids_max": "job.placement.uuids.max",
+    "placement_tries_max": "job.placement.tries.max",
+    "container_count": COUNT_KEY,
+    "container_request_timeout_ms": "cluster-manager.container.request.timeout.ms",
+    "container_retry_count": "cluster-manager.container.retry.count",
+    "container_retry_window_ms": "cluster-manager.container.retry.window.ms",
+    "drain_ms": "job.shutdown.drain.ms",
+    "container_memory_mib": "cluster-manager.container.memory.mb",
+    "container_cores": "cluster-manager.container.cpu.cores",
+}
+"""Fields of `JobConfig` with the whole number of their key."""
+
+FLAGS: Final = {
+    "colocates_buckets": "job.elasticity.colocate",
+    "has_host_affinity": "job.host-affinity.enabled",
+    "fails_job_after_retries": "cluster-manager.container.fail.job.after.retries",
+}
+"""Fields of `JobConfig` that are true if their key is `true`."""
 
 
 def parse_config(properties: Mapping[str, Text]) -> JobConfig:
@@ -80,98 +154,43 @@ def parse_recorded(properties: Mapping[str, Text]) -> JobConfig:
 def _typed(
     values: Mapping[str, str | None], properties: Mapping[str, str], secrets: Mapping[str, Secret]
 ) -> JobConfig:
+    """Build the configuration: the fields of the tables, then those that need a parser, then qualified streams."""
+
     def text(key: str) -> str:
         value = values[key]
         assert value is not None, key
         return value
 
-    def number(key: str) -> int:
-        return int(text(key))
-
-    def optional_number(key: str) -> int | None:
-        value = values[key]
-        return None if value is None else int(value)
-
-    default_system = text("job.default.system")
+    replication = values["job.coordinator.replication.factor"]
+    fields: dict[str, Any] = {
+        **{name: text(key) for name, key in TEXTS.items()},
+        **{name: values[key] for name, key in OPTIONAL_TEXTS.items()},
+        **{name: int(text(key)) for name, key in NUMBERS.items()},
+        **{name: text(key) == "true" for name, key in FLAGS.items()},
+    }
     config = JobConfig(
+        **fields,
         properties=properties,
         secrets=secrets,
-        job_name=text("job.name"),
-        job_id=text("job.id"),
-        default_system=default_system,
         inputs=(),
         input_patterns=(),
         inputs_named=(),
         broadcast_inputs=(),
-        partition_scheme=text("task.partition.scheme"),
-        partitioner_check=text("task.partitioner.check"),
-        elasticity_factor=number("job.elasticity.factor"),
-        colocates_buckets=text("job.elasticity.colocate") == "true",
-        ssp_grouper_factory=values["job.systemstreampartition.grouper.factory"],
-        task_name_grouper_factory=values["task.name.grouper.factory"],
-        error_policy=text("task.error.policy"),
-        dead_letter_output=values["task.dead.letter.output"],
-        dead_letter_max=text("task.dead.letter.max"),
-        dead_letter_window=number("task.dead.letter.window"),
-        transaction_max_ms=number("task.transaction.max.ms"),
-        transaction_max_bytes=number("task.transaction.max.bytes"),
-        transaction_timeout_ms=number("task.transaction.timeout.ms"),
-        batch_offsets_max=number("task.batch.offsets.max"),
-        batch_max_ms=number("task.batch.max.ms"),
-        batch_interval_ms=number("task.batch.interval.ms"),
-        hang_timeout_ms=number("task.hang.timeout.ms"),
-        query_retry_ms=number("task.query.retry.ms"),
+        replication_factor=None if replication is None else int(replication),
         accepted_losses=tuple(accepted_loss(item) for item in items_of(text("task.lost.range.accept"))),
-        local_store_dir=values["local.store.dir"],
-        location_provider_factory=values["locationid.provider.factory"],
-        processor_id=values["processor.id"],
-        coordinator_host=text("job.coordinator.host"),
-        coordinator_advertised_host=values["job.coordinator.advertised.host"],
-        coordinator_port=number("job.coordinator.port"),
-        replication_factor=optional_number("job.coordinator.replication.factor"),
-        topic_check_ms=number("job.coordinator.topic.check.ms"),
-        partition_monitor_ms=number("job.coordinator.monitor-partition-change.frequency.ms"),
-        expansion_settle_ms=number("job.expansion.settle.ms"),
-        coordinator_transaction_timeout_ms=number("job.coordinator.transaction.timeout.ms"),
-        election_session_ms=number("job.coordinator.election.session.ms"),
-        election_heartbeat_ms=number("job.coordinator.election.heartbeat.ms"),
-        heartbeat_ms=number("job.container.heartbeat.ms"),
-        lease_ms=number("job.container.lease.ms"),
-        grace_ms=number("job.container.grace.ms"),
-        lost_ms=number("job.container.lost.ms"),
-        debounce_ms=number("job.debounce.time.ms"),
-        processor_grace_ms=number("job.processor.grace.ms"),
-        release_timeout_ms=number("job.release.timeout.ms"),
-        placement_expiry_ms=number("job.placement.expiry.ms"),
-        placement_retention_ms=number("job.placement.retention.ms"),
-        placement_uuids_max=number("job.placement.uuids.max"),
-        placement_tries_max=number("job.placement.tries.max"),
-        container_count=number(COUNT_KEY),
-        has_host_affinity=text("job.host-affinity.enabled") == "true",
-        container_request_timeout_ms=number("cluster-manager.container.request.timeout.ms"),
-        container_retry_count=number("cluster-manager.container.retry.count"),
-        container_retry_window_ms=number("cluster-manager.container.retry.window.ms"),
-        fails_job_after_retries=text("cluster-manager.container.fail.job.after.retries") == "true",
-        cluster_manager=values["cluster.manager"],
         process_hosts=host_slots_of(items_of(text("cluster.process.hosts"))),
-        process_dir=values["cluster.process.dir"],
-        drain_ms=number("job.shutdown.drain.ms"),
-        container_memory_mib=number("cluster-manager.container.memory.mb"),
-        container_cores=number("cluster-manager.container.cpu.cores"),
-        standalone_rest_url=values["cluster.standalone.rest.url"],
-        standalone_page_url=values["cluster.standalone.page.url"],
         stores=stores_of(properties),
     )
     inputs = tuple(config.qualified(item) for item in input_items(text("task.inputs")))
-    # As it was handed in; what its patterns match stands in task.inputs then.
-    asked = tuple(config.qualified(item) for item in input_items(text("task.inputs.patterns"))) or inputs
+    # The submitted value. `task.inputs` has the topics that its patterns match.
+    submitted = tuple(config.qualified(item) for item in input_items(text("task.inputs.patterns"))) or inputs
     dead_letter = config.dead_letter_output
     return replace(
         config,
         inputs=inputs,
-        input_patterns=tuple(item for item in asked if is_pattern(item)),
-        inputs_named=tuple(item for item in asked if not is_pattern(item)),
+        input_patterns=tuple(item for item in submitted if is_pattern(item)),
+        inputs_named=tuple(item for item in submitted if not is_pattern(item)),
         broadcast_inputs=broadcast_inputs_of(items_of(text("task.broadcast.inputs")), config.qualified),
-        intermediates=intermediates_of(properties, config.job, default_system),
+        intermediates=intermediates_of(properties, config.job, config.default_system),
         dead_letter_output=None if dead_letter is None else config.qualified(dead_letter),
     )

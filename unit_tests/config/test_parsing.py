@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import get_type_hints
 
 import pytest
 
@@ -16,6 +18,7 @@ from samzapy.config import (
     parse_config,
     recorded_properties,
 )
+from samzapy.config.parsing import FLAGS, NUMBERS, OPTIONAL_TEXTS, TEXTS
 from samzapy.errors import ConfigError, UnknownConfigKeyError
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic, placement_topic
 from samzapy.testing.builders import a_config
@@ -602,3 +605,13 @@ def test_the_longest_topic_name_that_a_job_makes_is_checked_with_its_number(
         config_with({**properties, "job.name": "n" * (name_length + 5)})
     assert "which has 254; shorten" in str(refused.value)
     assert str(refused.value).endswith("by 5")
+
+
+@pytest.mark.parametrize(
+    ("table", "type_of_field"), [(TEXTS, str), (OPTIONAL_TEXTS, str | None), (NUMBERS, int), (FLAGS, bool)]
+)
+def test_each_field_of_a_table_has_the_type_of_its_table(table: Mapping[str, str], type_of_field: object) -> None:
+    fields = get_type_hints(JobConfig)
+
+    assert {name: fields[name] for name in table} == dict.fromkeys(table, type_of_field)
+    assert {key.name for key in KEYS}.issuperset(table.values())
