@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from samzapy.config import JobConfig
-from samzapy.container.local_state.restore import bring_level, close_cleanly
+from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild, close_cleanly
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import Orders, read_on
@@ -417,17 +417,19 @@ class SimulatedContainer:
         host: Host,
     ) -> Environment:
         own = [start.ssp_kb for start in grant.starts]
-        environment = bring_level(
+        environment = catch_up_or_rebuild(
             self._disk.directory(grant.task_name, self._effect),
-            topics=self._changelogs,
-            bounds=host.own_bounds(grant),
-            topic_ids=host.topic_ids,
-            grant=grant,
-            starts={ssp_kb: starts[ssp_kb] for ssp_kb in own},
-            committed={ssp_kb: committed[ssp_kb] for ssp_kb in own if ssp_kb in committed},
-            config=self._config,
-            now_ms=host.now_ms,
-            write=lambda store, writes: self._put(store, grant.changelog_partition, writes),
+            RestoreJob(
+                topics=self._changelogs,
+                bounds=host.own_bounds(grant),
+                topic_ids=host.topic_ids,
+                grant=grant,
+                starts={ssp_kb: starts[ssp_kb] for ssp_kb in own},
+                committed={ssp_kb: committed[ssp_kb] for ssp_kb in own if ssp_kb in committed},
+                config=self._config,
+                now_ms=host.now_ms,
+                write=lambda store, writes: self._put(store, grant.changelog_partition, writes),
+            ),
         )
         assert isinstance(environment, Environment)
         return environment

@@ -31,13 +31,13 @@ def without_catching_up() -> None:
     """A local store that is kept is taken to be level; what the changelog has beyond it is not applied."""
     from samzapy.container.local_state import restore
 
-    apply = restore._apply
-    place = list(signature(apply).parameters).index("offset_from")
+    apply = restore._Restore._apply_store
+    place = list(signature(apply).parameters).index("offsets")
 
     def apply_to_fresh_ones_only(*given: Any) -> int:
-        return given[place] or apply(*given)
+        return given[place].start or apply(*given)
 
-    restore._apply = apply_to_fresh_ones_only
+    restore._Restore._apply_store = apply_to_fresh_ones_only
 
 
 def without_transactions() -> None:

@@ -23,7 +23,14 @@ from samzapy.container.batch_limit import BatchBound
 from samzapy.container.input_order import BootstrapInputs, batch_order
 from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, remove_unused
 from samzapy.container.local_state.prefetch import ReadAhead
-from samzapy.container.local_state.restore import bring_level, close_cleanly, local_position, plan_restore, unread
+from samzapy.container.local_state.restore import (
+    RestoreJob,
+    catch_up_or_rebuild,
+    close_cleanly,
+    local_position,
+    plan_restore,
+    unread,
+)
 from samzapy.container.local_state.restore_progress import RestoreProgress, Restoring
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.local_state.standby import Warming, WarmPorts
@@ -651,20 +658,24 @@ class ContainerService:
         reads: Callable[[int, int], None],
     ) -> tuple[str, int]:
         """Bring a task's local state level with its start; where that is, and how many bytes it takes on disk."""
-        environment = bring_level(
+        environment = catch_up_or_rebuild(
             self._ports.state_of(grant.task_name),
-            topics=self._ports.topics,
-            bounds=host.own_bounds(grant),
-            topic_ids=host.topic_ids,
-            grant=grant,
-            starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
-            committed={start.ssp_kb: committed[start.ssp_kb] for start in grant.starts if start.ssp_kb in committed},
-            config=self._config,
-            now_ms=self._ports.clock.wall_ms(),
-            write=lambda store, writes: self._write(
-                changelog_topic(self._config.job, store), grant.changelog_partition, writes
+            RestoreJob(
+                topics=self._ports.topics,
+                bounds=host.own_bounds(grant),
+                topic_ids=host.topic_ids,
+                grant=grant,
+                starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
+                committed={
+                    start.ssp_kb: committed[start.ssp_kb] for start in grant.starts if start.ssp_kb in committed
+                },
+                config=self._config,
+                now_ms=self._ports.clock.wall_ms(),
+                write=lambda store, writes: self._write(
+                    changelog_topic(self._config.job, store), grant.changelog_partition, writes
+                ),
+                on_read=reads,
             ),
-            reads=reads,
         )
         disk_bytes = environment.bytes_on_disk()
         environment.close()

@@ -562,12 +562,12 @@ def rewind_taken_for_granted(patch: Patch) -> None:
 
 def state_of_an_earlier_run_kept(patch: Patch) -> None:
     """ADR 0009: a container does not look which grants and changelogs belong to the run of a bounded job."""
-    real = containers.bring_level
+    real = containers.catch_up_or_rebuild
 
-    def mutated(*args, grant, **named):  # type: ignore[no-untyped-def]
-        return real(*args, grant=replace(grant, counts_after=0, changelog_starts=()), **named)
+    def mutated(directory, job):  # type: ignore[no-untyped-def]
+        return real(directory, replace(job, grant=replace(job.grant, counts_after=0, changelog_starts=())))
 
-    patch.setattr(containers, "bring_level", mutated)
+    patch.setattr(containers, "catch_up_or_rebuild", mutated)
 
 
 def end_of_an_input_fixed_by_each_grant(patch: Patch) -> None:

@@ -34,6 +34,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Self
 
 from samzapy.config import JobConfig
 from samzapy.container.ports import StateDirectory, StateEnvironment, TopicBounds, Topics
@@ -192,125 +193,206 @@ def level_position(
     )
 
 
-def bring_level(
-    directory: StateDirectory,
-    *,
-    topics: Topics,
-    bounds: Mapping[str, TopicBounds],
-    topic_ids: Mapping[str, str],
-    grant: Grant,
-    starts: Mapping[SspKeyBucket, int],
-    committed: Mapping[SspKeyBucket, int],
-    config: JobConfig,
-    now_ms: int,
-    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
-    reads: Callable[[int, int], None] = lambda read, to_read: None,
-) -> StateEnvironment:
-    """Bring a task's local state level with `starts` and make it this grant's; returns it open.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreJob:
+    """A task's local state as it has to become, and what it is made from.
 
-    Args:
-        committed: as of `plan_restore`.
-        bounds: per store, what the task's changelog partition held when all its earlier owners were done.
-        topic_ids: per store, the cluster's id of its changelog.
-        write: writes to the task's partition of a store's changelog, in a transaction, and is sure of it when it
-            returns.
-        reads: is told how many offsets of the changelogs were read, and how many there are to read.
+    Attributes:
+        bounds: by store, the bounds of the task's changelog partition when all its earlier owners were done.
+        topic_ids: by store, the cluster's id of its changelog.
+        starts, committed: see `plan_restore`.
+        write: writes to the task's partition of a store's changelog, in a transaction that is committed on return.
+        on_read: takes the number of changelog offsets that were read, and the number to read.
+    """
+
+    config: JobConfig
+    topics: Topics
+    grant: Grant
+    bounds: Mapping[str, TopicBounds]
+    topic_ids: Mapping[str, str]
+    starts: Mapping[SspKeyBucket, int]
+    committed: Mapping[SspKeyBucket, int]
+    now_ms: int
+    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None]
+    on_read: Callable[[int, int], None] = lambda read, to_read: None
+
+    @property
+    def begins(self) -> Mapping[str, int]:
+        """By store, the changelog offset from which on entries belong to this run of a bounded job."""
+        return {start.store: start.offset for start in self.grant.changelog_starts}
+
+    @property
+    def scopes(self) -> Mapping[str, str]:
+        return {store.name: store.scope for store in self.config.stores}
+
+    def offset_first(self, store: str) -> int:
+        return max(self.bounds[store].offset_first, self.begins.get(store, 0))
+
+    def place(self, store: str) -> str:
+        return f"{changelog_topic(self.config.job, store)}/{self.grant.changelog_partition}"
+
+    def records(self, store: str, offset_from: int) -> Iterator[LogRecord]:
+        return self.topics.changelog_records(store, self.grant.changelog_partition, offset_from)
+
+    def is_own(self, store: str) -> Callable[[bytes], bool]:
+        return is_own_entry(self.grant, self.scopes[store])
+
+    def plan(self, position: LocalPosition | None) -> RestorePlan:
+        return plan_restore(
+            position,
+            grant=self.grant,
+            starts=self.starts,
+            committed=self.committed,
+            changelogs=self.bounds,
+            topic_ids=self.topic_ids,
+            now_ms=self.now_ms,
+            retention_ms=CHANGELOG_DELETE_RETENTION_MS,
+        )
+
+
+def catch_up_or_rebuild(directory: StateDirectory, job: RestoreJob) -> StateEnvironment:
+    """Bring a task's local state up to its starts and make it its grant's; returns it open.
 
     Raises:
-        LostRangeError: it ends before what counts begins.
-        LocalStateError: the disk is full. State that is damaged is rebuilt, once.
-        TemporaryError: another process on this host wrote to the environment meanwhile; begin anew.
+        LostRangeError: a changelog ends before this run's part of it begins.
+        LocalStateError: the disk is full. Damaged state is rebuilt, once.
+        TemporaryError: another process on this host wrote to the environment meanwhile; begin again.
     """
-    begins = {start.store: start.offset for start in grant.changelog_starts}
-    _check_begins(begins, bounds, grant, config)
-    environment = directory.open()
-    position = position_in(environment)
-    plan = plan_restore(
-        position,
-        grant=grant,
-        starts=starts,
-        committed=committed,
-        changelogs=bounds,
-        topic_ids=topic_ids,
-        now_ms=now_ms,
-        retention_ms=CHANGELOG_DELETE_RETENTION_MS,
-    )
-    if plan.rebuild_reason is not None:
-        if position is not None:
-            _LOG.warning("task %s: local state is rebuilt: %s", grant.task_name, plan.rebuild_reason)
-        # Also without a position: a rebuild that died may have left entries that were removed since, and their
-        # tombstones may be gone.
-        environment.close()
-        environment = directory.fresh()
-    mark = None if plan.rebuild_reason is not None or position is None else _mark(position, grant)
-    scopes = {store.name: store.scope for store in config.stores}
-    firsts = {store: max(found.offset_first, begins.get(store, 0)) for store, found in bounds.items()}
+    _check_begins(job)
+    restore = _Restore.opened(directory, job)
     try:
-        if mark is not None and mark != position:
-            transaction = _begun(environment, position)
-            transaction.set_position(mark)
-            transaction.commit()
-        copied = {
-            store
-            for store in sorted(bounds)
-            if scopes[store] == "broadcast"
-            and grant.broadcast_parent
-            and _copy(environment, topics, store, grant, firsts[store], config, write)
-        }
-        if copied:
-            bounds = {**bounds, **_bounds_now(topics, copied, grant)}
-        to_read = sum(map(len, unread(plan, bounds).values()))
-        reads(0, to_read)
-        changelog_next, read_before = {}, 0
-        for store, offset_from in plan.changelog_from.items():
-            offset_end = bounds[store].offset_end
+        restore.run()
+    except DamagedStateError as error:
+        restore.environment.close()
+        if restore.mark is None:
+            raise  # The environment was fresh.
+        _LOG.warning("task %s: local state is rebuilt: %s", job.grant.task_name, error)
+        directory.fresh().close()
+        return catch_up_or_rebuild(directory, job)
+    except BaseException:
+        restore.environment.close()
+        raise
+    return restore.environment
 
-            def read_to(offset: int, before: int = read_before - offset_from, end: int = offset_end) -> None:
-                reads(before + min(offset, end), to_read)
 
-            changelog_next[store] = _apply(
-                environment, mark, topics, store, scopes[store], grant, offset_from, offset_end, config, read_to
-            )
-            read_before += max(0, offset_end - offset_from)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restore:
+    """One pass over an open environment: mark, copy, apply, clean, seal.
+
+    Attributes:
+        position: what the environment said of itself before; None when nothing of it is kept.
+        mark: what it says of itself during the pass; None as well then.
+    """
+
+    job: RestoreJob
+    environment: StateEnvironment
+    plan: RestorePlan
+    position: LocalPosition | None
+    mark: LocalPosition | None
+
+    @classmethod
+    def opened(cls, directory: StateDirectory, job: RestoreJob) -> Self:
+        environment = directory.open()
+        position = position_in(environment)
+        plan = job.plan(position)
         if plan.rebuild_reason is not None:
-            for store in sorted(begins.keys() & bounds.keys()):
-                is_own = is_own_entry(grant, scopes[store])
-                _clean(environment, topics, store, grant, is_own, bounds[store].offset_first, begins[store], write)
-        transaction = _begun(environment, mark)
+            if position is not None:
+                _LOG.warning("task %s: local state is rebuilt: %s", job.grant.task_name, plan.rebuild_reason)
+            # Also without a position: a rebuild that died may have left entries that were removed since, and their
+            # tombstones may be gone.
+            environment.close()
+            environment, position = directory.fresh(), None
+        mark = None if position is None else _mark(position, job.grant)
+        return cls(job=job, environment=environment, plan=plan, position=position, mark=mark)
+
+    def run(self) -> None:
+        self._set_mark()
+        bounds = self._copy_from_parent()
+        changelog_next = self._apply(bounds)
+        if self.plan.rebuild_reason is not None:
+            self._clean(bounds)
+        self._seal(changelog_next)
+
+    def _set_mark(self) -> None:
+        if self.mark is not None and self.mark != self.position:
+            transaction = _begun(self.environment, self.position)
+            transaction.set_position(self.mark)
+            transaction.commit()
+
+    def _copy_from_parent(self) -> Mapping[str, TopicBounds]:
+        """Copy the parent's broadcast stores on their changelogs; returns the bounds, with those copies in them."""
+        job, grant = self.job, self.job.grant
+        if not grant.broadcast_parent:
+            return job.bounds
+        stores = [store for store in sorted(job.bounds) if job.scopes[store] == "broadcast"]
+        copied = [store for store in stores if _copy(self.environment, store, job)]
+        places = [(store, grant.changelog_partition) for store in copied]
+        now = job.topics.changelog_bounds(places) if places else {}
+        return {**job.bounds, **{store: bounds for (store, _), bounds in now.items()}}
+
+    def _apply(self, bounds: Mapping[str, TopicBounds]) -> Mapping[str, int]:
+        """Apply what the environment lacks; returns by store the changelog offset up to which it has everything."""
+        to_read = sum(map(len, unread(self.plan, bounds).values()))
+        self.job.on_read(0, to_read)
+        changelog_next, read_before = {}, 0
+        for store, offset_from in self.plan.changelog_from.items():
+            offsets = range(offset_from, bounds[store].offset_end)
+
+            def on_read(read: int, before: int = read_before) -> None:
+                self.job.on_read(before + read, to_read)
+
+            changelog_next[store] = self._apply_store(store, offsets, on_read)
+            read_before += len(offsets)
+        return changelog_next
+
+    def _apply_store(self, store: str, offsets: range, on_read: Callable[[int], None]) -> int:
+        """Apply the task's entries of a store; returns the changelog offset up to which all of them are in.
+
+        That is the end, which lies at the end of `offsets` or behind it, foreign entries and markers included.
+
+        Entries are committed piecemeal. A restore that dies in between has put newer entries over an older position.
+        That does no harm: before any worker starts, the next restore reads to the end again.
+        """
+        if not offsets:
+            return offsets.start
+        offset_next, is_own = offsets.stop, self.job.is_own(store)
+        for chunk in _chunks(self.job.records(store, offsets.start), _RECORDS_PER_COMMIT):
+            offset_next = max(offset_next, chunk[-1].offset + 1)
+            if entries := entries_of(chunk, is_own, self.job.place(store)):
+                self._write(store, entries)
+            on_read(min(chunk[-1].offset + 1, offsets.stop) - offsets.start)
+        return offset_next
+
+    def _write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
+        transaction = _begun(self.environment, self.mark)
+        try:
+            transaction.write(store, entries)
+        except BaseException:
+            transaction.abort()
+            raise
+        transaction.commit()
+
+    def _clean(self, bounds: Mapping[str, TopicBounds]) -> None:
+        """Remove from the changelogs what an earlier run of a bounded job left."""
+        begins = self.job.begins
+        for store in sorted(begins.keys() & bounds.keys()):
+            _clean(self.environment, store, range(bounds[store].offset_first, begins[store]), self.job)
+
+    def _seal(self, changelog_next: Mapping[str, int]) -> None:
+        """Make the environment the grant's."""
+        job = self.job
+        transaction = _begun(self.environment, self.mark)
         transaction.set_position(
             level_position(
-                execution_id=grant.execution_id,
-                epoch=grant.epoch,
-                starts=starts,
+                execution_id=job.grant.execution_id,
+                epoch=job.grant.epoch,
+                starts=job.starts,
                 changelog_next=changelog_next,
-                topic_ids=topic_ids,
-                now_ms=now_ms,
+                topic_ids=job.topic_ids,
+                now_ms=job.now_ms,
             )
         )
         transaction.commit()
-    except DamagedStateError as error:
-        environment.close()
-        if mark is None:
-            raise  # It was fresh.
-        _LOG.warning("task %s: local state is rebuilt: %s", grant.task_name, error)
-        directory.fresh().close()
-        return bring_level(
-            directory,
-            topics=topics,
-            bounds=bounds,
-            topic_ids=topic_ids,
-            grant=grant,
-            starts=starts,
-            committed=committed,
-            config=config,
-            now_ms=now_ms,
-            write=write,
-            reads=reads,
-        )
-    except BaseException:
-        environment.close()
-        raise
-    return environment
 
 
 def _mark(position: LocalPosition, grant: Grant) -> LocalPosition:
@@ -341,46 +423,6 @@ def _begun(environment: StateEnvironment, mark: LocalPosition | None) -> LocalTr
     return transaction
 
 
-def _apply(
-    environment: StateEnvironment,
-    mark: LocalPosition | None,
-    topics: Topics,
-    store: str,
-    scope: str,
-    grant: Grant,
-    offset_from: int,
-    offset_end: int,
-    config: JobConfig,
-    read_to: Callable[[int], None],
-) -> int:
-    """Apply the task's entries of a store's changelog from `offset_from` on; returns up to where all of them are in.
-
-    That is the end, which lies at `offset_end` or behind it, foreign entries and markers included.
-
-    Entries are committed piecemeal. A restore that dies in between has put newer entries over an older position, and
-    that is no harm: before any worker starts, the next one goes to the end again.
-    """
-    if offset_from >= offset_end:
-        return offset_from
-    offset_next = offset_end
-    place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
-    is_own = is_own_entry(grant, scope)
-    records = topics.changelog_records(store, grant.changelog_partition, offset_from)
-    for chunk in _chunks(records, _RECORDS_PER_COMMIT):
-        offset_next = max(offset_next, chunk[-1].offset + 1)
-        entries = entries_of(chunk, is_own, place)
-        if entries:
-            transaction = _begun(environment, mark)
-            try:
-                transaction.write(store, entries)
-            except BaseException:
-                transaction.abort()
-                raise
-            transaction.commit()
-        read_to(chunk[-1].offset + 1)
-    return offset_next
-
-
 def _chunks(records: Iterable[LogRecord], count_max: int) -> Iterator[list[LogRecord]]:
     """So many records at a time, or fewer where they are large: no more is held in memory, whatever is restored."""
     chunk: list[LogRecord] = []
@@ -406,84 +448,60 @@ def is_own_entry(grant: Grant, scope: str) -> Callable[[bytes], bool]:
     return lambda key: key_bucket(split_changelog_key(key)[0], 0, factor) == bucket
 
 
-def _clean(
-    environment: StateEnvironment,
-    topics: Topics,
-    store: str,
-    grant: Grant,
-    is_own: Callable[[bytes], bool],
-    offset_first: int,
-    offset_end: int,
-    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
-) -> None:
-    """Remove what stands in front of `offset_end` on a store's changelog, but for keys that were written behind it.
+def _clean(environment: StateEnvironment, store: str, offsets: range, job: RestoreJob) -> None:
+    """Remove what a store's changelog has at `offsets`, but for keys that were written behind them.
 
-    `environment` has been built from what stands behind it.
+    `environment` has been built from what stands behind them.
     """
-    records = topics.changelog_records(store, grant.changelog_partition, offset_first)
-    earlier = takewhile(lambda record: record.offset < offset_end, records)
+    is_own, place = job.is_own(store), job.place(store)
+    earlier = takewhile(lambda record: record.offset < offsets.stop, job.records(store, offsets.start))
     for chunk in _chunks(earlier, _WRITES_PER_TRANSACTION):
         transaction = environment.begin()
         try:
             # Those of siblings are theirs: they may have written some of them in this run by now.
-            latest = entries_of(chunk, is_own, f"{store}/{grant.changelog_partition}")
+            latest = entries_of(chunk, is_own, place)
             left = [key for key in sorted(latest) if latest[key] is not None and transaction.get(store, key) is None]
         finally:
             transaction.abort()
         if left:
-            write(store, [(key, None) for key in left])
+            job.write(store, [(key, None) for key in left])
 
 
-def _copy(
-    environment: StateEnvironment,
-    topics: Topics,
-    store: str,
-    grant: Grant,
-    offset_first: int,
-    config: JobConfig,
-    write: Callable[[str, Sequence[tuple[bytes, bytes | None]]], None],
-) -> bool:
+def _copy(environment: StateEnvironment, store: str, job: RestoreJob) -> bool:
     """Give the task its parent's copy of a broadcast store, on the changelog; False if it was there already."""
+    grant = job.grant
     mark = copy_mark_key(grant.task_name), str(grant.epoch).encode()
     transaction = environment.begin()
     has_mark = transaction.get(store, mark[0]) == mark[1]
     transaction.abort()
     if has_mark:
         return False
-    place = f"{changelog_topic(config.job, store)}/{grant.changelog_partition}"
     own, parent = grant.task_name.encode(), grant.broadcast_parent.encode()
-    found: dict[bytes, dict[bytes, bytes | None]] = {own: {}, parent: {}}
-    records = topics.changelog_records(store, grant.changelog_partition, offset_first)
-    for key, value in entries_of(records, lambda key: split_changelog_key(key)[0] in found, place).items():
+    copies: dict[bytes, dict[bytes, bytes | None]] = {own: {}, parent: {}}
+    records = job.records(store, job.offset_first(store))
+    entries = entries_of(records, lambda key: split_changelog_key(key)[0] in copies, job.place(store))
+    for key, value in entries.items():
         owner, sub_key = split_changelog_key(key)
-        if owner in found:
-            found[owner][sub_key] = value
-    if found[own].get(split_changelog_key(mark[0])[1]) == mark[1]:
+        copies[owner][sub_key] = value
+    if copies[own].get(split_changelog_key(mark[0])[1]) == mark[1]:
         return False
     # What the task left of an earlier life goes, and the parent's own mark is none of the copy.
-    copy = dict.fromkeys(found[own]) | found[parent]
+    copy = dict.fromkeys(copies[own]) | copies[parent]
     writes = [(changelog_key(own, sub_key), value) for sub_key, value in sorted(copy.items())]
     writes = [(key, value) for key, value in writes if key != mark[0]] + [mark]
     for first in range(0, len(writes), _WRITES_PER_TRANSACTION):
-        write(store, writes[first : first + _WRITES_PER_TRANSACTION])
+        job.write(store, writes[first : first + _WRITES_PER_TRANSACTION])
     return True
 
 
-def _bounds_now(topics: Topics, stores: Iterable[str], grant: Grant) -> Mapping[str, TopicBounds]:
-    found = topics.changelog_bounds([(store, grant.changelog_partition) for store in sorted(stores)])
-    return {store: bounds for (store, _), bounds in found.items()}
-
-
-def _check_begins(
-    begins: Mapping[str, int], bounds: Mapping[str, TopicBounds], grant: Grant, config: JobConfig
-) -> None:
-    for store, begin in sorted(begins.items()):
-        if store in bounds and bounds[store].offset_end < begin:
+def _check_begins(job: RestoreJob) -> None:
+    for store, begin in sorted(job.begins.items()):
+        if store in job.bounds and job.bounds[store].offset_end < begin:
             raise LostRangeError(
-                f"{changelog_topic(config.job, store)}-{grant.changelog_partition}: wanted the state of this run from "
-                f"offset {begin} on, found that the changelog ends at {bounds[store].offset_end}: its log was cut "
-                "(deleted and made again, or an unclean leader election). Nothing was read. Start the job anew under "
-                "another job.id"
+                f"{changelog_topic(job.config.job, store)}-{job.grant.changelog_partition}: wanted the state of this "
+                f"run from offset {begin} on, found that the changelog ends at {job.bounds[store].offset_end}: its log "
+                "was cut (deleted and made again, or an unclean leader election). Nothing was read. Start the job anew "
+                "under another job.id"
             )
 
 

@@ -53,7 +53,7 @@ class Host:
 
     Attributes:
         tasks_here: the tasks with local state on this host.
-        bounds, topic_ids: as of `restore.bring_level`; the former by store and changelog partition.
+        bounds, topic_ids: as of `restore.RestoreJob`; the former by store and changelog partition.
     """
 
     config: JobConfig

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from samzapy.config.keys import FACTORS
 from samzapy.container.local_state import restore
 from samzapy.container.local_state.restore import (
+    RestoreJob,
     RestorePlan,
-    bring_level,
+    catch_up_or_rebuild,
     close_cleanly,
     local_position,
     plan_restore,
@@ -176,24 +177,26 @@ class Restoring:
         stores = [store.name for store in self.config.stores]
         bounds = self.topics.changelog_bounds([(store, 0) for store in stores])
         ssp_kb = SspKeyBucket(SSP_KB.ssp, *bucket)
-        environment = bring_level(
+        environment = catch_up_or_rebuild(
             self.directory if directory is None else directory,
-            topics=self.topics,
-            bounds={store: bounds[store, 0] for store in stores},
-            topic_ids=self.topics.changelog_topic_ids(stores),
-            grant=a_grant(
-                epoch=epoch,
-                execution_id="e7",
-                ssp_kb=str(ssp_kb),
-                counts_after=counts_after,
-                changelog_starts={} if begin is None else {"sums": begin},
+            RestoreJob(
+                topics=self.topics,
+                bounds={store: bounds[store, 0] for store in stores},
+                topic_ids=self.topics.changelog_topic_ids(stores),
+                grant=a_grant(
+                    epoch=epoch,
+                    execution_id="e7",
+                    ssp_kb=str(ssp_kb),
+                    counts_after=counts_after,
+                    changelog_starts={} if begin is None else {"sums": begin},
+                ),
+                starts={ssp_kb: start},
+                committed={ssp_kb: start},
+                config=self.config,
+                now_ms=now_ms,
+                write=lambda store, writes: self.remove(store, [key for key, _ in writes]),
+                on_read=lambda read, to_read: self.told.append((read, to_read)),
             ),
-            starts={ssp_kb: start},
-            committed={ssp_kb: start},
-            config=self.config,
-            now_ms=now_ms,
-            write=lambda store, writes: self.remove(store, [key for key, _ in writes]),
-            reads=lambda read, to_read: self.told.append((read, to_read)),
         )
         assert isinstance(environment, MemoryEnvironment)
         return environment
@@ -714,17 +717,19 @@ class RestoringRules(Restoring):
             self.writes.append(writes)
             self.kafka.write(changelog_topic("flights-1", store), 0, list(writes))
 
-        environment = bring_level(
+        environment = catch_up_or_rebuild(
             directory,
-            topics=self.topics,
-            bounds={"rules": self.topics.changelog_bounds([("rules", 0)])["rules", 0]},
-            topic_ids=self.topics.changelog_topic_ids(["rules"]),
-            grant=replace(a_grant(task, epoch=epoch, execution_id="e7"), broadcast_parent=parent),
-            starts={SSP_KB: 10},
-            committed={SSP_KB: next(self.starts)},
-            config=self.config,
-            now_ms=500,
-            write=write,
+            RestoreJob(
+                topics=self.topics,
+                bounds={"rules": self.topics.changelog_bounds([("rules", 0)])["rules", 0]},
+                topic_ids=self.topics.changelog_topic_ids(["rules"]),
+                grant=replace(a_grant(task, epoch=epoch, execution_id="e7"), broadcast_parent=parent),
+                starts={SSP_KB: 10},
+                committed={SSP_KB: next(self.starts)},
+                config=self.config,
+                now_ms=500,
+                write=write,
+            ),
         )
         assert isinstance(environment, MemoryEnvironment)
         own = task_entry_key(task, b"")

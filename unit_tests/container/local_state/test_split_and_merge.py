@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore, split_and_merge
-from samzapy.container.local_state.restore import bring_level, close_cleanly
+from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild, close_cleanly
 from samzapy.container.local_state.split_and_merge import Host, Relative, choose, clear_out, inherit, relatives
 from samzapy.model.grant import BucketStart, ChangelogStart, Floor, Grant
 from samzapy.model.job import ExecutionId, TaskName
@@ -198,17 +198,19 @@ class World:
         }
         inherit(grants, starts, host)
         for grant in grants:
-            bring_level(
+            catch_up_or_rebuild(
                 host.state_of(grant.task_name),
-                topics=self.topics,
-                bounds=host.own_bounds(grant),
-                topic_ids=host.topic_ids,
-                grant=grant,
-                starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
-                committed={start.ssp_kb: self.reached(grant) for start in grant.starts},
-                config=CONFIG,
-                now_ms=self.now_ms,
-                write=lambda store, writes: None,
+                RestoreJob(
+                    topics=self.topics,
+                    bounds=host.own_bounds(grant),
+                    topic_ids=host.topic_ids,
+                    grant=grant,
+                    starts={start.ssp_kb: starts[start.ssp_kb] for start in grant.starts},
+                    committed={start.ssp_kb: self.reached(grant) for start in grant.starts},
+                    config=CONFIG,
+                    now_ms=self.now_ms,
+                    write=lambda store, writes: None,
+                ),
             ).close()
         clear_out(grants, host)
 

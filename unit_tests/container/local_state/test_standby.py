@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samzapy.container.local_state.restore import bring_level
+from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
 from samzapy.container.local_state.standby import Warming, WarmPorts
 from samzapy.container.orders import WarmTasks
 from samzapy.container.task.ports import LocalPosition
@@ -83,17 +83,19 @@ class AWarmHost:
         self.topics.changelog_reads.clear()
         stores = [store.name for store in self.config.stores]
         bounds = self.topics.changelog_bounds([(store, 0) for store in stores])
-        found = bring_level(
+        found = catch_up_or_rebuild(
             self.disk(directory or grant.task_name),
-            topics=self.topics,
-            bounds={store: bounds[store, 0] for store in stores},
-            topic_ids=self.topics.changelog_topic_ids(stores),
-            grant=replace(grant, execution_id=ExecutionId("s1")),
-            starts={found.ssp_kb: start for found in grant.starts},
-            committed={},
-            config=self.config,
-            now_ms=self.clock.wall_ms(),
-            write=lambda store, writes: self.write_raw(writes, store),
+            RestoreJob(
+                topics=self.topics,
+                bounds={store: bounds[store, 0] for store in stores},
+                topic_ids=self.topics.changelog_topic_ids(stores),
+                grant=replace(grant, execution_id=ExecutionId("s1")),
+                starts={found.ssp_kb: start for found in grant.starts},
+                committed={},
+                config=self.config,
+                now_ms=self.clock.wall_ms(),
+                write=lambda store, writes: self.write_raw(writes, store),
+            ),
         )
         assert isinstance(found, MemoryEnvironment)
         return found

@@ -2,9 +2,8 @@
 
 One task keeps a running sum per key, so each of its outputs depends on every message of the key before it: a message
 lost, doubled or out of order shows in the values and not only in their number. It reads one input, or two whose
-messages share the sums. The start procedure is the real one
-(`restore.bring_level`, the start rule) on what the Kafka in memory shows. The last tests take one safeguard away each
-and see it go wrong.
+messages share the sums. The start procedure is the real one (`restore.catch_up_or_rebuild`, the start rule) on what the
+Kafka in memory shows. The last tests take one safeguard away each and see it go wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samzapy.container.local_state import restore
-from samzapy.container.local_state.restore import bring_level
+from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
 from samzapy.container.start import Positions, committed_of, positions_of, stale_keys, starts_of
 from samzapy.container.task.ports import LocalPosition
 from samzapy.container.task.runner import TaskRunner, TransactionLimits
@@ -189,18 +188,20 @@ class World:
         disk.crash_points = crash_points
         self.remove(checkpoint_topic(CONFIG.job), stale_keys([self.grant], positions), crash_points)
         topics = self.topics()
-        environment = bring_level(
+        environment = catch_up_or_rebuild(
             disk,
-            topics=topics,
-            bounds={"sums": topics.changelog_bounds([("sums", 0)])["sums", 0]},
-            topic_ids=topics.changelog_topic_ids(["sums"]),
-            grant=self.grant,
-            starts=starts,
-            committed=committed_of([self.grant], positions),
-            config=CONFIG,
-            now_ms=0,
-            write=lambda store, writes: self.remove(
-                changelog_topic(CONFIG.job, store), [key for key, _ in writes], crash_points
+            RestoreJob(
+                topics=topics,
+                bounds={"sums": topics.changelog_bounds([("sums", 0)])["sums", 0]},
+                topic_ids=topics.changelog_topic_ids(["sums"]),
+                grant=self.grant,
+                starts=starts,
+                committed=committed_of([self.grant], positions),
+                config=CONFIG,
+                now_ms=0,
+                write=lambda store, writes: self.remove(
+                    changelog_topic(CONFIG.job, store), [key for key, _ in writes], crash_points
+                ),
             ),
         )
         assert isinstance(environment, MemoryEnvironment)
