@@ -52,6 +52,7 @@ from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.model.location import LocationId
 from samzapy.model.topics import coordinator_topic
+from samzapy.plan.groupers import Groupers
 from samzapy.runtime.input_keys import check_inputs
 from samzapy.runtime.job_groupers import load_groupers
 from samzapy.runtime.job_location import location_of_this_processor
@@ -101,53 +102,80 @@ def run_container(config: JobConfig, job_file: Path, expected_generation: int | 
     groupers = load_groupers(config, job_file.parent)
     location = location_of_this_processor(config, job_file.parent)
     with _processor_id(config) as processor_id:
-
-        def submission(state: CoordinatorState | None = None) -> SubmitJob:
-            request = submission_of(config, admin, f"processor {processor_id}", groupers, state)
-            return replace(request, expected_generation=expected_generation)
-
-        execution_id = ExecutionId(
-            os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
+        admission = _Admission(
+            config=config,
+            here=here,
+            connection=connection,
+            admin=admin,
+            groupers=groupers,
+            processor_id=processor_id,
+            execution_id=ExecutionId(
+                os.environ.get(EXECUTION_VARIABLE) or f"container-{processor_id}-{uuid.uuid4().hex}"
+            ),
+            expected_generation=expected_generation,
         )
-
-        def is_launched() -> bool:
-            """True if the coordinator started this process. Raises if it must not run."""
-            admin.check_reachable()
-            # Check before any change: a refused process must leave no trace.
-            wanted = submission()
-            state = read_state(config, connection)
-            running = running_containers(config, state, here)
-            launched = execution_id in state.launches
-            if launched:
-                wanted = replace(wanted, container_count=config.container_count)
-            else:
-                refuse_second(config, running, here, processor_id)
-            after = refuse_what_the_stream_does_not_allow(state, wanted, running)
-            if not launched:
-                check_inputs(wanted, after, connection, running)
-            return launched
-
         with ThreadPoolExecutor(1) as beside:
-            answer: Callable[[], bool]
+            is_launched: Callable[[], bool]
             if EXECUTION_VARIABLE in os.environ:
-                # A job waits for it, and it will hardly be refused: Spark starts meanwhile.
-                answer = beside.submit(is_launched).result
+                # The job waits for this container, and a refusal is unlikely: Spark starts meanwhile.
+                is_launched = beside.submit(admission.is_launched).result
             else:
-                answer = partial(bool, is_launched())
+                is_launched = partial(bool, admission.is_launched())
             jars = jar_paths(SPARK_KAFKA)
-            with scratch_directory(execution_id) as scratch_dir:
+            with scratch_directory(admission.execution_id) as scratch_dir:
                 _Run(
                     config=config,
                     job_file=job_file,
                     here=here,
                     location=location,
                     connection=connection,
-                    submission=submission,
+                    submission=admission.submission,
                     processor_id=processor_id,
-                    execution_id=execution_id,
+                    execution_id=admission.execution_id,
                     scratch_dir=scratch_dir,
-                    is_launched=answer,
+                    is_launched=is_launched,
                 ).run(jars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Admission:
+    """Asks the cluster and the coordinator stream whether this process may run, without Spark."""
+
+    config: JobConfig
+    here: Here
+    connection: KafkaConnection
+    admin: KafkaAdmin
+    groupers: Groupers
+    processor_id: ProcessorId
+    execution_id: ExecutionId
+    expected_generation: int | None
+
+    def submission(self, state: CoordinatorState | None = None) -> SubmitJob:
+        """The job as this process submits it; `state`: what its stream says, when that is known."""
+        request = submission_of(self.config, self.admin, f"processor {self.processor_id}", self.groupers, state)
+        return replace(request, expected_generation=self.expected_generation)
+
+    def is_launched(self) -> bool:
+        """Return whether the coordinator started this process.
+
+        Raises:
+            SamzapyError: this process must not run.
+        """
+        config, connection = self.config, self.connection
+        self.admin.check_reachable()
+        # Check before any change: a refused process must leave no trace.
+        wanted = self.submission()
+        state = read_state(config, connection)
+        running = running_containers(config, state, self.here)
+        launched = self.execution_id in state.launches
+        if launched:
+            wanted = replace(wanted, container_count=config.container_count)
+        else:
+            refuse_second(config, running, self.here, self.processor_id)
+        after = refuse_what_the_stream_does_not_allow(state, wanted, running)
+        if not launched:
+            check_inputs(wanted, after, connection, running)
+        return launched
 
 
 @contextmanager

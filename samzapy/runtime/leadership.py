@@ -11,31 +11,28 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from samzapy.adapters.host.command_queue import CommandInbox
-from samzapy.adapters.host.launch_watch import LaunchWatch
 from samzapy.adapters.host.processes import ProcessIdentity
-from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.election import KafkaElection
 from samzapy.adapters.kafka.log import KafkaLog
-from samzapy.adapters.kafka.placement import KafkaInbox, KafkaPlacementWriter
+from samzapy.adapters.kafka.placement import KafkaPlacementWriter
 from samzapy.adapters.kafka.positions import KafkaFence, KafkaPositions
-from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.adapters.web.server import CoordinatorServer
 from samzapy.config import JobConfig
 from samzapy.coordinator.action_performer import ActionPerformer
 from samzapy.coordinator.candidate import TERM_ENDS, Candidate
 from samzapy.coordinator.commands import SubmitJob
-from samzapy.coordinator.inputs.topic_checks import topics_of, unread_topics
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.service import CoordinatorIdentity, CoordinatorService
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import SamzapyError
 from samzapy.model.container import coordinator_transactional_id, placement_transactional_id
 from samzapy.model.topics import coordinator_topic, placement_topic
+from samzapy.runtime.command_sources import CommandSources
 from samzapy.version import __version__
 
 _LOG = logging.getLogger(__name__)
@@ -148,16 +145,13 @@ class Coordination:
             transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
             on_record=self._election.still_at_work,
         )
-        self._topics = TopicWatch(
-            KafkaAdmin(connection),
-            names=self._topics_to_watch,
-            names_found=self._inputs_to_watch,
+        self._sources = CommandSources(
+            config,
+            connection,
+            state=self.state,
             put=self._commands.put,
-            interval_ms=config.topic_check_ms,
-            monitor_ms=config.partition_monitor_ms,
-        )
-        self._inbox = KafkaInbox(
-            connection, placement_topic(config.job), position=self._inbox_position, put=self._commands.put
+            launcher=launcher,
+            on_launch_failure=self._launches_failed,
         )
         self._answers = KafkaPlacementWriter(
             connection,
@@ -165,7 +159,6 @@ class Coordination:
             placement_transactional_id(config.job),
             transaction_timeout_ms=config.coordinator_transaction_timeout_ms,
         )
-        self._launches = None if launcher is None else self._launch_watch(launcher)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-coordinator", daemon=True)
         self.fatal: SamzapyError | None = None
@@ -180,10 +173,7 @@ class Coordination:
         self._service = self._coordinator(url)
         self._election.start()
         self._thread.start()
-        self._topics.start()
-        self._inbox.start()
-        if self._launches is not None:
-            self._launches.start()
+        self._sources.start()
         return url
 
     def state(self) -> CoordinatorState | None:
@@ -193,10 +183,7 @@ class Coordination:
 
     def close(self, timeout_s: float) -> None:
         """Handle what has arrived, then end; the seat is given up, so that another one leads within a second."""
-        self._topics.close()
-        self._inbox.close()
-        if self._launches is not None:
-            self._launches.close(timeout_s)
+        self._sources.close(timeout_s)
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -229,35 +216,9 @@ class Coordination:
             ),
         )
 
-    def _launch_watch(self, launcher: Launcher) -> LaunchWatch:
-        return LaunchWatch(
-            launcher,
-            state=self.state,
-            put=self._commands.put,
-            retry_window_ms=self._config.container_retry_window_ms,
-            on_failure=self._launches_failed,
-        )
-
     def _launches_failed(self, error: Exception) -> None:
         self.fatal = SamzapyError(f"containers can no longer be looked after: {type(error).__name__}: {error}")
         self._on_end("containers can no longer be looked after")
-
-    def _topics_to_watch(self) -> Sequence[str]:
-        """The job's own topics, while this process leads."""
-        state = self.state()
-        return () if state is None else sorted(state.own_topics)
-
-    def _inputs_to_watch(self, topics: Collection[str]) -> Sequence[str]:
-        """The inputs, and those of all `topics` that a pattern of theirs matches, and that are not read."""
-        state = self.state()
-        return () if state is None else (*topics_of(state), *unread_topics(state, topics))
-
-    def _inbox_position(self) -> tuple[int, int] | None:
-        """The term and how far it has read the placement topic, while this process leads."""
-        state = None if self._service is None or not self._service.leads else self._service.status().state
-        if state is None or state.term is None or not state.config:
-            return None
-        return state.term.term, state.inbox.offset_next
 
     def _run(self) -> None:
         assert self._service is not None, "start comes first"

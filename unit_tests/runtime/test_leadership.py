@@ -68,15 +68,15 @@ def test_who_leads_watches_its_own_topics_with_their_settings_and_inputs_without
     service = world.coordinator()
     coordination = a_coordination()
     coordination._service = service
-    before = coordination._topics_to_watch(), coordination._inputs_to_watch(["orders"])
+    before = coordination._sources.own_topics(), coordination._sources.input_topics(["orders"])
     service.take_office()
     service.submit(a_submission(partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat())
     service.run_once(0)
 
-    own = coordination._topics_to_watch()
+    own = coordination._sources.own_topics()
 
     assert ((), ()) == before
     assert "__samzapy-checkpoint-flights-1" in own
     assert "orders" not in own
-    assert "orders" in coordination._inputs_to_watch([])
+    assert "orders" in coordination._sources.input_topics([])
