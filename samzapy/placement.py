@@ -130,7 +130,9 @@ class ContainerPlacementMetadataStore:
         action: Action = Action.PLACE_CONTAINER,
         arguments: Mapping[str, str] | None = None,
     ) -> uuids.UUID:
-        """Write a request; returns its uuid. The answer comes later (`read_container_placement_response_message`).
+        """Write a request; returns its uuid.
+
+        The answer comes later (`read_container_placement_response_message`).
 
         Args:
             deployment_id: the run of the job, `runId` of `samzapy job status -o json`.
@@ -252,7 +254,10 @@ class ContainerPlacementMetadataStore:
         return sorted(found.values(), key=lambda message: (message.timestamp_ms, str(message.uuid)))
 
     def delete_container_placement_request_message(self, uuid: uuids.UUID) -> None:
-        """Remove the request from the topic. A coordinator that has read it still serves it."""
+        """Remove the request from the topic.
+
+        A coordinator that has read it still serves it.
+        """
         self._delete(lambda standing: _is_of(standing, uuid, REQUEST_TYPE))
 
     def delete_container_placement_response_message(self, uuid: uuids.UUID) -> None:

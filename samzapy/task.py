@@ -151,7 +151,10 @@ class TaskContext(Protocol):
         ...
 
     def store(self, name: str) -> KeyedStore:
-        """The store declared by `stores.<name>....`. Raises TaskError for an undeclared one."""
+        """The store declared by `stores.<name>....`.
+
+        Raises TaskError for an undeclared one.
+        """
         ...
 
 
@@ -159,7 +162,10 @@ class StreamTask(Protocol):
     """A task as a class. `init` and `close` may be left out."""
 
     def process(self, envelope: IncomingMessageEnvelope, collector: MessageCollector, context: TaskContext) -> None:
-        """Handle one message. All its outputs and store writes take effect, or, if this raises, none."""
+        """Handle one message.
+
+        All its outputs and store writes take effect, or, if this raises, none.
+        """
         ...
 
 

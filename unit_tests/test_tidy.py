@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 from samzapy.stream.codec import schema_records
 
@@ -13,6 +18,13 @@ REPOSITORY = Path(__file__).parent.parent
 FOLDERS = ("samzapy", "simulation", "benchmarks", "scripts", "unit_tests", "integration_tests")
 # A peer that answers slowly is made of sleeping; every other test waits for something (`testing.waiting`).
 SLOW_PEERS = {"unit_tests/adapters/web/test_server.py"}
+# The parts of the code whose text keeps a rule of CONTRIBUTING.md. The lists only grow.
+NAMES_LOCALS = ("samzapy/audit.py", "samzapy/errors.py")
+SUMMARISES = ("samzapy/audit.py", "samzapy/errors.py")
+PLAIN_ENGLISH = ("samzapy/version.py",)
+SUMMARY_CHARACTERS_MAX = 80
+WHAT_PER_10_000_WORDS_MAX = 10
+PRONOUNS_PER_1_000_WORDS_MAX = 1
 
 
 def lines_with(pattern: str, folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
@@ -73,3 +85,82 @@ def test_no_text_refers_to_a_document_outside_the_repository() -> None:
         for line in page.read_text().splitlines()
         if re.search(pattern, line)
     ]
+
+
+# --- plain English ---
+
+
+@pytest.mark.parametrize("part", NAMES_LOCALS)
+def test_a_local_is_called_what_it_is_and_not_found(part: str) -> None:
+    bound = [
+        f"{path}:{node.lineno}"
+        for path in _modules(part)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.arg) and node.arg == "found")
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == "found")
+    ]
+
+    assert [] == bound
+
+
+@pytest.mark.parametrize("part", SUMMARISES)
+def test_a_docstring_begins_with_a_short_sentence_of_its_own(part: str) -> None:
+    assert [] == [f"{place}: {text}" for path in _modules(part) for place, text in _bad_summaries(path)]
+
+
+@pytest.mark.parametrize("part", PLAIN_ENGLISH)
+def test_docstrings_and_comments_name_their_subjects(part: str) -> None:
+    prose = " ".join(text for path in _modules(part) for text in _prose(path))
+    words = len(re.findall(r"[A-Za-z][A-Za-z'’-]*", prose))
+    what = len(re.findall(r"\bwhat\b", prose, re.IGNORECASE))
+    pronouns = len(re.findall(r"\b(?:whoever|nobody|somebody)\b", prose, re.IGNORECASE))
+
+    assert what * 10_000 <= WHAT_PER_10_000_WORDS_MAX * words, f"{what} times `what` in {words} words"
+    assert pronouns * 1_000 <= PRONOUNS_PER_1_000_WORDS_MAX * words, f"{pronouns} pronouns in {words} words"
+
+
+@pytest.mark.parametrize(
+    ("summary", "is_good"),
+    [
+        ("The newest grant of each task.", True),
+        ("Whether it ended (see `run`)." + " Or not.", True),
+        (f"{'x' * SUMMARY_CHARACTERS_MAX}.", False),
+        ("A sentence that goes on\nin the next line.", False),
+        ("A text without an end", False),
+    ],
+)
+def test_a_summary_is_one_line_that_ends(summary: str, is_good: bool) -> None:
+    assert is_good is _is_summary(summary)
+
+
+def _modules(part: str) -> Sequence[Path]:
+    path = REPOSITORY / part
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def _bad_summaries(path: Path) -> Iterator[tuple[str, str]]:
+    for line, text in _docstrings(path):
+        if not _is_summary(text):
+            yield f"{path.relative_to(REPOSITORY)}:{line}", text.partition("\n")[0]
+
+
+def _is_summary(docstring: str) -> bool:
+    first, *rest = docstring.splitlines()
+    ends = re.search(r"""[.!?:][)`"']*$""", first) is not None
+    return ends and len(first) <= SUMMARY_CHARACTERS_MAX and not (rest and rest[0].strip())
+
+
+def _prose(path: Path) -> Iterator[str]:
+    for _, text in _docstrings(path):
+        yield text
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string

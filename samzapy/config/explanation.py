@@ -1,4 +1,6 @@
-"""What counts for a key, where that comes from, and what would be stronger. For `samzapy config explain`.
+"""What counts for a key, where that comes from, and what would be stronger.
+
+For `samzapy config explain`.
 
 It looks at single keys and never at a whole configuration, so it has an answer also where that one is refused.
 """
@@ -137,7 +139,10 @@ def keys_to_explain(
 
 
 def _matching(pattern: str, keys_set: Set[str]) -> tuple[str, ...]:
-    """The known or set keys that the pattern matches. Raises ConfigError if there is none."""
+    """The known or set keys that the pattern matches.
+
+    Raises ConfigError if there is none.
+    """
     known = {spec.name for spec in KEYS if "<" not in spec.name} | keys_set
     keys = tuple(sorted(key for key in known if fnmatchcase(key, pattern)))
     if not keys:

@@ -1,4 +1,7 @@
-"""`JobConfig`: a job's configuration as a checked, typed value. Made by `config.parsing` and nowhere else."""
+"""`JobConfig`: a job's configuration as a checked, typed value.
+
+Made by `config.parsing` and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,10 @@ FRAME_BYTES: Final = 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """A checked configuration. `properties` holds every key that was set, as text, and may be shown to anybody: in
-    place of a secret it has `***`, and the secret itself stands in `secrets`.
+    """A checked configuration.
+
+    `properties` holds every key that was set, as text, and may be shown to anybody: in place of a secret it has `***`,
+    and the secret itself stands in `secrets`.
 
     Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
     patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place;
@@ -108,7 +113,10 @@ class JobConfig:
 
     @property
     def answers_ms(self) -> int:
-        """So long after a look at its stream a leader answers. Without one for a session another may be elected."""
+        """So long after a look at its stream a leader answers.
+
+        Without one for a session another may be elected.
+        """
         return min(self.lease_ms, self.election_session_ms)
 
     @property

@@ -35,7 +35,9 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One documented key. `default` is text as in a properties file, None (unset) or `REQUIRED`.
+    """One documented key.
+
+    `default` is text as in a properties file, None (unset) or `REQUIRED`.
 
     `least` and `most` bound a number. `of_process`: may differ between the processes of a job, so the job does
     not record it. `may_be_secret`: a family of foreign names, some of which are secrets (`config.secrets`).

@@ -28,7 +28,10 @@ def spec_of(key: str) -> ConfigKey | None:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """`stores.<name>.x` as a pattern. Stream names and client properties may hold dots; other names may not."""
+    """`stores.<name>.x` as a pattern.
+
+    Stream names and client properties may hold dots; other names may not.
+    """
     parts = re.split(r"(<\w+>)", name)
     return re.compile("".join(_part_pattern(part) for part in parts))
 

@@ -32,7 +32,10 @@ _MARK: Final = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key with its value, escapes undone. `number`: of the line in which the logical line begins, from 1 on."""
+    """A key with its value, escapes undone.
+
+    `number`: of the line in which the logical line begins, from 1 on.
+    """
 
     number: int
     key: str
@@ -40,7 +43,10 @@ class Entry:
 
 
 def properties_text(raw: bytes, source: str) -> str:
-    """The text of a file's bytes, which are UTF-8. Raises ConfigError; names `source` and the line."""
+    """The text of a file's bytes, which are UTF-8.
+
+    Raises ConfigError; names `source` and the line.
+    """
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

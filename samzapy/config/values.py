@@ -24,7 +24,10 @@ _BROADCAST = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """A store. Serdes are names from `SERDES`; `scope` says whose its entries are, a `key`'s or another's."""
+    """A store.
+
+    Serdes are names from `SERDES`; `scope` says whose its entries are, a `key`'s or another's.
+    """
 
     name: str
     msg_serde: str

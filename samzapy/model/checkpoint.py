@@ -10,7 +10,9 @@ from samzapy.model.ssp import SspKeyBucket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Processed up to, not including, `offset_next`. A position, never a count: offsets have gaps.
+    """Processed up to, not including, `offset_next`.
+
+    A position, never a count: offsets have gaps.
 
     Written in the transaction of the outputs and the changelog it belongs to, under the grant's epoch. Only a
     checkpoint whose epoch is that of the grant in force counts (the start rule, `container.start`).

@@ -37,7 +37,10 @@ class KeySketch:
 
     @classmethod
     def of(cls, keys: Sequence[bytes | None]) -> KeySketch:
-        """The sketch of some keys. Messages without one are no key that is frequent: they go by their offsets."""
+        """The sketch of some keys.
+
+        Messages without one are no key that is frequent: they go by their offsets.
+        """
         counted = Counter(keys)
         del counted[None]
         return cls(len(keys), {key_text(key): count for key, count in _kept(counted).items() if key is not None})

@@ -12,7 +12,10 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """DATA: data is lost, or may be: nothing may start on it. DEGRADED: it works, but not as it should."""
+    """DATA: data is lost, or may be: nothing may start on it.
+
+    DEGRADED: it works, but not as it should.
+    """
 
     DATA = "data"
     DEGRADED = "degraded"

@@ -56,7 +56,9 @@ class ChangelogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One task given to one execution. `epoch` is a counter of the whole job and never repeats.
+    """One task given to one execution.
+
+    `epoch` is a counter of the whole job and never repeats.
 
     `partition_id` and `changelog_partition` are the task's, copied here because containers follow grants, never plans.
     `released`: its execution has let it go and will not take it up again; a new grant comes under a new epoch.
@@ -84,7 +86,10 @@ class Grant:
 
     @property
     def key_bucket(self) -> tuple[int, int]:
-        """`(bucket, factor)`: the keys whose state is this task's. The same in all inputs that it has to itself."""
+        """`(bucket, factor)`: the keys whose state is this task's.
+
+        The same in all inputs that it has to itself.
+        """
         found = {(start.ssp_kb.bucket, start.ssp_kb.factor) for start in self.starts if not start.ssp_kb.reader}
         assert len(found) <= 1, f"task {self.task_name} has key buckets {sorted(found)}"
         return found.pop() if found else (0, 1)

@@ -19,9 +19,12 @@ ExecutionId = NewType("ExecutionId", str)
 
 
 class TaskMode(StrEnum):
-    """What a task does. `virtual`: that with one key bucket of what its base task reads. A `standby` task is planned
-    nowhere: a standby is an execution that has the state of its processor's tasks at hand
-    (`coordinator.launching.standbys`), and is shown beside the plan."""
+    """What a task does.
+
+    `virtual`: that with one key bucket of what its base task reads. A `standby` task is planned nowhere: a standby is
+    an execution that has the state of its processor's tasks at hand (`coordinator.launching.standbys`), and is shown
+    beside the plan.
+    """
 
     ACTIVE = "active"
     VIRTUAL = "virtual"

@@ -41,7 +41,9 @@ UP: Final = frozenset({LaunchPhase.WANTED, LaunchPhase.LAUNCHED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One execution that the coordinator starts. Recorded before the act, so that no start is ever forgotten.
+    """One execution that the coordinator starts.
+
+    Recorded before the act, so that no start is ever forgotten.
 
     Attributes:
         standby: the number of a standby among those of its processor (`4-0`); 0 for others.
@@ -75,7 +77,10 @@ class Launch:
 
 
 class LaunchedState(StrEnum):
-    """What a launcher can say of an execution. UNKNOWN: nothing, now; silence of a cluster manager is no end."""
+    """What a launcher can say of an execution.
+
+    UNKNOWN: nothing, now; silence of a cluster manager is no end.
+    """
 
     UNKNOWN = "UNKNOWN"
     STARTING = "STARTING"

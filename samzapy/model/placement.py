@@ -43,7 +43,10 @@ _TIME_MS_MAX: Final = 253_402_300_799_999
 
 
 class StatusCode(StrEnum):
-    """How a request stands, in Samza's words. CREATED is the operator's; all others are the coordinator's."""
+    """How a request stands, in Samza's words.
+
+    CREATED is the operator's; all others are the coordinator's.
+    """
 
     CREATED = "CREATED"
     BAD_REQUEST = "BAD_REQUEST"
@@ -131,7 +134,10 @@ class ContainerPlacementMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlacementRequestMessage(ContainerPlacementMessage):
-    """A request, written by an operator. `arguments`: what the action needs beside the rest, by name, as texts."""
+    """A request, written by an operator.
+
+    `arguments`: what the action needs beside the rest, by name, as texts.
+    """
 
     status_code: StatusCode = StatusCode.CREATED
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -139,7 +145,9 @@ class ContainerPlacementRequestMessage(ContainerPlacementMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlacementResponseMessage(ContainerPlacementMessage):
-    """What became of a request, written by the coordinator. `timestamp_ms` is when it was decided.
+    """What became of a request, written by the coordinator.
+
+    `timestamp_ms` is when it was decided.
 
     `phase`: how far one is that is under way, or was when it failed; empty where there is nothing to tell.
     """
@@ -194,7 +202,10 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to rewind to. `number`: the offset, or milliseconds since 1970; 0 where the mark says it all."""
+    """Where to rewind to.
+
+    `number`: the offset, or milliseconds since 1970; 0 where the mark says it all.
+    """
 
     mark: Mark
     number: int = 0
@@ -265,7 +276,10 @@ def scale_of(arguments: Mapping[str, str]) -> Scale:
 
 
 def is_standby_wanted(arguments: Mapping[str, str]) -> bool:
-    """The argument of `control-standby`: whether there is to be one more, or one less. Raises ValueError."""
+    """The argument of `control-standby`: whether there is to be one more, or one less.
+
+    Raises ValueError.
+    """
     unknown = sorted(arguments.keys() - {"command"})
     if unknown:
         raise ValueError(f"arguments: wanted command, found {', '.join(unknown)[:100]}")

@@ -1,4 +1,6 @@
-"""Serdes by name: bytes, string (UTF-8) and JSON. `None` (no key, a tombstone) passes through every one of them.
+"""Serdes by name: bytes, string (UTF-8) and JSON.
+
+`None` (no key, a tombstone) passes through every one of them.
 
 JSON is strict both ways: no NaN or Infinity, no number that overflows, no object with the same key twice. What is read
 can be written again. It is written compactly, keys in the order given.
@@ -31,7 +33,10 @@ class Serde:
 
 
 def serde_of(name: str) -> Serde:
-    """The serde called `name`. Raises KeyError: the configuration has checked the name already."""
+    """The serde called `name`.
+
+    Raises KeyError: the configuration has checked the name already.
+    """
     return _SERDES[name]
 
 

@@ -49,7 +49,10 @@ class SystemStream(_SystemStream):
 
 
 class SystemStreamPartition(NamedTuple):
-    """A partition of a stream, `kafka.orders.3`. Ordered by system, stream, partition number."""
+    """A partition of a stream, `kafka.orders.3`.
+
+    Ordered by system, stream, partition number.
+    """
 
     system: str
     stream: str

@@ -45,7 +45,10 @@ class StartpointIndex:
         return sorted((item for item in found if item.ssp_kb.overlaps(ssp_kb)), key=lambda item: item.epoch)
 
     def newer_than(self, grant: Grant) -> Sequence[Startpoint]:
-        """Those that came after `grant` and are for something that it gives. If there are any, it is to be let go."""
+        """Those that came after `grant` and are for something that it gives.
+
+        If there are any, it is to be let go.
+        """
         if not self._found:
             return ()
         return [

@@ -48,7 +48,10 @@ class TopicFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Where the topics are. `bootstrap_servers` stands in the commands that mend something."""
+    """Where the topics are.
+
+    `bootstrap_servers` stands in the commands that mend something.
+    """
 
     bootstrap_servers: str
     broker_count: int

@@ -9,7 +9,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmth:
-    """What a warm execution says of the local state that it keeps. Counts of records are of offsets, markers included.
+    """What a warm execution says of the local state that it keeps.
+
+    Counts of records are of offsets, markers included.
 
     Attributes:
         tasks: those of its processor in the plan in force, as it has read that.
@@ -41,7 +43,9 @@ class Warmth:
 
     @classmethod
     def from_json(cls, found: Mapping[str, object]) -> Warmth:
-        """The other way. A count that is left out is 0; a query that nothing is said of needs no rehearsal.
+        """The other way.
+
+        A count that is left out is 0; a query that nothing is said of needs no rehearsal.
 
         Raises:
             ValueError: a count is none, or the word on the query neither true nor false.

@@ -31,7 +31,9 @@ LATEST_VALUE_ONLY: Final = "latest value only"
 
 
 class HistoryEntry(NamedTuple):
-    """One record and what it changed. `before` is None for a new key, `after` for a removed one.
+    """One record and what it changed.
+
+    `before` is None for a new key, `after` for a removed one.
 
     `is_whole`: it stands inside the horizon, so that `before` is really what was before.
     """
@@ -185,7 +187,10 @@ def _removed_text(key: str, before: Fields | None) -> str:
 
 @lru_cache(maxsize=1)
 def time_text(timestamp_ms: int) -> str:
-    """UTC to the millisecond; the number itself where no calendar reaches. A broker stamps a batch as one."""
+    """UTC to the millisecond; the number itself where no calendar reaches.
+
+    A broker stamps a batch as one.
+    """
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

@@ -110,7 +110,10 @@ def fingerprint_of(value: bytes) -> str:
 
 
 def is_schema_of(schema_json: str, digits: str) -> bool:
-    """Whether `schema_json` is the schema with that fingerprint. It may come from anywhere; only its text is used."""
+    """Whether `schema_json` is the schema with that fingerprint.
+
+    It may come from anywhere; only its text is used.
+    """
     try:
         found = fingerprint_of_schema(json.loads(schema_json))
     except Exception:
@@ -129,8 +132,9 @@ def schema_records() -> tuple[SchemaPut, ...]:
 
 
 class RecordHeaders(NamedTuple):
-    """What each coordinator record says about itself. Term and number tell a leader's record from any other one
-    (`stream.numbering`); the rest is evidence for people.
+    """What each coordinator record says about itself.
+
+    Term and number tell a leader's record from any other one (`stream.numbering`); the rest is evidence for people.
 
     Attributes:
         seq: gapless within the stream as written.

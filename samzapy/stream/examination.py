@@ -158,7 +158,10 @@ class _Examination:
         return [self._fault("stream-law", record, broken)] if broken else []
 
     def finish(self) -> Iterator[Fault]:
-        """What can only be said at the end. A stream without any schema is no coordinator's, and told about as such."""
+        """What can only be said at the end.
+
+        A stream without any schema is no coordinator's, and told about as such.
+        """
         for header, offset in self._schema_used_at.items():
             used = fingerprint_of(header)
             if self._schemas and used not in self._schemas:

@@ -94,7 +94,10 @@ _ROWS: Final = parse_schema({"type": "array", "items": _SCHEMA})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportHeader:
-    """What a file says about itself. `looked` and `cluster` are the topic as it was when the file was made."""
+    """What a file says about itself.
+
+    `looked` and `cluster` are the topic as it was when the file was made.
+    """
 
     topic: str
     extent: Extent
@@ -253,7 +256,10 @@ def _rows(file: BinaryIO, sync: bytes, name: str) -> Iterator[LogRecord]:
 
 
 def _block(file: BinaryIO, sync: bytes) -> Sequence[dict[str, Any]]:
-    """The rows of the next block. Each file ends with a row that says so, so there is always a next one."""
+    """The rows of the next block.
+
+    Each file ends with a row that says so, so there is always a next one.
+    """
     count, size = _long(file), _long(file)
     if count < 1 or not 0 <= size <= BLOCK_BYTES_MAX:
         raise ValueError(f"a block of {count} rows in {size} bytes, where {BLOCK_BYTES_MAX} are the most")

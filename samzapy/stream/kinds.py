@@ -98,7 +98,9 @@ EventOf = Callable[[Any, Record | None], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKind:
-    """One row of the table. The functions in it are made once, of the words that the row is written in (`_kind`).
+    """One row of the table.
+
+    The functions in it are made once, of the words that the row is written in (`_kind`).
 
     Attributes:
         key_pattern: of its keys, with the fields that stand in them: `grant/{grant.task_name}/{grant.epoch}`.

@@ -21,7 +21,9 @@ class Write:
 
 
 class LogRecord(NamedTuple):
-    """A committed record as read back. `timestamp_ms` is the broker's append time, for display only.
+    """A committed record as read back.
+
+    `timestamp_ms` is the broker's append time, for display only.
 
     A tuple, because a history has millions of them and a frozen dataclass takes three times as long to make.
     """

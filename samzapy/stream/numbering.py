@@ -1,4 +1,6 @@
-"""Which records of a coordinator stream its leaders wrote. Pure; every reader of the stream asks here.
+"""Which records of a coordinator stream its leaders wrote.
+
+Pure; every reader of the stream asks here.
 
 A leader names each record by its term and its number (`codec.headers`). Terms only rise, each begins with its own
 record, and within a term each number is the one before plus one. A record that does not go on so is *foreign*: another
@@ -243,7 +245,10 @@ def _flaw_of_number(record: LogRecord, said: RecordHeaders, before: Numbering) -
 
 
 def _is_of_its_term(record: LogRecord, said: RecordHeaders) -> bool:
-    """Whether a record of a term names the term that it was written in. `fact_of` tells of one that cannot be read."""
+    """Whether a record of a term names the term that it was written in.
+
+    `fact_of` tells of one that cannot be read.
+    """
     if record.value is None:
         return True
     try:

@@ -81,7 +81,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """A request as it was read. `message` is None where it could not be; `reason` then says why."""
+    """A request as it was read.
+
+    `message` is None where it could not be; `reason` then says why.
+    """
 
     offset: int
     uuid: str
@@ -164,7 +167,10 @@ def decode_message(value: bytes) -> ContainerPlacementRequestMessage | Container
 
 
 def _checked_at_home(message: ContainerPlacementMessage, key: PlacementKey) -> ContainerPlacementRequestMessage:
-    """The message, which is one that may stand under the key of a request. Raises ValueError."""
+    """The message, which is one that may stand under the key of a request.
+
+    Raises ValueError.
+    """
     if not isinstance(message, ContainerPlacementRequestMessage):
         raise ValueError(f"subType: wanted {key.message_type} as in the key, found {_type_of(message)}")
     if str(message.uuid) != key.uuid:

@@ -1,4 +1,7 @@
-"""A moment of the coordinator stream, as people name one: an offset, or a time. Pure."""
+"""A moment of the coordinator stream, as people name one: an offset, or a time.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Position:
         return f"offset {self.offset}" if self.timestamp_ms is None else f"time {self.timestamp_ms}"
 
     def includes(self, record: LogRecord) -> bool:
-        """Whether `record` had been written at that moment. Brokers stamp records in their order."""
+        """Whether `record` had been written at that moment.
+
+        Brokers stamp records in their order.
+        """
         if self.timestamp_ms is not None:
             return record.timestamp_ms <= self.timestamp_ms
         assert self.offset is not None, "one of the two is given"

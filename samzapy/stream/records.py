@@ -161,7 +161,9 @@ class PlannedTaskPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationPut:
-    """`generation`: makes the plan of that number effective. No number is ever used twice.
+    """`generation`: makes the plan of that number effective.
+
+    No number is ever used twice.
 
     `processor_ids` are the members, in order: for whom the plan was made, also those that got no task.
     """

@@ -1,4 +1,6 @@
-"""What release 0.1.0 can read, and how it wrote it. Frozen, as that release is. Pure.
+"""What release 0.1.0 can read, and how it wrote it.
+
+Frozen, as that release is. Pure.
 
 0.1.0 reads a topic of samzapy from its first record on and refuses all of it because of one that it does not know: a
 schema that it does not ship, or a key of a kind that it does not have, also that of a tombstone, and also where a later

@@ -56,7 +56,9 @@ class Form:
         return self._encoded(record, self.header, self.schema)
 
     def encode_as_of(self, record: object, release: str) -> bytes:
-        """As `release` wrote it. What its schema lacks is left out, so whoever calls knows that it says nothing.
+        """As `release` wrote it.
+
+        What its schema lacks is left out, so whoever calls knows that it says nothing.
 
         Raises: as `encode`.
         """
