@@ -80,25 +80,35 @@ def inherit(grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], host: H
     """Give those of `grants` that have no local state of use what their relatives on this host have."""
     relatives_of = relatives(grants, host.tasks_here)
     heirs = [heir for grant in grants if (heir := _heir(grant, relatives_of[grant.task_name], starts, host))]
-    sources = {relative.task_name: relative for heir in heirs for relative in heir.sources.values()}
-    takers_of: dict[TaskName, list[_Heir]] = {name: [] for name in sources}
-    for heir in heirs:
-        for name in {relative.task_name for relative in heir.sources.values()}:
-            takers_of[name].append(heir)
     try:
         for heir in heirs:
             heir.environment = host.state_of(heir.grant.task_name).fresh()
-        for name in sorted(sources):
-            takers = [heir for heir in takers_of[name] if heir.environment]
-            if takers and not _hand_over(sources[name], takers, host):
-                for heir in takers:
-                    _give_up(heir)
+        for source, takers in _takers(heirs):
+            _copy_to_takers(source, takers, host)
         for heir in heirs:
             if heir.environment is not None:
                 _set_position(heir, host)
                 _LOG.info("task %s begins with the state of %s", heir.grant.task_name, _names(heir))
     finally:
         for heir in heirs:
+            _give_up(heir)
+
+
+def _takers(heirs: Sequence[_Heir]) -> Sequence[tuple[Relative, Sequence[_Heir]]]:
+    """Each relative with the heirs that take a part of it, by name."""
+    sources = {relative.task_name: relative for heir in heirs for relative in heir.sources.values()}
+    names = [{relative.task_name for relative in heir.sources.values()} for heir in heirs]
+    return [
+        (sources[name], [heir for heir, own in zip(heirs, names, strict=True) if name in own])
+        for name in sorted(sources)
+    ]
+
+
+def _copy_to_takers(source: Relative, takers: Sequence[_Heir], host: Host) -> None:
+    """Copy a relative's entries to its takers; those whose part could not be copied begin without state."""
+    takers = [heir for heir in takers if heir.environment is not None]
+    if takers and not _hand_over(source, takers, host):
+        for heir in takers:
             _give_up(heir)
 
 

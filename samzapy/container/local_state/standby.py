@@ -105,18 +105,12 @@ class Warming:
         self._config = config
         self._execution_id = execution_id
         self._ports = ports
-        self._stores = sorted(store.name for store in config.stores)
-        self._scopes = {store.name: store.scope for store in config.stores}
+        self._has_stores = bool(config.stores)
         self._wanted: WarmTasks | None = None
         self._settles_at_ms = 0
-        self._begun: WarmTasks | None = None
-        self._kept: dict[TaskName, _Kept] = {}
-        self._with_runner: frozenset[TaskName] = frozenset()
-        self._ends: dict[tuple[str, int], int] = {}
-        self._topic_ids: Mapping[str, str] = {}
-        self._identity_at_ms = 0
         self._again_at_ms = 0
-        self._has_cleared_out = False
+        self._begun: WarmTasks | None = None
+        self._state: _StandbyState | None = None
         self._trouble = ""
 
     def look(self, wanted: WarmTasks) -> bool:
@@ -133,7 +127,7 @@ class Warming:
             if wanted != self._begun:
                 self._begin(wanted)
                 return True
-            return self._go_on(now_ms)
+            return self._state is not None and self._state.read_on(now_ms)
         except _Disturbed as disturbed:
             _LOG.warning("local state that is kept warm is looked at anew: %s", disturbed)
             self._let_go()
@@ -145,31 +139,15 @@ class Warming:
 
     def told(self, wanted: WarmTasks) -> Warmth:
         """How ready the tasks of `wanted` are."""
-        if not self._stores:
+        if not self._has_stores:
             return Warmth(tasks=wanted.task_count, level=len(wanted.grants))
-        epochs = {grant.task_name: grant.epoch for grant in wanted.grants}
-        kept = [found for name, found in self._kept.items() if epochs.get(name) == found.grant.epoch]
-        with_runner = self._with_runner & epochs.keys()
-        steps = [
-            (min(found.offsets_next[store], target) - found.begins[store], target - found.begins[store])
-            for found in kept
-            for store, target in found.targets.items()
-        ]
-        return Warmth(
-            tasks=wanted.task_count,
-            level=sum(found.is_level for found in kept) + len(with_runner),
-            lag=sum(max(0, end - self._reached(place)) for place, end in self._ends.items()),
-            restored=sum(max(0, done) for done, _ in steps),
-            total=sum(max(0, all_of_it) for _, all_of_it in steps),
-            at_hand=len(with_runner),
-        )
+        return Warmth(tasks=wanted.task_count) if self._state is None else self._state.progress(wanted)
 
     def close(self) -> None:
         """Let go of every directory, and of the connection; what was read stands in them."""
         try:
-            now_ms = self._ports.clock.monotonic_ms()
-            for kept in self._kept.values():
-                self._write(kept, {}, now_ms)
+            if self._state is not None:
+                self._state.write_positions(self._ports.clock.monotonic_ms())
         except (_Disturbed, DeadlineError, LocalStateError) as error:
             _LOG.info("how far local state was kept warm is not written: %s", error)
         self._let_go()
@@ -177,60 +155,141 @@ class Warming:
 
     def end(self) -> None:
         """`close`, and sync the directories: they may then be used after a reboot."""
-        names = sorted(self._kept)
+        names = [] if self._state is None else self._state.task_names
         self.close()
         for name in names:
             close_cleanly(self._ports.state_of(name))
 
-    # --- beginning ---
-
     def _begin(self, wanted: WarmTasks) -> None:
         self._let_go()
-        ports, stores = self._ports, self._stores
-        if not stores:
-            self._begun = wanted
-            return
-        with_runner = {grant.task_name for grant in wanted.grants if grant.task_name in wanted.with_runner}
-        grants = [grant for grant in wanted.grants if grant.task_name not in with_runner]
-        self._topic_ids = ports.topics.changelog_topic_ids(stores)
-        self._identity_at_ms = ports.clock.monotonic_ms()
-        partitions = sorted({grant.changelog_partition for grant in grants})
-        bounds = ports.topics.changelog_bounds([(store, partition) for store in stores for partition in partitions])
-        host = Host(
-            config=self._config,
-            tasks_here=ports.tasks_here(),
-            state_of=ports.state_of,
-            bounds=bounds,
-            topic_ids=self._topic_ids,
-            now_ms=ports.clock.wall_ms(),
-        )
-        marked = {grant.task_name for grant in grants if self._is_marked(grant, wanted.living)}
-        grants = [grant for grant in grants if grant.task_name not in marked]
+        if self._has_stores:
+            self._state = _StandbyState(self._config, self._execution_id, self._ports)
+            self._state.open(wanted)
+            self._trouble = ""
+        self._begun = wanted
+
+    def _put_off(self, error: SamzapyError, now_ms: int) -> None:
+        if str(error) != self._trouble:
+            _LOG.warning("keeping state warm is put off: %s", error)
+        self._trouble = str(error)
+        self._let_go()
+        self._again_at_ms = now_ms + _AGAIN_MS
+
+    def _let_go(self) -> None:
+        state, self._state, self._begun = self._state, None, None
+        if state is not None:
+            state.close()
+
+
+class _StandbyState:
+    """The state that is kept for one set of orders: opened once, then read on until it is closed."""
+
+    def __init__(self, config: JobConfig, execution_id: ExecutionId, ports: WarmPorts) -> None:
+        self._config = config
+        self._execution_id = execution_id
+        self._ports = ports
+        self._stores = sorted(store.name for store in config.stores)
+        self._scopes = {store.name: store.scope for store in config.stores}
+        self._kept: dict[TaskName, _Kept] = {}
+        self._with_runner: frozenset[TaskName] = frozenset()
+        self._ends: dict[tuple[str, int], int] = {}
+        self._topic_ids: Mapping[str, str] = {}
+        self._identity_at_ms = 0
+        self._has_cleared_out = False
+
+    @property
+    def task_names(self) -> Sequence[TaskName]:
+        return sorted(self._kept)
+
+    def open(self, wanted: WarmTasks) -> None:
+        """Open the environments of the tasks that nobody runs here, and follow their changelogs."""
+        grants = [grant for grant in wanted.grants if not self._is_with_runner(grant, wanted)]
+        host = self._host_now(grants)
         starts = {start.ssp_kb: start.offset_next for grant in grants for start in grant.starts}
         inherit(grants, starts, host)
         for grant in grants:
             self._kept[grant.task_name] = self._opened(grant, host)
-        self._ends = {place: found.offset_end for place, found in bounds.items()}
-        self._with_runner = frozenset(with_runner | marked)
-        self._has_cleared_out = False
-        ports.tail.assign({place: self._reached(place) for place in self._places()})
-        self._begun, self._trouble = wanted, ""
-        told = self.told(wanted)
+        self._ends = {place: bounds.offset_end for place, bounds in host.bounds.items()}
+        self._with_runner = frozenset(grant.task_name for grant in wanted.grants).difference(self._kept)
+        self._ports.tail.assign({place: self._reached(place) for place in self._places()})
+        progress = self.progress(wanted)
         _LOG.info(
             "keeping the state of %d tasks warm (%s): %d records to read; %d more stand with their runner here",
             len(grants),
             some([grant.task_name for grant in grants]),
-            told.total,
-            told.at_hand,
+            progress.total,
+            progress.at_hand,
         )
 
-    def _is_marked(self, grant: Grant, living: Collection[ExecutionId]) -> bool:
+    def progress(self, wanted: WarmTasks) -> Warmth:
+        """How ready the tasks of `wanted` are; those that were granted again since are not."""
+        epochs = {grant.task_name: grant.epoch for grant in wanted.grants}
+        current = [kept for name, kept in self._kept.items() if epochs.get(name) == kept.grant.epoch]
+        with_runner = self._with_runner & epochs.keys()
+        steps = [
+            (min(kept.offsets_next[store], target) - kept.begins[store], target - kept.begins[store])
+            for kept in current
+            for store, target in kept.targets.items()
+        ]
+        return Warmth(
+            tasks=wanted.task_count,
+            level=sum(kept.is_level for kept in current) + len(with_runner),
+            lag=sum(max(0, end - self._reached(place)) for place, end in self._ends.items()),
+            restored=sum(max(0, done) for done, _ in steps),
+            total=sum(max(0, to_do) for _, to_do in steps),
+            at_hand=len(with_runner),
+        )
+
+    def read_on(self, now_ms: int) -> bool:
+        """Read a piece of the changelogs; whether there was anything."""
+        if not self._kept:
+            return False
+        self._check_topics(now_ms)
+        read = self._ports.tail.poll(_RECORDS_PER_LOOK)
+        for kept in self._kept.values():
+            self._take(kept, read, now_ms)
+        for place, tail in read.items():
+            self._ends[place] = max(tail.offset_end, tail.offset_next)
+        if not self._has_cleared_out and all(kept.is_level for kept in self._kept.values()):
+            self._clear_out()
+        return any(tail.records for tail in read.values())
+
+    def write_positions(self, now_ms: int) -> None:
+        for kept in self._kept.values():
+            self._write(kept, {}, now_ms)
+
+    def close(self) -> None:
+        for kept in self._kept.values():
+            kept.environment.close()
+        if self._kept:
+            self._ports.tail.assign({})
+
+    # --- opening ---
+
+    def _is_with_runner(self, grant: Grant, wanted: WarmTasks) -> bool:
         """Whether a living execution works in the task's directory. One of an older grant has let go of it."""
+        if grant.task_name in wanted.with_runner:
+            return True
         try:
             position = known_position(self._ports.state_of(grant.task_name))
         except DeadlineError:
             return True
-        return position is not None and position.execution_id in living and position.epoch >= grant.epoch
+        return position is not None and position.execution_id in wanted.living and position.epoch >= grant.epoch
+
+    def _host_now(self, grants: Sequence[Grant]) -> Host:
+        ports = self._ports
+        self._topic_ids = ports.topics.changelog_topic_ids(self._stores)
+        self._identity_at_ms = ports.clock.monotonic_ms()
+        partitions = sorted({grant.changelog_partition for grant in grants})
+        places = [(store, partition) for store in self._stores for partition in partitions]
+        return Host(
+            config=self._config,
+            tasks_here=ports.tasks_here(),
+            state_of=ports.state_of,
+            bounds=ports.topics.changelog_bounds(places),
+            topic_ids=self._topic_ids,
+            now_ms=ports.clock.wall_ms(),
+        )
 
     def _opened(self, grant: Grant, host: Host) -> _Kept:
         """A task's environment with what can be kept in it, and the position that says so."""
@@ -286,29 +345,17 @@ class Warming:
             changelog_topic_ids=dict(self._topic_ids),
         )
 
-    # --- going on ---
+    # --- reading on ---
 
-    def _go_on(self, now_ms: int) -> bool:
-        if not self._kept:
-            return False
+    def _check_topics(self, now_ms: int) -> None:
         if now_ms - self._identity_at_ms >= _IDENTITY_EVERY_MS:
             self._identity_at_ms = now_ms
             if self._ports.topics.changelog_topic_ids(self._stores) != self._topic_ids:
                 raise _Disturbed("a changelog was deleted and made again")
-        if self._ports.clock.wall_ms() - min(self._caught_up_at_ms()) > CHANGELOG_DELETE_RETENTION_MS // 2:
+        caught_up_at_ms = min(kept.caught_up_at_ms for kept in self._kept.values())
+        if self._ports.clock.wall_ms() - caught_up_at_ms > CHANGELOG_DELETE_RETENTION_MS // 2:
             # What was removed meanwhile may have left no trace.
             raise _Disturbed("it was not read for longer than half of the changelog's tombstone retention")
-        read = self._ports.tail.poll(_RECORDS_PER_LOOK)
-        for kept in self._kept.values():
-            self._take(kept, read, now_ms)
-        for place, found in read.items():
-            self._ends[place] = max(found.offset_end, found.offset_next)
-        if not self._has_cleared_out and all(kept.is_level for kept in self._kept.values()):
-            self._clear_out()
-        return any(found.records for found in read.values())
-
-    def _caught_up_at_ms(self) -> Sequence[int]:
-        return [kept.caught_up_at_ms for kept in self._kept.values()]
 
     def _take(self, kept: _Kept, read: Mapping[tuple[str, int], TailRead], now_ms: int) -> None:
         """Put the task's part of what was read into its environment, with where that ends."""
@@ -376,18 +423,3 @@ class Warming:
             (kept.offsets_next[store] for kept in self._kept.values() if kept.grant.changelog_partition == partition),
             default=self._ends.get(place, 0),
         )
-
-    def _put_off(self, error: SamzapyError, now_ms: int) -> None:
-        if str(error) != self._trouble:
-            _LOG.warning("keeping state warm is put off: %s", error)
-        self._trouble = str(error)
-        self._let_go()
-        self._again_at_ms = now_ms + _AGAIN_MS
-
-    def _let_go(self) -> None:
-        kept, self._kept = self._kept, {}
-        self._ends, self._with_runner, self._begun = {}, frozenset(), None
-        for found in kept.values():
-            found.environment.close()
-        if kept:
-            self._ports.tail.assign({})
