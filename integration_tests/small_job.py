@@ -125,7 +125,7 @@ class SmallJob:
             actor="test",
         )
 
-    def take_office(self) -> None:
+    def become_leader(self) -> None:
         """Lead, without a loop: the caller does the rounds."""
         submission = self.submission()
         self.url = self._server.start()
@@ -145,7 +145,7 @@ class SmallJob:
                 placement=self._answers,
             ),
         )
-        self.service.take_office()
+        self.service.become_leader()
         self.service.submit(submission)
 
     def heartbeat(
@@ -163,7 +163,7 @@ class SmallJob:
         self._answers.close()
 
     def __enter__(self) -> Self:
-        self.take_office()
+        self.become_leader()
         self._thread.start()
         return self
 

@@ -208,7 +208,7 @@ def test_a_job_that_runs_is_refused_and_goes_on(broker: DevBroker, tmp_path: Pat
         assert isinstance(result.exception, RejectedError)
         assert "container e1 (processor 0 on host-b) is recorded as RUNNING" in str(result.exception)
         assert not (tmp_path / "a.avro").exists()
-        assert found.service.leads
+        assert found.service.is_leader
         found.settles(1)
 
 

@@ -17,7 +17,7 @@ from samzapy.testing.broker import DevBroker
 
 def test_what_a_job_was_started_with_is_shown_with_its_offset(broker: DevBroker, tmp_path: Path) -> None:
     job = SmallJob(KafkaConnection(bootstrap_servers=broker.bootstrap_servers))
-    job.take_office()
+    job.become_leader()
     job.close()
     file = tmp_path / "job.properties"
     properties = dict(job.config.properties) | {"systems.kafka.samza.offset.default": "upcoming"}

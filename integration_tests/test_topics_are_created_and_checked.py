@@ -242,7 +242,7 @@ def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(
     connection: KafkaConnection, admin: KafkaAdmin
 ) -> None:
     job = SmallJob(connection)
-    job.take_office()
+    job.become_leader()
     service = job.service
     watch = TopicWatch(
         admin, names=lambda: topics_of(service.status().state), put=job.commands.put, interval_ms=1_000

@@ -160,20 +160,20 @@ class CoordinatorProcess:
 
     def round(self, probe: Probe) -> None:
         """Stand for office if elected, or one round in office."""
-        led = self.service.leads
+        led = self.service.is_leader
         with self._driven():
             self._candidate.run_once(0)
             found = self.service.status()
-            if self.service.leads and not self.service._waiting:
+            if self.service.is_leader and not self.service._pending_submissions:
                 probe.after_round(found.state, found.trouble)
-        if self.alive and self.service.leads and not led:
+        if self.alive and self.service.is_leader and not led:
             self._world.note(f"{self.name} leads")
 
     def start_containers(self, cluster: SimulatedCluster, check_start: Callable[[Launch], None]) -> None:
         """Have the job's containers started by `cluster` from now on, as its configuration says."""
         self.watch = LaunchWatch(
             ReachedCluster(cluster, self._between, check_start),
-            state=lambda: self.service.status().state if self.service.leads else None,
+            state=lambda: self.service.status().state if self.service.is_leader else None,
             put=self.queue_up,
             retry_window_ms=self._retry_window_ms,
             on_failure=_raise,
@@ -214,7 +214,7 @@ class CoordinatorProcess:
             yield
         except (ProducerError, TemporaryError, DeadlineError, FencedError) as error:
             self._world.note(f"{self.name} leaves office: {type(error).__name__}: {error}")
-            self.service.leave_office()
+            self.service.step_down()
         except RejectedError:
             # As the process would: its configuration is not that of those who run.
             self._world.note(f"{self.name} is refused and ends")

@@ -166,7 +166,7 @@ class LaunchedWorld(World):
             raise BrokenLawError("the run is finished, and no record says why")
 
     def _containers_are_looked_after(self) -> None:
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
         if process is not None:
             process.look_after_containers()
 

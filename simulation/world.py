@@ -426,7 +426,7 @@ class World:
     def _coordinator_round(self) -> None:
         drivable = [found for found in self.candidates if is_drivable(found)]
         if self.random.random() < 0.7:
-            drivable = [found for found in drivable if found.service.leads or found.name in self.elected]
+            drivable = [found for found in drivable if found.service.is_leader or found.name in self.elected]
         process = self._pick(drivable)
         if process is not None:
             process.round(self.probe)
@@ -785,7 +785,7 @@ class World:
 
     def _topics_are_looked_at(self) -> None:
         """By any that leads, or believes it; what was seen may be heard late, and by nobody if its term ends."""
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
         if process is not None:
             process.queue.append(self._look_at_topics())
 
@@ -812,7 +812,7 @@ class World:
             self._hand_in()
 
     def _hand_in(self) -> None:
-        leaders = [found for found in self.candidates if is_drivable(found) and found.service.leads]
+        leaders = [found for found in self.candidates if is_drivable(found) and found.service.is_leader]
         if leaders:
             leaders[0].submit(self.submission)
             self._check_leader(leaders[0])
@@ -866,7 +866,7 @@ class World:
 
     def _inbox_is_read(self) -> None:
         """By any that leads, or believes it; what is handed over may be lost with its term."""
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
         if process is not None:
             self._read_inbox(process, 1 + self.random.randrange(8))
 
@@ -879,7 +879,7 @@ class World:
     def _everybody_goes_on(self) -> None:
         """A second in which all who can do what there is to do: a walk comes further so, and is killed no less."""
         self._advance(GOES_ON_MS)
-        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.leads])
+        process = self._pick([found for found in self.candidates if is_drivable(found) and found.service.is_leader])
         if process is not None:
             self._read_inbox(process)
         for message in self.network:
@@ -927,7 +927,7 @@ class World:
 
     def _check_leader(self, process: CoordinatorProcess) -> None:
         """Who leads, as far as the log says, holds in memory what the log says."""
-        if not process.alive or not process.service.leads:
+        if not process.alive or not process.service.is_leader:
             return
         found = process.service.status().state
         truth = self.checks.state
@@ -1027,12 +1027,12 @@ class World:
             self._deliver(message)
         self.network.clear()
         for process in self.candidates:
-            if process.service.leads:
+            if process.service.is_leader:
                 self._read_inbox(process)
                 process.queue.append(self._look_at_topics())
             process.round(self.probe)
             self._check_leader(process)
-            if process.service.leads and self._must_submit:
+            if process.service.is_leader and self._must_submit:
                 process.submit(self.submission)
                 self._must_submit = False
         run = self.checks.state.run
@@ -1090,7 +1090,7 @@ class World:
     def _unrest_of_coordinators(self) -> list[str]:
         """One leads, without trouble; there is a plan, and every request is answered."""
         state = self.checks.state
-        leaders = [found for found in self.candidates if found.service.leads]
+        leaders = [found for found in self.candidates if found.service.is_leader]
         if [found.name for found in leaders] != sorted(self.elected):
             return [f"leading are {[found.name for found in leaders]}"]
         if leaders[0].service.status().trouble:

@@ -266,7 +266,7 @@ def _run(config: JobConfig, answers: Answers, shown: Shown) -> None:
     shown.add("work plan", repr(replace(a_work_plan(), config=config)))
     world = World(config=config)
     answers.service = service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=config))
     world.queue.append(a_heartbeat())
     service.run_once(0)

@@ -58,14 +58,14 @@ class Candidate:
             ConfigError, DataError: the job cannot be led as it is.
         """
         service = self._service
-        if not self._election.wait(0 if service.leads else timeout_ms):
-            if service.leads:
+        if not self._election.wait(0 if service.is_leader else timeout_ms):
+            if service.is_leader:
                 _LOG.warning("lost the seat in the election: the term ends, and this process is a candidate again")
-                service.leave_office()
+                service.step_down()
             return
         try:
-            if not service.leads:
-                service.take_office()
+            if not service.is_leader:
+                service.become_leader()
                 self._submit()
             service.run_once(timeout_ms)
             self._failures = 0
@@ -78,10 +78,10 @@ class Candidate:
                 _LOG.warning("could not hold office %d times in a row: others may try", self._failures)
                 self._stand_behind_the_others()
             else:
-                service.leave_office()
+                service.step_down()
             raise
         except BaseException:
-            service.leave_office()
+            service.step_down()
             raise
 
     def _submit(self) -> None:
@@ -94,5 +94,5 @@ class Candidate:
 
     def _stand_behind_the_others(self) -> None:
         self._failures = 0
-        self._service.leave_office()
+        self._service.step_down()
         self._election.rejoin()

@@ -14,7 +14,7 @@ Order is all there is to it:
 The parts: `coordinator.leader_log` reads and appends, `coordinator.review_schedule` turns time into commands,
 `coordinator.action_performer` performs actions, and `coordinator.snapshot` shows the rest of the process what is known.
 
-One thread calls `take_office`, `submit`, `run_once` and `leave_office`; `coordinator.candidate` says when. Any
+One thread calls `become_leader`, `submit`, `run_once` and `step_down`; `coordinator.candidate` says when. Any
 thread may read `status()`: a snapshot is one immutable value, replaced whole.
 """
 
@@ -67,7 +67,7 @@ class CoordinatorIdentity:
 
 
 class CoordinatorService:
-    """One candidate's coordinator: leads after `take_office`, until an error says that it does not.
+    """One candidate's coordinator: leads after `become_leader`, until an error says that it does not.
 
     Args:
         log: the coordinator stream.
@@ -98,12 +98,12 @@ class CoordinatorService:
         self._seen = Sightings()
         self._verified_ms: int | None = None
         self._look_next_ms = 0
-        self._waiting: tuple[SubmitJob, ...] = ()
+        self._pending_submissions: tuple[SubmitJob, ...] = ()
         self._model_generation_ns: int | None = None
         self._snapshot = self._publish()
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether it holds office, as far as it knows."""
         return self._stream.term is not None
 
@@ -111,7 +111,7 @@ class CoordinatorService:
         """The latest snapshot; may be called from any thread."""
         return self._snapshot
 
-    def take_office(self) -> None:
+    def become_leader(self) -> None:
         """Fence, replay, begin a term. Everything that was in memory before is dropped.
 
         Raises:
@@ -119,7 +119,7 @@ class CoordinatorService:
             ProducerError, TemporaryError, DeadlineError: not now; the caller waits a little and calls again.
             DataError: the stream cannot be read, or is another job's. It does not lead.
         """
-        self._leave_office()
+        self._end_term()
         self._stream.log.take_over()
         self._stream.replay()
         self._refuse_if_another_leads()
@@ -154,11 +154,11 @@ class CoordinatorService:
         except (ConfigError, DataError, RejectedError):
             self._config = before
             raise
-        self._waiting = self._still_waiting((command,))
+        self._pending_submissions = self._still_pending((command,))
 
-    def leave_office(self) -> None:
+    def step_down(self) -> None:
         """Lead no more, and forget that it ever did: whoever is elected next, this one included, takes over."""
-        self._leave_office()
+        self._end_term()
         self._stream.forget_terms()
         # What was said to this term is of no use to a later one; whoever said it says it again.
         self._commands.take(0)
@@ -168,7 +168,7 @@ class CoordinatorService:
 
         Raises:
             FencedError: another coordinator leads; become a candidate again.
-            ProducerError, TemporaryError: the term ended and a new one could not be begun; `take_office` again.
+            ProducerError, TemporaryError: the term ended and a new one could not be begun; `become_leader` again.
             DataError: something is not as it must be, and going on would hide it.
             RejectedError: containers run under another configuration than the one that was handed in.
         """
@@ -177,19 +177,19 @@ class CoordinatorService:
         taken = self._commands.take(timeout_ms)
         self._schedule.note_hosts(taken)
         # While our own lease has lapsed we do not answer heartbeats, so we must not expire containers either.
-        is_deaf = self._is_deaf()
-        ticks = () if is_deaf else (self._schedule.tick(self._config),)
+        lease_expired = self._lease_expired()
+        ticks = () if lease_expired else (self._schedule.tick(self._config),)
         due = self._schedule.due_reviews(
             self._config,
             self._stream.state,
-            listened_ms=0 if is_deaf else self._clock.monotonic_ms() - self._seen.listening_since_ms,
-            is_submission_pending=bool(self._waiting),
+            listened_ms=0 if lease_expired else self._clock.monotonic_ms() - self._seen.listening_since_ms,
+            is_submission_pending=bool(self._pending_submissions),
         )
         # Ticks come first: a container that has just been given up no longer delays a submission.
-        self._settle((*taken, *gone, *ticks, *self._waiting, *due))
-        self._waiting = self._still_waiting(self._waiting)
+        self._settle((*taken, *gone, *ticks, *self._pending_submissions, *due))
+        self._pending_submissions = self._still_pending(self._pending_submissions)
 
-    def _still_waiting(self, submissions: Iterable[SubmitJob]) -> tuple[SubmitJob, ...]:
+    def _still_pending(self, submissions: Iterable[SubmitJob]) -> tuple[SubmitJob, ...]:
         recorded = self._stream.state.config
         return tuple(command for command in submissions if differences(command.config, recorded))
 
@@ -241,7 +241,7 @@ class CoordinatorService:
             state=self._stream.state,
             config=self._config,
             seen=self._seen,
-            is_submission_pending=bool(self._waiting),
+            is_submission_pending=bool(self._pending_submissions),
         )
 
     def _begin_term(self) -> None:
@@ -265,15 +265,15 @@ class CoordinatorService:
 
     def _rejoin(self, error: Exception) -> None:
         """Begin a new term, unless somebody else has: `_FENCED` may be one's own time-out."""
-        self._leave_office()
+        self._end_term()
         if isinstance(error, FencedError):
             # A look before taking over, which would fence the newer leader in its turn.
             self._stream.replay()
             self._snapshot = self._publish()
             self._refuse_if_another_leads()
-        self.take_office()
+        self.become_leader()
 
-    def _leave_office(self) -> None:
+    def _end_term(self) -> None:
         self._stream.end_term()
         self._verified_ms = None
         self._seen = Sightings()
@@ -335,13 +335,13 @@ class CoordinatorService:
             self._findings.note_foreign(list(looked.foreign.values()), looked.count)
             if looked.misled:
                 self._stream.begin_term_above(looked.misled)
-        if self._is_deaf():
+        if self._lease_expired():
             now_ms = self._clock.monotonic_ms()
             self._seen = replace(self._seen, listening_since_ms=now_ms, taken_away={})
         self._verified_ms = began_ms
         self._snapshot = self._publish()
 
-    def _is_deaf(self) -> bool:
+    def _lease_expired(self) -> bool:
         """True if the log was last verified too long ago to answer heartbeats.
 
         The broker was unreachable, or this process was paused.
@@ -355,7 +355,7 @@ class CoordinatorService:
             job=self._config.job,
             state=self._stream.state,
             seen=self._seen,
-            verified_ms=self._verified_ms if self.leads else None,
+            verified_ms=self._verified_ms if self.is_leader else None,
             trouble=self._performer.trouble,
             findings=self._findings.shown(self._stream.state, self._seen),
             timings=Timings(

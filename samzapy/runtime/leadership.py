@@ -179,7 +179,7 @@ class Coordination:
     def state(self) -> CoordinatorState | None:
         """The state of the log while this process leads. Thread-safe."""
         service = self._service
-        return service.status().state if service is not None and service.leads else None
+        return service.status().state if service is not None and service.is_leader else None
 
     def close(self, timeout_s: float) -> None:
         """Handle what has arrived, then end; the seat is given up, so that another one leads within a second."""
@@ -227,7 +227,7 @@ class Coordination:
             while not self._ended.is_set():
                 self._one_round(candidate, _ROUND_MS)
             # What arrived before the end was asked for: the last heartbeat of this process's container.
-            if self._service.leads:
+            if self._service.is_leader:
                 self._one_round(candidate, 0)
         except SamzapyError as error:
             self.fatal = error
@@ -253,7 +253,7 @@ class Coordination:
                 _LOG.info("this process %s %s, samzapy %s", what, self._config.job, __version__)
 
     def _leads(self) -> bool:
-        return self._service is not None and self._service.leads
+        return self._service is not None and self._service.is_leader
 
     def _try_one_round(self, candidate: Candidate, timeout_ms: int) -> None:
         try:

@@ -119,7 +119,7 @@ def test_a_factor_that_was_kept_from_an_earlier_configuration_is_told(
 ) -> None:
     world = World()
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     for factor in handed_in:
         given = {} if factor is None else {"job_elasticity_factor": factor}
         service.submit(a_submission(config=a_config(**given)))

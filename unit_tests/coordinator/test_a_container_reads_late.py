@@ -66,7 +66,7 @@ class Job:
         config = a_config(job_debounce_time_ms="1000", job_processor_grace_ms="0")
         self.world = World(config=config)
         self.service = self.world.coordinator()
-        self.service.take_office()
+        self.service.become_leader()
         self.service.submit(a_submission(config=config, partition_counts={"kafka.orders": PARTITIONS}))
         self.containers = {}
         # When the stream ended where.

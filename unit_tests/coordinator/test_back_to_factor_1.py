@@ -143,7 +143,7 @@ def test_the_next_run_begins_where_it_was_without_floors():
     world.checkpoints = dict(positions.checkpoints)
 
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 2}))
     for number in (0, 1):
         world.queue.append(a_heartbeat(f"n{number}", processor_id=str(number), pid=200 + number))

@@ -65,7 +65,7 @@ def test_who_is_not_elected_writes_nothing(world):
 
     a.run(elected=False)
 
-    assert ([], False) == (terms(world), a.service.leads)
+    assert ([], False) == (terms(world), a.service.is_leader)
 
 
 def test_the_elected_one_leads_and_hands_in_the_job_once_per_term(world):
@@ -77,7 +77,7 @@ def test_the_elected_one_leads_and_hands_in_the_job_once_per_term(world):
     a.run()
 
     assert [(1, "a")] == terms(world)
-    assert (True, [1]) == (a.service.leads, asked)
+    assert (True, [1]) == (a.service.is_leader, asked)
     assert "flights" == a.service.status().state.config["job.name"]
 
 
@@ -97,7 +97,7 @@ def test_losing_the_seat_ends_the_term_and_getting_it_back_begins_another(world)
     a.run(elected=True)
 
     a.run(elected=False)
-    assert (False, None) == (a.service.leads, a.service.status().verified_ms)
+    assert (False, None) == (a.service.is_leader, a.service.status().verified_ms)
     a.run(elected=True)
 
     assert [(1, "a"), (2, "a")] == terms(world)
@@ -127,9 +127,9 @@ def test_one_that_slept_and_still_believes_in_its_seat_writes_nothing_and_stands
 
     a.run()
 
-    assert (end, False, 1) == (world.topic.end_offset, a.service.leads, a.seat.rejoins)
+    assert (end, False, 1) == (world.topic.end_offset, a.service.is_leader, a.seat.rejoins)
     b.run()
-    assert b.service.leads
+    assert b.service.is_leader
     assert [(1, "a"), (2, "b")] == terms(world)
 
 
@@ -142,7 +142,7 @@ def test_one_whose_append_was_fenced_by_a_newer_leader_stands_behind_the_others(
 
     a.run()
 
-    assert (False, 1) == (a.service.leads, a.seat.rejoins)
+    assert (False, 1) == (a.service.is_leader, a.seat.rejoins)
     assert [(1, "a"), (2, "b")] == terms(world)
 
 
@@ -158,7 +158,7 @@ def test_a_broker_that_does_not_answer_ends_the_term_but_not_the_candidacy(world
 
     with pytest.raises(BrokerUnavailableError):
         a.run(elected=True)
-    assert (False, 0) == (a.service.leads, a.seat.rejoins)
+    assert (False, 0) == (a.service.is_leader, a.seat.rejoins)
     a.run()
 
     assert [(1, "a"), (2, "a")] == terms(world)
@@ -179,7 +179,7 @@ def test_a_topic_that_no_broker_knows_ends_the_term_but_not_the_candidacy(world)
         a.run(elected=True)
     a.run()
 
-    assert ([(1, "a"), (2, "a")], True, 0) == (terms(world), a.service.leads, a.seat.rejoins)
+    assert ([(1, "a"), (2, "a")], True, 0) == (terms(world), a.service.is_leader, a.seat.rejoins)
 
 
 def test_who_takes_office_is_told_what_the_stream_says_of_the_job(world):
@@ -217,9 +217,9 @@ def test_who_fails_again_and_again_lets_others_try(world):
     with pytest.raises(BrokerUnavailableError):
         a.run(elected=True)
 
-    assert (1, False, False) == (a.seat.rejoins, a.seat.elected, a.service.leads)
+    assert (1, False, False) == (a.seat.rejoins, a.seat.elected, a.service.is_leader)
     b.run(elected=True)
-    assert b.service.leads
+    assert b.service.is_leader
 
 
 def test_failures_between_which_it_led_are_not_in_a_row(world):
@@ -253,7 +253,7 @@ def test_a_job_that_cannot_be_led_is_told_and_not_led(world):
 
     with pytest.raises(TopicIdentityError):
         a.run(elected=True)
-    assert not a.service.leads
+    assert not a.service.is_leader
 
 
 def test_only_the_first_submission_of_a_process_expects_the_plan_that_was_looked_at(world):
@@ -269,7 +269,7 @@ def test_only_the_first_submission_of_a_process_expects_the_plan_that_was_looked
 
     a.run(elected=True)
 
-    assert a.service.leads
+    assert a.service.is_leader
     with pytest.raises(RejectedError, match="generation 0 of flights-1, found generation 1"):
         Standing(world, "b", pid=2, submission=submission).run(elected=True)
 

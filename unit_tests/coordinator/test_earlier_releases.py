@@ -117,7 +117,7 @@ def test_a_job_of_release_0_1_0_goes_on_where_it_was():
             world.progress[found.progress.ssp_kb] = found.progress
 
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat("e2", pid=200))
     service.run_once(0)

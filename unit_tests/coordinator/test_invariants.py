@@ -302,7 +302,7 @@ class CrashError(BaseException):
 def test_l3_a_coordinator_that_dies_around_an_action_is_succeeded_by_one_that_asks_again(port, done):
     world = World()
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission())
     world.queue.append(a_heartbeat())
     service.run_once(0)
@@ -320,7 +320,7 @@ def test_l3_a_coordinator_that_dies_around_an_action_is_succeeded_by_one_that_as
     setattr(world, port, original)
 
     successor = world.coordinator("b", pid=2)
-    successor.take_office()
+    successor.become_leader()
     successor.run_once(0)
 
     state = successor.status().state
@@ -338,7 +338,7 @@ def test_l5_whatever_breaks_the_state_stays_that_of_the_log_and_the_work_is_done
     world = World()
     log = world.log()
     service = world.coordinator(log=log)
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission())
     heard = [a_heartbeat(), a_heartbeat("e2", pid=200), a_heartbeat(state=ContainerPhase.STOPPED)]
     for index, committed_anyway in enumerate([*breaks, None, None, None]):
@@ -347,8 +347,8 @@ def test_l5_whatever_breaks_the_state_stays_that_of_the_log_and_the_work_is_done
         # The next append may be the one that begins a term, and fail too: the caller stands again.
         world.queue.append(heard[min(index, 2)])
         try:
-            if not service.leads:
-                service.take_office()
+            if not service.is_leader:
+                service.become_leader()
             service.run_once(0)
         except SamzapyError:
             continue
@@ -366,7 +366,7 @@ def test_l5_no_office_is_taken_while_no_broker_answers():
     world = World()
     log = world.log()
     service = world.coordinator(log=log)
-    service.take_office()
+    service.become_leader()
     log.break_next_append(committed=False)
 
     def unreachable():
@@ -378,7 +378,7 @@ def test_l5_no_office_is_taken_while_no_broker_answers():
     with pytest.raises(BrokerUnavailableError):
         service.submit(a_submission())
 
-    assert not service.leads
+    assert not service.is_leader
     assert not service.status().may_answer(world.clock.monotonic_ms(), 10_000)
 
 

@@ -37,7 +37,7 @@ def world():
 def leader(world):
     """It has a job whose tasks e1 runs, and nothing is left to be written."""
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=world.config))
     rounds(world, service, 4, a_heartbeat("e1"))
     assert {"e1"} == {grant.execution_id for grant in owners(service.status().state).values()}
@@ -162,7 +162,7 @@ def test_what_is_foreign_is_told_in_the_status_and_in_the_history_and_the_job_go
     assert "record-unreadable" == finding.code
     assert f"{TOPIC}-0 at offset {offset}, key 'epoch'" in finding.found
     assert "13 bytes, sha256 " in finding.found
-    assert leader.leads
+    assert leader.is_leader
     (entry,) = [found for found in history(records(world), topic=TOPIC) if isinstance(found, ForeignEntry)]
     assert offset == entry.offset
     told = examine_coordinator_stream(records(world), topic=TOPIC, whole_from=0, judge=Laws().judge)
@@ -172,11 +172,11 @@ def test_what_is_foreign_is_told_in_the_status_and_in_the_history_and_the_job_go
 def test_a_successor_undoes_what_was_written_while_nobody_led(world, leader):
     state = leader.status().state
     key = a_grant_key(leader)
-    leader.leave_office()
+    leader.step_down()
     foreign(world, key, None)
 
     service = world.coordinator("b")
-    service.take_office()
+    service.become_leader()
     rounds(world, service, 1)
 
     assert state.grants == service.status().state.grants
@@ -211,7 +211,7 @@ def test_a_record_with_forged_headers_misleads_readers_until_the_leader_begins_a
     assert "e5" in follower(world).containers
     world.topic.compact()
     assert state == replay(records(world), topic=TOPIC).state
-    assert leader.leads
+    assert leader.is_leader
 
 
 def test_a_forged_term_deposes_no_leader(world, leader):
@@ -232,7 +232,7 @@ def test_a_forged_term_deposes_no_leader(world, leader):
 
     rounds(world, leader, 2, a_heartbeat("e1"))
 
-    assert leader.leads
+    assert leader.is_leader
     state = leader.status().state
     assert (term.term + 2, term.url) == (state.term.term, state.term.url)
     assert state.term == follower(world).term
@@ -241,13 +241,13 @@ def test_a_forged_term_deposes_no_leader(world, leader):
 def test_a_successor_that_has_begun_a_term_ends_that_of_the_leader(world, leader):
     successor = world.coordinator("b", pid=77)
     world.alive[77] = True
-    successor.take_office()
+    successor.become_leader()
 
     with pytest.raises(FencedError):
         rounds(world, leader, 2)
 
-    assert successor.leads
-    assert not leader.leads
+    assert successor.is_leader
+    assert not leader.is_leader
 
 
 def test_a_copy_of_the_whole_stream_changes_nothing(world, leader):
@@ -268,14 +268,14 @@ def test_a_copy_of_the_whole_stream_changes_nothing(world, leader):
 
 def test_numbers_that_compaction_lost_to_a_foreign_record_are_not_given_out_again(world, leader):
     epoch = leader.status().state.epoch
-    leader.leave_office()
+    leader.step_down()
     for key in (b"epoch", b"term"):
         foreign(world, key, b"junk")
     term = leader.status().state.term.term
     world.topic.compact()
 
     service = world.coordinator("b")
-    service.take_office()
+    service.become_leader()
 
     state = service.status().state
     assert (epoch, term + 1) == (state.epoch, state.term.term)

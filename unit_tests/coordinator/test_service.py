@@ -31,7 +31,7 @@ STARTED, RUNNING, STOPPED = ContainerPhase.STARTED, ContainerPhase.RUNNING, Cont
 
 def started(world, **kwargs):
     service = world.coordinator(**kwargs)
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=world.config))
     return service
 
@@ -74,7 +74,7 @@ def folded(world):
 def test_a_new_stream_begins_with_its_term_its_job_its_format_and_its_schemas():
     world = World()
 
-    world.coordinator().take_office()
+    world.coordinator().become_leader()
 
     kinds = [type(record).__name__ for record in records(world)]
     assert kinds[:3] == ["TermPut", "JobIdentityPut", "FormatLevelPut"]
@@ -170,7 +170,7 @@ def test_a_new_coordinator_gives_nobody_up_before_it_could_have_heard_them():
     hears(world, started(world), a_heartbeat(received_ms=world.clock.monotonic_ms()))
     world.clock.advance(60_000)
     successor = world.coordinator("b")
-    successor.take_office()
+    successor.become_leader()
 
     looks_for(world, successor, 19_999)
     assert successor.status().state.containers["e1"].phase is RUNNING
@@ -465,7 +465,7 @@ def test_a_stream_of_another_job_is_refused():
     world.config = a_config(job_name="other")
 
     with pytest.raises(TopicPolicyError, match=r"job\.name=flights"):
-        world.coordinator("b").take_office()
+        world.coordinator("b").become_leader()
 
 
 def test_a_candidate_that_meets_an_unknown_schema_does_not_lead():
@@ -478,9 +478,9 @@ def test_a_candidate_that_meets_an_unknown_schema_does_not_lead():
     candidate = world.coordinator("b")
 
     with pytest.raises(UnknownSchemaError):
-        candidate.take_office()
+        candidate.become_leader()
 
-    assert not candidate.leads
+    assert not candidate.is_leader
 
 
 def test_only_differences_of_the_configuration_are_written_and_no_secret_is():
@@ -519,7 +519,7 @@ def test_a_new_plan_replaces_the_records_of_the_old_one():
 def test_headers_tell_term_and_a_gapless_sequence():
     world = World()
     hears(world, started(world), a_heartbeat())
-    world.coordinator("b").take_office()
+    world.coordinator("b").become_leader()
 
     found = [parse_headers(record.headers) for record in world.log().read()]
 
@@ -570,31 +570,31 @@ def test_who_was_only_timed_out_leads_again():
     hears(world, service, a_heartbeat())
 
     assert service.status().state.term.term == 2
-    assert service.leads
+    assert service.is_leader
 
 
 def test_who_was_taken_over_from_steps_back_and_answers_nobody():
     world = World()
     old = started(world)
     new = world.coordinator("b", pid=2)
-    new.take_office()
+    new.become_leader()
     end = world.topic.end_offset
     assert old.status().may_answer(world.clock.monotonic_ms(), 10_000)
 
     with pytest.raises(FencedError, match="term 2 of b"):
         hears(world, old, a_heartbeat())
 
-    assert not old.leads
+    assert not old.is_leader
     assert not old.status().may_answer(world.clock.monotonic_ms(), 10_000)
     assert world.topic.end_offset == end
     new.run_once(0)
-    assert new.leads
+    assert new.is_leader
 
 
 def test_who_was_taken_over_from_notices_without_writing_anything():
     world = World()
     old = started(world)
-    world.coordinator("b", pid=2).take_office()
+    world.coordinator("b", pid=2).become_leader()
     world.clock.advance(1_000)
 
     with pytest.raises(FencedError):
@@ -604,7 +604,7 @@ def test_who_was_taken_over_from_notices_without_writing_anything():
 def test_a_newer_term_of_a_process_that_is_gone_is_succeeded():
     world = World()
     old = started(world)
-    world.coordinator("b", pid=2).take_office()
+    world.coordinator("b", pid=2).become_leader()
     world.alive = {2: False}
 
     hears(world, old, a_heartbeat())
@@ -624,7 +624,7 @@ def test_who_was_taken_over_from_while_its_append_broke_steps_back_too():
             return append(writes)
         finally:
             log.append_atomically = append
-            new.take_office()
+            new.become_leader()
 
     log.append_atomically = breaks_meanwhile
 
@@ -671,7 +671,7 @@ CHANGED = {"job_container_heartbeat_ms": "500"}
 
 def succeeds(world, name="b", pid=2):
     successor = world.coordinator(name, pid=pid)
-    successor.take_office()
+    successor.become_leader()
     return successor
 
 
@@ -752,12 +752,12 @@ class GapLog:
 class ReplaysBeforeItFences(CoordinatorService):
     """The mutant of law L4: reads first, then takes over."""
 
-    def take_office(self):
+    def become_leader(self):
         stale = list(self._stream.log.read())
         self._stream.log.take_over()
         log, self._stream.log = self._stream.log, _Replayed(stale, self._stream.log)
         try:
-            super().take_office()
+            super().become_leader()
         finally:
             self._stream.log = log
 
@@ -791,7 +791,7 @@ def succeeds_in_the_gap(service_type):
             return
 
     new = world.coordinator("b", pid=2, log=GapLog(world.log(), commits_one_more), service=service_type)
-    new.take_office()
+    new.become_leader()
     return new.status().state == folded(world)
 
 

@@ -33,7 +33,7 @@ def world():
 @pytest.fixture
 def service(world):
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(partition_counts={"kafka.orders": 2}))
     return service
 

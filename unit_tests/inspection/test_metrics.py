@@ -50,7 +50,7 @@ def told(*heartbeats: Any, **properties: str) -> Snapshot:
     """What the leader of a job of two tasks knows after these heartbeats."""
     world = World()
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=a_config(**properties), partition_counts={"kafka.orders": 2}))
     for heartbeat in heartbeats:
         world.queue.append(heartbeat)
@@ -404,7 +404,7 @@ class SlowGrouper:
 def test_time_of_planning_and_of_computing_starts_is_measured() -> None:
     world = SlowWorld()
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     grouper = SlowGrouper(world, 30)
     config = a_config(job_systemstreampartition_grouper_factory="own:Slow")
     service.submit(replace(a_submission(config=config), groupers=Groupers(ssps=grouper)))

@@ -27,7 +27,7 @@ def shown(world, service):
 def a_running_job(*heartbeats, **properties):
     world = World()
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=a_config(**properties), partition_counts={"kafka.orders": 2}))
     world.queue.extend(heartbeats)
     service.run_once(0)

@@ -69,7 +69,7 @@ def test_who_leads_watches_its_own_topics_with_their_settings_and_inputs_without
     coordination = a_coordination()
     coordination._service = service
     before = coordination._sources.own_topics(), coordination._sources.input_topics(["orders"])
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat())
     service.run_once(0)

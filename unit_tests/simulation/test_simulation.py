@@ -104,7 +104,7 @@ def test_histories_are_long_and_full_of_faults_of_every_kind() -> None:
 
 
 def test_a_broken_law_tells_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CoordinatorService, "leave_office", lambda self: None)
+    monkeypatch.setattr(CoordinatorService, "step_down", lambda self: None)
 
     told = {}
     for seed in range(50):

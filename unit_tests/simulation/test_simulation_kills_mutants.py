@@ -45,7 +45,7 @@ HISTORIES_MAX = 600
 
 def replay_before_fence(patch: Patch) -> None:
     """L4: a new coordinator reads the stream first and takes the transactional id then."""
-    take_office = CoordinatorService.take_office
+    become_leader = CoordinatorService.become_leader
 
     def mutated(self: CoordinatorService) -> None:
         log = self._stream.log
@@ -53,11 +53,11 @@ def replay_before_fence(patch: Patch) -> None:
         log.take_over()
         self._stream.log = _AsItWas(log, records)  # type: ignore[assignment]
         try:
-            take_office(self)
+            become_leader(self)
         finally:
             self._stream.log = log
 
-    patch.setattr(CoordinatorService, "take_office", mutated)
+    patch.setattr(CoordinatorService, "become_leader", mutated)
 
 
 class _AsItWas:
@@ -269,7 +269,7 @@ def failed_append_believed(patch: Patch) -> None:
 
 def office_kept_after_a_failure(patch: Patch) -> None:
     """L5: a coordinator that failed, or lost its seat, goes on as the leader of the state that it had."""
-    patch.setattr(CoordinatorService, "leave_office", lambda self: None)
+    patch.setattr(CoordinatorService, "step_down", lambda self: None)
 
 
 def failed_append_sent_again(patch: Patch) -> None:
@@ -288,11 +288,11 @@ def failed_append_sent_again(patch: Patch) -> None:
 
 def fence_known_only_to_who_gave_up(patch: Patch) -> None:
     """L3: an execution is fenced by the coordinator that gave it up; a successor does not ask again."""
-    real, take_office = actions_module.hand_overs, CoordinatorService.take_office
+    real, become_leader = actions_module.hand_overs, CoordinatorService.become_leader
     lost_before: set[str] = set()
 
-    def takes_office(self: CoordinatorService) -> None:
-        take_office(self)
+    def becomes_leader(self: CoordinatorService) -> None:
+        become_leader(self)
         containers = self._stream.state.containers_sorted
         lost_before.update(found.execution_id for found in containers if found.phase is ContainerPhase.LOST)
 
@@ -303,7 +303,7 @@ def fence_known_only_to_who_gave_up(patch: Patch) -> None:
             if getattr(action, "transactional_ids", None) is None or action.execution_id not in lost_before
         )
 
-    patch.setattr(CoordinatorService, "take_office", takes_office)
+    patch.setattr(CoordinatorService, "become_leader", becomes_leader)
     patch.setattr(action_performer, "hand_overs", mutated)
 
 

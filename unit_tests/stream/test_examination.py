@@ -76,7 +76,7 @@ def test_what_a_coordinator_writes_is_well_also_over_terms_and_compacted() -> No
     world = World()
     for _ in range(3):
         service = world.coordinator()
-        service.take_office()
+        service.become_leader()
         service.submit(a_submission(partition_counts={"kafka.orders": 2}))
 
     assert examine_coordinator_stream(world.log().read(), topic=TOPIC, whole_from=0, judge=Laws().judge) == ()

@@ -25,7 +25,7 @@ def a_stream() -> Records:
 def a_world(config: JobConfig | None = None) -> World:
     world = World(config=config or a_config())
     first = world.coordinator()
-    first.take_office()
+    first.become_leader()
     first.submit(a_submission(config=world.config))
     world.queue.append(a_heartbeat(state=ContainerPhase.STARTED))
     first.run_once(0)
@@ -33,7 +33,7 @@ def a_world(config: JobConfig | None = None) -> World:
     first.run_once(0)
     world.alive = {100: False}
     second = world.coordinator("b")
-    second.take_office()
+    second.become_leader()
     second.submit(a_submission(config=world.config))
     world.queue.append(a_heartbeat("e2", pid=200))
     second.run_once(0)

@@ -51,7 +51,7 @@ class Job:
 
     def lead(self):
         self.service = self.world.coordinator()
-        self.service.take_office()
+        self.service.become_leader()
         self.service.submit(a_submission())
 
     @contextmanager
@@ -207,7 +207,7 @@ def test_a_container_that_says_what_it_ends_with_is_given_up_with_its_reason(job
 
 def test_a_container_that_was_launched_is_alive_before_its_first_heartbeat(job):
     job.service = job.world.coordinator()
-    job.service.take_office()
+    job.service.become_leader()
     job.service.submit(replace(a_submission(), container_count=1))
     job.service.run_once(0)
     (execution_id,) = job.service.status().state.launches
@@ -261,7 +261,7 @@ def test_a_candidate_that_never_led_names_the_leader_that_its_container_knows(jo
 
 def test_who_was_taken_over_from_names_the_new_leader(job):
     job.lead()
-    job.world.coordinator("b", pid=2).take_office()
+    job.world.coordinator("b", pid=2).become_leader()
     job.world.clock.advance(1000)
     with pytest.raises(Exception, match="term 2"):
         job.service.run_once(0)

@@ -224,7 +224,7 @@ def test_a_job_of_many_tasks_is_granted_without_looking_at_each_grant_for_each_t
     monkeypatch.setattr(SspKeyBucket, "overlaps", lambda *args: looks.append(1) or overlaps(*args))
     world, tasks = World(), 100
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(partition_counts={"kafka.orders": tasks}))
     world.queue.append(a_heartbeat())
     service.run_once(0)

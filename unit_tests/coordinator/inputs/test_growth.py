@@ -345,7 +345,7 @@ def test_what_cannot_be_planned_is_refused_by_name_and_the_job_goes_on():
     job.looks()
 
     assert plan == job.state.plan
-    assert job.service.leads
+    assert job.service.is_leader
     assert [("input-expansion-refused", "kafka.orders")] == job.codes()
     (finding,) = job.service.status().findings
     assert "wanted a multiple of 4 partitions, found 6" in finding.found
@@ -374,7 +374,7 @@ def test_a_grouper_of_the_job_s_own_is_asked_when_the_expansion_has_settled():
         config=a_config(job_systemstreampartition_grouper_factory="m:Refuses", job_expansion_settle_ms=str(SETTLE_MS))
     )
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     submission = a_submission(config=world.config, partition_counts={"kafka.orders": 2})
     service.submit(replace(submission, groupers=Groupers(ssps=Refuses())))
     world.queue.append(a_heartbeat())
@@ -419,7 +419,7 @@ def test_a_submission_takes_in_nothing_of_a_stream_that_is_read():
 def test_a_submission_takes_in_all_of_a_stream_of_which_nothing_was_read_yet():
     world = World()
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(partition_counts={"kafka.orders": 2}))
 
     service.submit(a_submission(partition_counts={"kafka.orders": 4}, cause="submit-2"))

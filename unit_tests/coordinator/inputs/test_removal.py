@@ -104,7 +104,7 @@ def test_what_is_missing_is_shown_until_it_is_decided():
     job.looks(orders_b=None)
 
     assert [("input-gone", "kafka.orders-b")] == job.codes()
-    assert job.service.leads
+    assert job.service.is_leader
 
 
 def test_one_look_that_finds_it_begins_the_counting_anew():
@@ -412,7 +412,7 @@ def test_a_departure_that_would_move_keyed_state_is_refused_by_name_and_the_job_
     job.looks()
 
     assert plan == job.state.plan
-    assert job.service.leads
+    assert job.service.is_leader
     assert [("input-needed", "kafka.orders-b")] == job.codes()
     assert "which holds its state" in job.service.status().findings[0].found
     # The job handed in anew is a reason to look again.

@@ -55,7 +55,7 @@ def world():
 @pytest.fixture
 def service(world):
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat())
     service.run_once(0)
@@ -94,7 +94,7 @@ def test_a_wrong_setting_is_shown_and_the_job_goes_on(world, service):
     look(world, service, **{CHECKPOINT: with_settings(cleanup_policy="delete")})
 
     assert ["topic-cleanup-policy"] == codes(service)
-    assert service.leads
+    assert service.is_leader
     snapshot = service.status()
     shown = status_json("flights-1", snapshot.state, snapshot.seen, 0, "", snapshot.findings)
     assert [(f"topic {CHECKPOINT}", "data")] == [
@@ -117,7 +117,7 @@ def test_a_topic_that_a_broker_does_not_know_is_shown_and_ends_nothing(world, se
     look(world, service, **{CHECKPOINT: gone, "orders": gone})
 
     assert ["topic-missing", "topic-missing"] == codes(service)
-    assert service.leads
+    assert service.is_leader
 
 
 @pytest.mark.parametrize("name", [COORDINATOR, CHECKPOINT, "orders"])
@@ -146,7 +146,7 @@ def test_looking_writes_nothing(world, service):
 def test_findings_are_those_of_the_term(world, service):
     look(world, service, **{CHECKPOINT: gone})
 
-    service.take_office()
+    service.become_leader()
 
     assert [] == codes(service)
 
@@ -159,7 +159,7 @@ def test_what_the_topics_must_be_is_read_off_the_log(world):
         local_store_dir="/data",
     )
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     changelogs = ("__samzapy-changelog-flights-1-seen", "__samzapy-changelog-flights-1-known")
     made = (OwnTopicFound(name=name, topic_id=f"id-of-{name}", partition_count=4) for name in changelogs)
     submission = a_submission(config=config)
@@ -179,7 +179,7 @@ def test_what_the_topics_must_be_is_read_off_the_log(world):
 def test_a_topic_that_a_pattern_matches_and_that_came_later_is_shown_until_it_is_taken_in(world, caplog):
     caplog.set_level(logging.WARNING, "samzapy.coordinator.snapshot")
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     config = a_config(task_inputs="kafka.~orders.*")
     service.submit(a_submission(config=resolve_inputs(config, ["orders"]), partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat())
@@ -208,7 +208,7 @@ INTERMEDIATE = "__samzapy-intermediate-flights-1-again"
 def two_steps(world):
     """The same job with an intermediate stream."""
     service = world.coordinator()
-    service.take_office()
+    service.become_leader()
     config = a_config(task_intermediate_again_partitions="2")
     service.submit(a_submission(config=config, partition_counts={"kafka.orders": 2}))
     world.queue.append(a_heartbeat())

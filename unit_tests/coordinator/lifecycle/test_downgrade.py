@@ -181,7 +181,7 @@ def goes_on(job):
     world = World(config=a_config(**SETTINGS), topic=job.world.topic, placement=job.world.placement)
     world.checkpoints = dict(positions_read(job).checkpoints)
     service = world.coordinator("next")
-    service.take_office()
+    service.become_leader()
     service.submit(a_submission(config=world.config, partition_counts={"kafka.orders": 2}))
     for number in (0, 1):
         world.queue.append(a_heartbeat(f"n{number}", processor_id=str(number), pid=200 + number))
