@@ -12,6 +12,7 @@ one joins its task (`plan.partition_schemes.periods`). A job without state gets 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from samzapy.config import ALL_SSPS_TO_SINGLE_TASK, JobConfig, intermediate_topic, recorded_properties
@@ -38,20 +39,39 @@ PARTITIONS_MAX: Final = 100_000
 with ZooKeeper was said to hold twice as many."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Facts of earlier plans that the plan in force does not show.
+
+    Attributes:
+        generation: number of the new plan; by default the one after the previous plan.
+        changelog_partitions: of every base task that ever existed; by default those of the previous plan.
+        keeps_state: whether there is keyed state of the previous plan or an earlier one; by default whether the
+            previous plan declares stores.
+        tasks_before: the tasks with the state of inputs that the previous plan no longer has.
+        gone: inputs whose topics were deleted; a plan may omit them although there is state for them.
+    """
+
+    generation: int | None = None
+    changelog_partitions: Mapping[TaskName, int] = field(default_factory=dict)
+    keeps_state: bool | None = None
+    tasks_before: Previous = field(default_factory=dict)
+    gone: Collection[SystemStream] = ()
+
+
+NOTHING_RECORDED: Final = Recorded()
+
+
 def plan_job(
     config: JobConfig,
     partition_counts: Mapping[SystemStream, int],
     previous: JobModel | None,
     processor_ids: Sequence[ProcessorId],
     *,
-    generation: int | None = None,
-    changelog_partitions: Mapping[TaskName, int] | None = None,
+    recorded: Recorded = NOTHING_RECORDED,
     locality: Locality = NO_LOCALITY,
     groupers: Groupers = NO_GROUPERS,
-    keeps_state: bool | None = None,
     factor: int = 1,
-    tasks_before: Previous | None = None,
-    gone: Collection[SystemStream] = (),
 ) -> JobModel:
     """Plan the tasks of a job, their inputs and their processors.
 
@@ -59,39 +79,28 @@ def plan_job(
         partition_counts: of every stream that `config` reads, including broadcast inputs; others are ignored.
         previous: the plan in force, None for a new job.
         processor_ids: at least one; their order does not matter.
-        generation: number of the new plan; by default the one after `previous`.
-        changelog_partitions: of every base task that ever existed; by default those of `previous`.
+        recorded: facts of earlier plans.
         locality: the hosts of the processors, and of the local state of tasks.
         groupers: the custom groupers of the job.
-        keeps_state: whether there is keyed state that was made under `previous` or before; by default whether
-            `previous` declares stores.
-        tasks_before: of inputs that `previous` no longer has: the tasks that hold the state of their keys.
-        gone: inputs whose topics were deleted; they may be omitted although there is state for them.
         factor: key buckets per SSP. Broadcast SSPs have none, and `all-ssps-to-single-task` has only such.
 
     Raises:
         PartitionSchemeError: the change would move or drop keyed state, or leave the positions in a stream behind, or
-            a stream has fewer partitions than it had, or more than can be planned. The message says which stream or
-            task, and the way out.
-        GrouperError: a grouper of the job's own gives an answer that cannot be used.
-        ConfigError: a broadcast input names a partition that is not there.
+            a stream has fewer partitions than it had, or more than can be planned. The message names the stream or
+            task, and the remedy.
+        GrouperError: a custom grouper gives an answer that cannot be used.
+        ConfigError: a broadcast input names a partition that does not exist.
     """
     processors = tuple(sorted(set(processor_ids), key=processor_order))
     _refuse_too_many(config, partition_counts, factor)
     ssps = tuple(
         ssp for text in config.streams_divided for ssp in _ssps_of(SystemStream.parse(text), partition_counts)
     )
-    broadcast = _broadcast_ssps(config, partition_counts)
     known: Previous = {}
     if previous is not None:
         _refuse_shrink(previous, partition_counts)
-        if keeps_state if keeps_state is not None else _declares_stores(previous):
-            _refuse_torn_stores(config, previous, factor)
-            planned = tasks_of_ssps(previous)
-            known = _with_streams_of_before(planned, tasks_before or {})
-            wanted = {ssp.system_stream for ssp in planned} - set(gone)
-            _refuse_streams_that_do_not_fit(config, known, ssps, wanted, previous.generation)
-    numbers = _numbers(previous, changelog_partitions or {})
+        known = _tasks_with_state(config, previous, recorded, ssps, factor)
+    numbers = _numbers(previous, recorded.changelog_partitions)
     if _reads_everything_everywhere(config):
         _refuse_factor_of_whole_inputs(factor)
         everywhere = AllSspsToSingleTask(processors).group(known, ssps)
@@ -99,14 +108,33 @@ def plan_job(
     else:
         groups = _groups(config, groupers, known, ssps)
         _refuse_moved_state(known, groups, previous)
-        tasks = numbered_tasks(groups, broadcast, numbers, factor)
+        tasks = numbered_tasks(groups, _broadcast_ssps(config, partition_counts), numbers, factor)
     if previous is not None:
         _refuse_positions_of_other_readers(previous, tasks)
     return JobModel(
-        generation=generation if generation is not None else _next_generation(previous),
+        generation=recorded.generation if recorded.generation is not None else _next_generation(previous),
         config=recorded_properties(config),
         containers=_containers(config, groupers, tasks, processors, previous, locality),
     )
+
+
+def _tasks_with_state(
+    config: JobConfig, previous: JobModel, recorded: Recorded, ssps: Sequence[SystemStreamPartition], factor: int
+) -> Previous:
+    """The task with the state of each SSP's keys; empty if the job keeps no state.
+
+    Raises:
+        PartitionSchemeError: the new inputs would leave state behind.
+    """
+    keeps_state = _declares_stores(previous) if recorded.keeps_state is None else recorded.keeps_state
+    if not keeps_state:
+        return {}
+    _refuse_torn_stores(config, previous, factor)
+    planned = tasks_of_ssps(previous)
+    known = _with_streams_of_before(planned, recorded.tasks_before)
+    wanted = {ssp.system_stream for ssp in planned} - set(recorded.gone)
+    _refuse_streams_that_do_not_fit(config, known, ssps, wanted, previous.generation)
+    return known
 
 
 def _refuse_factor_of_whole_inputs(factor: int) -> None:

@@ -12,7 +12,7 @@ from samzapy.errors import ConfigError, PartitionSchemeError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
 from samzapy.plan.job_model_json import job_model_json
-from samzapy.plan.job_plan import PARTITIONS_MAX, factor_fixed_by, plan_job
+from samzapy.plan.job_plan import PARTITIONS_MAX, Recorded, factor_fixed_by, plan_job
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.testing.builders import a_config, an_ssp
 
@@ -98,16 +98,16 @@ def test_a_number_of_a_task_that_is_no_more_is_kept_for_it():
     counts = {ORDERS: 1, REFUNDS: 1}
     first = plan_job(both, counts, None, ["0"])
     ever = {task.name: task.changelog_partition for task in first.tasks}
-    second = plan_job(a_config(), {ORDERS: 2}, first, ["0"], changelog_partitions=ever)
+    second = plan_job(a_config(), {ORDERS: 2}, first, ["0"], recorded=Recorded(changelog_partitions=ever))
     ever |= {task.name: task.changelog_partition for task in second.tasks}
 
-    third = plan_job(both, {ORDERS: 2, REFUNDS: 1}, second, ["0"], changelog_partitions=ever)
+    third = plan_job(both, {ORDERS: 2, REFUNDS: 1}, second, ["0"], recorded=Recorded(changelog_partitions=ever))
 
     assert numbers(third) == {"kafka.orders.0": 0, "kafka.orders.1": 2, "kafka.refunds.0": 1}
 
 
 def test_a_number_below_the_highest_is_not_given_again_though_nobody_is_known_to_have_it():
-    plan = plan_job(a_config(), {ORDERS: 1}, None, ["0"], changelog_partitions={"Partition_0": 5})
+    plan = plan_job(a_config(), {ORDERS: 1}, None, ["0"], recorded=Recorded(changelog_partitions={"Partition_0": 5}))
 
     assert [6] == [task.partition_id for task in plan.tasks]
 
@@ -177,7 +177,7 @@ def test_state_that_was_kept_once_binds_also_when_the_store_was_taken_out():
     before = plan_job(a_config(), {ORDERS: 2}, None, ["0"])
 
     with pytest.raises(PartitionSchemeError, match="multiple of 2"):
-        plan_job(a_config(), {ORDERS: 3}, before, ["0"], keeps_state=True)
+        plan_job(a_config(), {ORDERS: 3}, before, ["0"], recorded=Recorded(keeps_state=True))
 
 
 def test_a_first_store_binds_nothing_yet():
@@ -285,7 +285,7 @@ def test_without_state_numbers_are_given_once_whatever_comes_and_goes(scheme, st
         config = a_config(task_inputs="kafka.orders,kafka.refunds", task_partition_scheme=scheme)
         # Partitions only grow; tasks come and go with the divisor.
         counts = {ORDERS: counts[ORDERS] + orders, REFUNDS: counts[REFUNDS] + refunds}
-        plan = plan_job(config, counts, plan, ["0"], changelog_partitions=ever)
+        plan = plan_job(config, counts, plan, ["0"], recorded=Recorded(changelog_partitions=ever))
         found = {task.name: task.changelog_partition for task in plan.tasks}
         assert found == found | {name: number for name, number in ever.items() if name in found}
         ever |= found
@@ -482,7 +482,7 @@ def test_equal_inputs_plan_equally_to_the_byte_in_whatever_order_they_are_given(
             shuffled(random, {stream: count * growth for stream, count in partitions.items()}),
             replace(first, containers=tuple(containers), config=shuffled(random, first.config)),
             processors,
-            changelog_partitions=shuffled(random, ever),
+            recorded=Recorded(changelog_partitions=shuffled(random, ever)),
             locality=Locality(processors=shuffled(random, hosts), tasks=shuffled(random, homes)),
             factor=factor,
         )

@@ -8,7 +8,7 @@ from samzapy.config import parse_config
 from samzapy.errors import SamzapyError
 from samzapy.model.container import Locality
 from samzapy.model.ssp import SystemStream
-from samzapy.plan.job_plan import plan_job
+from samzapy.plan.job_plan import Recorded, plan_job
 from unit_tests.scenarios.reading import check, scenarios
 
 BEGIN = {"job.name": "flights", "local.store.dir": "/data", "systems.kafka.bootstrap.servers": "localhost:9092"}
@@ -63,9 +63,8 @@ class Job:
             self.topics,
             self.plan,
             list(self.hosts),
-            changelog_partitions=self.numbers,
+            recorded=Recorded(changelog_partitions=self.numbers, keeps_state=self.kept_state),
             locality=Locality(processors={name: host for name, host in self.hosts.items() if host}, tasks=self.homes),
-            keeps_state=self.kept_state,
         )
 
 

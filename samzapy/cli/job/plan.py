@@ -34,7 +34,7 @@ from samzapy.plan.input_keys import InputKeys, look_at_keys, refusal_of, warning
 from samzapy.plan.input_patterns import refuse_unmatched, resolve_inputs
 from samzapy.plan.intermediates import partition_count_to_be, refuse_fewer_partitions
 from samzapy.plan.job_model_json import job_model_of_json
-from samzapy.plan.job_plan import PARTITIONS_MAX, plan_job
+from samzapy.plan.job_plan import PARTITIONS_MAX, Recorded, plan_job
 from samzapy.plan.plan_change import (
     NOTHING_TO_RESTORE,
     PlanChange,
@@ -163,13 +163,15 @@ def _planned(
         known.partition_counts,
         known.previous,
         processor_ids,
-        changelog_partitions=known.changelog_partitions,
+        recorded=Recorded(
+            changelog_partitions=known.changelog_partitions,
+            keeps_state=known.keeps_state,
+            tasks_before=known.tasks_before,
+            gone=known.gone,
+        ),
         locality=locality,
         groupers=load_groupers(config, groupers_directory),
-        keeps_state=known.keeps_state,
         factor=known.factor if known.factor is not None else config.elasticity_factor,
-        tasks_before=known.tasks_before,
-        gone=known.gone,
     )
     return planned, locality
 

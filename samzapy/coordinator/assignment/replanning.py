@@ -21,7 +21,7 @@ from samzapy.model.job import JobModel, ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
 from samzapy.model.topics import changelog_topic
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
-from samzapy.plan.job_plan import plan_job
+from samzapy.plan.job_plan import Recorded, plan_job
 from samzapy.plan.task_names import TaskNameParts
 from samzapy.stream.keys import key_of
 from samzapy.stream.records import (
@@ -58,14 +58,16 @@ def plan_of(
         {stream: _partition_count(found, state) for stream, found in state.inputs.items()},
         job_model(before or state),
         processor_ids,
-        generation=1 + max((0, *generations(state))),
-        changelog_partitions=state.changelog_partitions,
+        recorded=Recorded(
+            generation=1 + max((0, *generations(state))),
+            changelog_partitions=state.changelog_partitions,
+            keeps_state=keeps_state(before or state),
+            tasks_before=tasks_of_before(state),
+            gone=inputs_gone(state),
+        ),
         locality=locality_of(state),
         groupers=groupers,
-        keeps_state=keeps_state(before or state),
         factor=factor_of(state),
-        tasks_before=tasks_of_before(state),
-        gone=inputs_gone(state),
     )
     _refuse_small_changelogs(plan, config, state)
     return plan
