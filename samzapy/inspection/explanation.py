@@ -15,7 +15,8 @@ from samzapy.coordinator.assignment.liveness import LIVING
 from samzapy.coordinator.replay import BATCH_RECORDS, NOTHING, Replayed, replay
 from samzapy.coordinator.state import CoordinatorState, job_model, locality_of, works_for
 from samzapy.errors import RejectedError
-from samzapy.model.container import ContainerPhase
+from samzapy.model.container import Container, ContainerPhase
+from samzapy.model.grant import Grant
 from samzapy.model.job import JobModel, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
 from samzapy.model.startpoint import StartpointIndex
@@ -230,29 +231,35 @@ class _Gatherer:
 
 
 def _runs(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut | None) -> str:
+    """The execution that runs the task, or the event that the task waits for."""
     if planned is None:
-        return "nobody: the plan in force has no such task"
+        return "no owner: the plan in force has no such task"
     grant = newest_grants(state).get(task_name)
     container = None if grant is None else state.containers.get(grant.execution_id)
-    living = [
+    if grant is not None and container is not None and not grant.released:
+        owner = f"execution {grant.execution_id} of processor {container.processor_id} on {container.host}"
+        if container.phase in LIVING:
+            return f"{owner}, under epoch {grant.epoch}{_until_release(state, grant, container, planned)}"
+        if container.phase is ContainerPhase.LOST:
+            return f"no owner: it waits until {owner}, which was declared lost ({container.reason}), is fenced"
+    alive = (
         item
         for item in state.containers_sorted
         if works_for(item, planned.processor_id, state) and item.phase in LIVING
-    ]
-    if grant is not None and container is not None and not grant.released:
-        is_rewound = bool(StartpointIndex(state.startpoints.values()).newer_than(grant))
-        where = f"execution {grant.execution_id} of processor {container.processor_id} on {container.host}"
-        if container.phase in LIVING and is_rewound:
-            return f"{where}, under epoch {grant.epoch}, until it lets go: it is to go on from elsewhere"
-        if container.phase in LIVING and works_for(container, planned.processor_id, state):
-            return f"{where}, under epoch {grant.epoch}"
-        if container.phase in LIVING:
-            return f"{where}, under epoch {grant.epoch}, until it lets go: it is to move to {planned.processor_id}"
-        if container.phase is ContainerPhase.LOST:
-            return f"nobody: it waits until {where}, which was given up ({container.reason}), is fenced"
-    if not living:
-        return f"nobody: no container of processor {planned.processor_id} lives"
-    return f"nobody yet: it waits for its grant to execution {living[0].execution_id}"
+    )
+    next_owner = next(alive, None)
+    if next_owner is None:
+        return f"no owner: processor {planned.processor_id} has no running container"
+    return f"no owner yet: it waits for its grant to execution {next_owner.execution_id}"
+
+
+def _until_release(state: CoordinatorState, grant: Grant, container: Container, planned: PlannedTaskPut) -> str:
+    """The reason why a living owner has to release the task; empty if it keeps the task."""
+    if StartpointIndex(state.startpoints.values()).newer_than(grant):
+        return ", until it releases the task for a rewind"
+    if works_for(container, planned.processor_id, state):
+        return ""
+    return f", until it releases the task, which moves to processor {planned.processor_id}"
 
 
 def _processor_of(model: JobModel | None, task_name: TaskName) -> ProcessorId | None:

@@ -13,9 +13,9 @@ finding.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from samzapy.coordinator.assignment.grants import counts_after, is_free
 from samzapy.coordinator.assignment.liveness import LIVING, TRANSITIONS
@@ -31,7 +31,7 @@ from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
 from samzapy.model.ssp import SspKeyBucket, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
-from samzapy.stream.keys import Namespace, key_of, parse_key
+from samzapy.stream.keys import Namespace, ParsedKey, key_of, parse_key
 from samzapy.stream.kinds import KIND_OF_WORD
 from samzapy.stream.records import (
     ChangelogPartitionPut,
@@ -105,44 +105,15 @@ class Laws:
         return broken
 
     def _broken(self, record: CoordinatorRecord) -> str:
-        state = self.state
-        match record:
-            case EpochPut():
-                if record.epoch <= state.epoch:
-                    return f"wanted an epoch above {state.epoch}, found {record.epoch}: it was given out before"
-            case PlannedTaskPut():
-                return self._planned(record)
-            case GenerationPut():
-                return self._generation(record)
-            case ContainerPut():
-                return _life(record.container, state.containers.get(record.container.execution_id))
-            case GrantPut():
-                return self._grant(record.grant)
-            case StartpointPut():
-                return self._startpoint(record.startpoint)
-            case RequestPut():
-                return _request(record, state)
-            case RequestMemoryPut():
-                return _memory(record, state)
-            case RestartPut():
-                return _restart(record, state)
-            case PlacedPut():
-                return _placed(record, state)
-            case LaunchPut():
-                return _launch(record.launch, state)
-            case InboxPut():
-                return _inbox(record, state.inbox)
-            case RunPut():
-                return _run(record, state)
-            case InputPut() | InputEndPut() | ChangelogPartitionPut() | FormatLevelPut():
-                return _first_word(record, state)
-            case Removed():
-                return self._removed(record.key)
-            case _:
-                pass
-        return ""
+        check = _CHECKS.get(type(record))
+        return "" if check is None else check(self, record)
 
     # --- plans ---
+
+    def _epoch(self, record: EpochPut) -> str:
+        if record.epoch <= self.state.epoch:
+            return f"wanted an epoch above {self.state.epoch}, found {record.epoch}: it was given out before"
+        return ""
 
     def _planned(self, record: PlannedTaskPut) -> str:
         in_force = 0 if self.state.generation is None else self.state.generation.generation
@@ -282,45 +253,56 @@ class Laws:
             for ssp_kb in [found for found in given if not found.reader] or given
         )
 
-    # --- what is removed ---
+    # --- removals ---
 
     def _removed(self, key: str) -> str:
-        parsed, state = parse_key(key), self.state
+        parsed = parse_key(key)
         if not KIND_OF_WORD[parsed.namespace].is_removed:
             return f"wanted {key} to stay, found it removed: no coordinator does that"
+        kept = self._kept_while(parsed)
+        return f"wanted {key} {kept}, found it removed" if kept else ""
+
+    def _kept_while(self, parsed: ParsedKey) -> str:
+        """The condition under which the key must stay, if it holds; else empty."""
+        state = self.state
         match parsed.namespace:
             case Namespace.PLAN:
-                generation = int(parsed.parts[0])
-                if state.generation is not None and generation == state.generation.generation:
-                    return f"wanted the plan in force, generation {generation}, to stay, found a task of it removed"
-            case Namespace.CONTAINER:
-                container = state.containers.get(ExecutionId(parsed.parts[0]))
-                if container is not None and not container.is_gone:
-                    return f"wanted {key} to stay while it is {container.phase.value}, found it removed"
-                if self._grant_count[ExecutionId(parsed.parts[0])]:
-                    return f"wanted {key} to stay while a grant names it, found it removed"
-            case Namespace.LAUNCH:
-                container = state.containers.get(ExecutionId(parsed.parts[0]))
-                if container is not None and not container.is_gone:
-                    return f"wanted {key} to stay while its execution is {container.phase.value}, found it removed"
+                generation = state.generation
+                if generation is not None and int(parsed.parts[0]) == generation.generation:
+                    return f"to stay while generation {generation.generation} is in force"
+            case Namespace.CONTAINER | Namespace.LAUNCH:
+                return self._execution_kept_while(parsed)
             case Namespace.GRANT:
                 grant = self._standing_grant(parsed.parts)
                 if grant is not None and not self._is_covered(grant):
-                    return f"wanted {key} to stay until later grants give all of it, found it removed"
+                    return "to stay until later grants give all of it"
             case Namespace.STARTPOINT:
-                word = state.startpoints.get(SspKeyBucket.parse(parsed.parts[0]))
-                if word is not None and not is_taken_up(word, self._index, state):
-                    return f"wanted {key} to stay until later grants give all that it is for, found it removed"
+                return self._startpoint_kept_while(parsed)
             case Namespace.REQUEST:
                 if parsed.parts[0] in state.requests and parsed.parts[0] not in state.request_memory:
-                    return f"wanted {key} to be remembered, found it removed"
+                    return "to be remembered"
             case Namespace.REQUEST_MEMORY:
-                return _forgotten(state.request_memory.get(parsed.parts[0]), state.inbox)
+                return _kept_in_memory_while(state.request_memory.get(parsed.parts[0]), state.inbox)
             case _:
                 pass
         return ""
 
-    # --- what is looked up ---
+    def _execution_kept_while(self, parsed: ParsedKey) -> str:
+        execution_id = ExecutionId(parsed.parts[0])
+        container = self.state.containers.get(execution_id)
+        if container is not None and not container.is_gone:
+            return f"to stay while its execution is {container.phase.value}"
+        if parsed.namespace == Namespace.CONTAINER and self._grant_count[execution_id]:
+            return "to stay while a grant names it"
+        return ""
+
+    def _startpoint_kept_while(self, parsed: ParsedKey) -> str:
+        startpoint = self.state.startpoints.get(SspKeyBucket.parse(parsed.parts[0]))
+        if startpoint is None or is_taken_up(startpoint, self._index, self.state):
+            return ""
+        return "to stay until later grants give all that it is for"
+
+    # --- lookups ---
 
     def _note(self, record: CoordinatorRecord) -> None:
         match record:
@@ -384,11 +366,7 @@ def _request(request: RequestPut, state: CoordinatorState) -> str:
         return f"wanted nothing more about a request that was {remembered.status_code}, found {request.status_code}"
     before = state.requests.get(request.uuid)
     if before is not None and before.status_code is request.status_code:
-        if before.phase and request.phase and request.status_code is S.IN_PROGRESS:
-            return _moved_on(request, before)
-        if request != replace(before, answered=True):
-            return f"wanted a request that is {before.status_code} to be answered, and nothing else, found a change"
-        return ""
+        return _same_status(request, before)
     known = None if before is None else before.status_code
     if known is None and request.status_code is S.SUCCEEDED and request.action in _AT_ONCE:
         return ""
@@ -397,6 +375,15 @@ def _request(request: RequestPut, state: CoordinatorState) -> str:
     is_restarted = request.status_code is S.SUCCEEDED and request.action == Action.RESTART_QUERY
     if is_restarted and not _is_ordered(request, state):
         return f"wanted restart {request.restart} of processor {request.processor_id} to be ordered, found SUCCEEDED"
+    return ""
+
+
+def _same_status(request: RequestPut, before: RequestPut) -> str:
+    """A record with the status of the one before reports progress, or that the answer was written."""
+    if before.phase and request.phase and request.status_code is S.IN_PROGRESS:
+        return _moved_on(request, before)
+    if request != replace(before, answered=True):
+        return f"wanted a request that is {before.status_code} to be answered, and nothing else, found a change"
     return ""
 
 
@@ -431,12 +418,12 @@ def _memory(memory: RequestMemoryPut, state: CoordinatorState) -> str:
     return ""
 
 
-def _forgotten(memory: RequestMemoryPut | None, inbox: InboxPut) -> str:
+def _kept_in_memory_while(memory: RequestMemoryPut | None, inbox: InboxPut) -> str:
     if memory is None:
         return ""
     horizon = inbox.forgotten_timestamp_ms, inbox.forgotten_uuid
     if memory.phase is not MemoryPhase.COLLECTED or (memory.timestamp_ms, memory.uuid) > horizon:
-        return f"wanted a uuid to be known until it is too old, found it forgotten while it is {memory.phase}"
+        return f"to stay until its uuid is too old, while it is {memory.phase}"
     return ""
 
 
@@ -527,33 +514,65 @@ def _run(run: RunPut, state: CoordinatorState) -> str:
     return ""
 
 
-def _first_word(
-    record: InputPut | InputEndPut | ChangelogPartitionPut | FormatLevelPut, state: CoordinatorState
-) -> str:
-    """What is decided once."""
-    match record:
-        case InputPut():
-            known = state.inputs.get(record.system_stream)
-            if known is not None and known.topic_id == record.topic_id:
-                first, found = known.partition_count_first, record.partition_count_first
-                if first != found:
-                    return f"wanted {record.system_stream} to have had {first} partitions at first, found {found}"
-                if record.epoch_before != known.epoch_before:
-                    return f"wanted what counts of {record.system_stream} to stay, found another epoch before it"
-            elif known is not None and record.epoch_before != state.epoch:
-                return (
-                    f"wanted nothing to count of the topic that {record.system_stream} was before, up to epoch "
-                    f"{state.epoch}, found {record.epoch_before}"
-                )
-        case InputEndPut():
-            end = state.input_ends.get(record.ssp)
-            if end is not None and end.run_id == record.run_id and end != record:
-                return f"wanted {record.ssp} to end at {end.offset_end} in this run, found {record.offset_end}"
-        case ChangelogPartitionPut():
-            partition = state.changelog_partitions.get(record.task_name)
-            if partition not in (None, record.partition):
-                return f"wanted {record.task_name} to keep changelog partition {partition}, found {record.partition}"
-        case FormatLevelPut():
-            if record.level < (state.format_level or 0):
-                return f"wanted format level {state.format_level} or above, found {record.level}"
+def _input_end(record: InputEndPut, state: CoordinatorState) -> str:
+    end = state.input_ends.get(record.ssp)
+    if end is not None and end.run_id == record.run_id and end != record:
+        return f"wanted {record.ssp} to end at {end.offset_end} in this run, found {record.offset_end}"
     return ""
+
+
+def _changelog_partition(record: ChangelogPartitionPut, state: CoordinatorState) -> str:
+    partition = state.changelog_partitions.get(record.task_name)
+    if partition not in (None, record.partition):
+        return f"wanted {record.task_name} to keep changelog partition {partition}, found {record.partition}"
+    return ""
+
+
+def _format_level(record: FormatLevelPut, state: CoordinatorState) -> str:
+    if record.level < (state.format_level or 0):
+        return f"wanted format level {state.format_level} or above, found {record.level}"
+    return ""
+
+
+def _input(record: InputPut, state: CoordinatorState) -> str:
+    known = state.inputs.get(record.system_stream)
+    if known is None:
+        return ""
+    if known.topic_id != record.topic_id:
+        if record.epoch_before == state.epoch:
+            return ""
+        return (
+            f"wanted nothing to count of the topic that {record.system_stream} was before, up to epoch {state.epoch}, "
+            f"found {record.epoch_before}"
+        )
+    if known.partition_count_first != record.partition_count_first:
+        return (
+            f"wanted {record.system_stream} to have had {known.partition_count_first} partitions at first, "
+            f"found {record.partition_count_first}"
+        )
+    if record.epoch_before != known.epoch_before:
+        return f"wanted what counts of {record.system_stream} to stay, found another epoch before it"
+    return ""
+
+
+_CHECKS: Final[Mapping[type[CoordinatorRecord], Callable[[Laws, Any], str]]] = {
+    EpochPut: Laws._epoch,
+    PlannedTaskPut: Laws._planned,
+    GenerationPut: Laws._generation,
+    ContainerPut: lambda laws, put: _life(put.container, laws.state.containers.get(put.container.execution_id)),
+    GrantPut: lambda laws, put: laws._grant(put.grant),
+    StartpointPut: lambda laws, put: laws._startpoint(put.startpoint),
+    RequestPut: lambda laws, put: _request(put, laws.state),
+    RequestMemoryPut: lambda laws, put: _memory(put, laws.state),
+    RestartPut: lambda laws, put: _restart(put, laws.state),
+    PlacedPut: lambda laws, put: _placed(put, laws.state),
+    LaunchPut: lambda laws, put: _launch(put.launch, laws.state),
+    InboxPut: lambda laws, put: _inbox(put, laws.state.inbox),
+    RunPut: lambda laws, put: _run(put, laws.state),
+    InputPut: lambda laws, put: _input(put, laws.state),
+    InputEndPut: lambda laws, put: _input_end(put, laws.state),
+    ChangelogPartitionPut: lambda laws, put: _changelog_partition(put, laws.state),
+    FormatLevelPut: lambda laws, put: _format_level(put, laws.state),
+    Removed: lambda laws, put: laws._removed(put.key),
+}
+"""The check of each kind of record that has invariants. The others may change to any value."""

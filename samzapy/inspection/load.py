@@ -196,18 +196,21 @@ def load_json(load: JobLoad) -> Json:
 
 
 def hint_of(load: JobLoad) -> Hint:
-    """What would make the job faster: the share of the busiest key, the spread over tasks and the cores decide."""
+    """The advice for a faster job, by the share of the busiest key, the spread over tasks and the cores."""
     if not load.tasks or any(task.lag is None for task in load.tasks) or load.records_per_s is None:
-        return Hint(Advice.UNKNOWN, "Not all tasks have said yet how far they are.")
+        return Hint(Advice.UNKNOWN, "The lag of some tasks is not known yet.")
     behind = [task for task in load.tasks if _is_behind(task)]
     if not behind:
         return Hint(Advice.KEEPS_UP, "The job keeps up with its inputs.")
-    known = [task for task in behind if task.batch_share is not None]
-    if not known:
-        return Hint(Advice.UNKNOWN, f"{len(behind)} tasks are behind; how busy they are is not told.")
-    slowest = max(known, key=lambda task: (task.batch_share or 0.0, task.lag or 0, task.task))
-    processor = next((found for found in load.processors if found.execution_id == slowest.owner), None)
-    return _hint_of_the_slowest(slowest, slowest.batch_share or 0.0, processor, load)
+    slowest = max(
+        (task for task in behind if task.batch_share is not None),
+        key=lambda task: (task.batch_share, task.lag, task.task),
+        default=None,
+    )
+    if slowest is None or slowest.batch_share is None:
+        return Hint(Advice.UNKNOWN, f"{len(behind)} tasks are behind, and their load is not known yet.")
+    processor = next((item for item in load.processors if item.execution_id == slowest.owner), None)
+    return _hint_of_the_slowest(slowest, slowest.batch_share, processor, load)
 
 
 def _hint_of_the_slowest(task: TaskLoad, share: float, processor: ProcessorLoad | None, load: JobLoad) -> Hint:

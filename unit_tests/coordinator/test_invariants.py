@@ -2,6 +2,7 @@
 to."""
 
 from dataclasses import fields, replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from samzapy.coordinator.decide import decide
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, Folding, evolve
 from samzapy.errors import BrokerUnavailableError, SamzapyError
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import _CHECKS, Laws
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
@@ -591,3 +592,26 @@ LET_GO = [("read", "e1", 99), ("let go", "e1", 0), ("say", "e1", 0)]
 )
 def test_l6_in_the_histories_that_each_part_of_a_release_is_for(events):
     check_one_owner(events)
+
+
+# --- the table of checks ---
+
+FREE = {
+    r.ConfigPut,
+    r.ContainerCountPut,
+    r.FactorPut,
+    r.JobIdentityPut,
+    r.LocalityPut,
+    r.LossAcceptedPut,
+    r.OwnTopicPut,
+    r.SchemaPut,
+    r.StandbyPut,
+    r.SuspendedPut,
+    r.TaskLocalityPut,
+    r.TermPut,
+}
+"""Records that may change to any value; `stream.numbering` checks the terms."""
+
+
+def test_each_kind_of_record_has_a_check_or_may_change_freely() -> None:
+    assert set(get_args(r.CoordinatorRecord)) - set(_CHECKS) == FREE

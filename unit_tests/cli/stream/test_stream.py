@@ -161,7 +161,7 @@ def test_a_task_is_explained_as_of_an_earlier_moment(file: Path) -> None:
     found = json.loads(samzapy("task", "explain", TASK, "--from", str(file), "--at", at, "-o", "json").stdout)
 
     assert "0" == found["processor"]
-    assert found["runs"].startswith("nobody: it waits until execution e1")
+    assert found["runs"].startswith("no owner: it waits until execution e1")
 
 
 def test_the_reason_of_a_plan_before_the_horizon_is_not_made_up(tmp_path: Path) -> None:

@@ -581,7 +581,7 @@ def test_a_task_s_history_tells_its_rewinds_and_no_others():
 
     job.rewind(partition=1)
     epoch = next(iter(job.state.startpoints.values())).epoch
-    assert "until it lets go: it is to go on from elsewhere" in explained().runs
+    assert "until it releases the task for a rewind" in explained().runs
     job.settles()
     job.rewind(2, partition=2)
     job.settles()
