@@ -470,7 +470,7 @@ def test_a_log_that_must_renew_finds_that_somebody_else_led_meanwhile(world: Kaf
     assert log._producer is not None
     log._producer._signs.end(duration_s=1.0)
 
-    with pytest.raises(FencedError, match="somebody else led"):
+    with pytest.raises(FencedError, match="another process led"):
         log.append_atomically([put("a", "stale")])
 
     assert pairs(log.read()) == [("a", "1"), ("a", "2")]

@@ -1,11 +1,11 @@
-"""Topics as the cluster has them: inputs are looked up, samzapy's own are created and checked.
+"""Questions about topics, and the creation and checks of samzapy's own topics.
 
-A topic of ours is created with explicit settings, and one that is there already is refused by name unless it is as it
-must be (`model.topic_checks`).
+A topic of ours is created with explicit settings. An existing one is refused with a named error unless it is as it must
+be (`model.topic_checks`).
 
-A new topic, a new partition or a changed setting is news that reaches the brokers one after another. Each question may
-go to another broker, so a broker that does not know a topic is asked again for a bounded time before the topic counts
-as missing.
+A new topic, a new partition or a changed setting reaches the brokers one after another, and each question may go to
+another broker. So a broker that does not know a topic is asked again for a bounded time before the topic counts as
+missing.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from samzapy.model.topics import TopicSpec
 
 T = TypeVar("T")
 _ASK_S = (1.5, 3.0, 5.0)
-"""How long one question may take: the first, the second, and each one after. The first may go to a broker that is gone,
-and an answer takes milliseconds."""
+"""How long the first question may take, the second, and each one after. The first may go to a broker that is gone, and
+an answer takes milliseconds."""
 
 _LOOK_S = 1.0
 _APPEARS_WITHIN_S = 10.0
 """How long a topic that the cluster has may be unknown to the broker that is asked."""
 
 _HEARD_WITHIN_S = 2.0
-"""The same, for a topic that may not exist: a user who misspelled its name waits so long for the error."""
+"""The same, for a topic that may not exist: after a misspelled name, the error takes this long."""
 
 
 class KafkaAdmin:
@@ -61,12 +61,14 @@ class KafkaAdmin:
         self._admin = Admin(connection)
 
     def check_reachable(self) -> None:
-        """Whether a broker answers at all, with these credentials. For a process that starts: only here does a
-        refusal end it. Later the same is said of a connection that breaks while it is made, and is asked again.
+        """Raise unless a broker answers with these credentials.
+
+        A process calls this at its start: only here a refusal ends it. Later a connection that breaks while it is made
+        looks the same, and is retried.
 
         Raises:
-            BrokerUnavailableError: none did; says which addresses were tried and for how long.
-            ConfigError: one refused us.
+            BrokerUnavailableError: no broker answered; the text has the addresses and the time.
+            ConfigError: a broker refused the connection.
         """
         doing = "looking for the cluster"
         self._ask(doing, lambda _: self._admin.client.list_topics(timeout=1.0), is_start=True)
@@ -84,7 +86,7 @@ class KafkaAdmin:
         return len(metadata.brokers)
 
     def member_count(self, group: str) -> int:
-        """How many are in a consumer group; 0 for one that nobody knows."""
+        """How many members a consumer group has; 0 for an unknown one."""
 
         def ask(timeout_s: float) -> int:
             future = self._admin.client.describe_consumer_groups([group], request_timeout=timeout_s)[group]
@@ -102,28 +104,28 @@ class KafkaAdmin:
         return {name: _topic_found(topic) for name, topic in self._described(names).items()}
 
     def led(self, names: Iterable[str]) -> dict[str, frozenset[int]]:
-        """Of those of `names` that exist the partitions that a broker leads now; others cannot be asked anything."""
+        """The partitions that have a leader, of those of `names` that exist; only these answer questions."""
         return {name: _led(topic) for name, topic in self._described(names).items()}
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicFound]:
-        """All of `names`. Asks for up to 2 s for one that the broker does not know: it may be new.
+        """All of `names`. Waits up to 2 s for a topic that the broker does not know, because it may be new.
 
         Raises:
             MissingTopicError: one is not there.
         """
         wanted = sorted(set(names))
-        found = self._found_within(_HEARD_WITHIN_S, wanted)
-        missing = [name for name in wanted if name not in found]
+        topics = self._find_within(_HEARD_WITHIN_S, wanted)
+        missing = [name for name in wanted if name not in topics]
         if missing:
             raise MissingTopicError(
                 f"wanted the topic {missing[0]} at {self._connection.bootstrap_servers}, found no such topic; "
                 "create it, or correct its name in the configuration"
                 + (f" (missing are {', '.join(missing)})" if len(missing) > 1 else "")
             )
-        return found
+        return topics
 
     def partition_count(self, name: str) -> int:
-        """Raises MissingTopicError."""
+        """How many partitions the topic has. Raises MissingTopicError."""
         return self.describe([name])[name].partition_count
 
     def topic_id(self, name: str) -> str:
@@ -134,34 +136,40 @@ class KafkaAdmin:
         """Create the topic, or check the one that is there; add partitions to one that may grow.
 
         Raises:
-            TopicPolicyError: it is there and not as it must be; names each setting and the command to mend it.
+            TopicPolicyError: it is not as it must be; the text has each setting and the command to mend it.
         """
-        found = self.find([spec.name]).get(spec.name)
-        if found is None:
+        topic = self.find([spec.name]).get(spec.name)
+        if topic is None:
             self._create(spec)
-            found = self._appeared(spec.name)
-        found = self._grown(spec, found)
-        found = replace(found, settings=self._settings([spec.name])[spec.name])
-        refuse(check_topic(spec, found, self.cluster()))
-        return found
+            topic = self._appeared(spec.name)
+        topic = self._grown(spec, topic)
+        topic = replace(topic, settings=self._settings([spec.name])[spec.name])
+        refuse(check_topic(spec, topic, self.cluster()))
+        return topic
 
     def grown_topic(self, spec: TopicSpec) -> TopicFound | None:
-        """The topic as it is, whatever its settings are; partitions are added to one that may grow. None for one that
-        is not there, which is not made: it would be another one of that name."""
-        found = self.find([spec.name]).get(spec.name)
-        return None if found is None else self._grown(spec, found)
+        """Add partitions to a topic that may grow, without a check of its settings; None if there is no such topic.
+
+        A missing topic is not created: that would be another topic of the same name.
+        """
+        topic = self.find([spec.name]).get(spec.name)
+        return None if topic is None else self._grown(spec, topic)
 
     def look(self, names: Iterable[str], others: Iterable[str] = ()) -> dict[str, TopicFound]:
-        """Those of `names` that exist, with their settings, and of `others`, without: those are not ours to ask for."""
+        """Those of `names` that exist, with their settings, and those of `others`, without settings.
+
+        This user may not be allowed to read the settings of the others.
+        """
         asked = set(names)
-        found = self.find({*asked, *others})
-        settings = self._settings(sorted(asked & found.keys()))
-        return {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()}
+        topics = self.find({*asked, *others})
+        settings = self._settings(sorted(asked & topics.keys()))
+        return {name: replace(topic, settings=settings.get(name, {})) for name, topic in topics.items()}
 
     def alter_settings(self, name: str, settings: Mapping[str, str | None]) -> None:
-        """Set a topic's settings; None takes the topic's word back, so that the cluster's default holds.
+        """Set a topic's settings; None removes a setting, so that the cluster's default holds.
 
-        For who was asked to: samzapy changes no setting by itself, it may be somebody's decision.
+        Only an operator's command calls this: samzapy changes no setting by itself, because an operator may have
+        chosen it.
 
         Raises:
             SamzapyError: the cluster does not answer, or does not allow it.
@@ -211,15 +219,15 @@ class KafkaAdmin:
             try:
                 future.result()
             except KafkaException as error:
-                # Somebody was faster, or an earlier try of ours did it and its answer was lost.
+                # Another process was faster, or the answer to an earlier try was lost.
                 if kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
         self._ask(doing, ask)
 
-    def _grown(self, spec: TopicSpec, found: TopicFound) -> TopicFound:
-        if not spec.may_grow or found.partition_count >= spec.partition_count:
-            return found
+    def _grown(self, spec: TopicSpec, topic: TopicFound) -> TopicFound:
+        if not spec.may_grow or topic.partition_count >= spec.partition_count:
+            return topic
         self._grow(spec)
         return self._appeared(spec.name, spec.partition_count)
 
@@ -231,32 +239,31 @@ class KafkaAdmin:
             try:
                 future.result()
             except KafkaException as error:
-                # Somebody was faster, or an earlier try of ours did it and its answer was lost.
+                # Another process was faster, or the answer to an earlier try was lost.
                 if kafka_error(error).code() != KafkaError.INVALID_PARTITIONS:
                     raise
 
         self._ask(f"adding partitions to {spec.name}, up to {spec.partition_count}", ask)
 
     def _appeared(self, name: str, partition_count: int = 1) -> TopicFound:
-        """The controller has made it; the broker that is asked may hear of it a little later."""
-        found = self._found_within(_APPEARS_WITHIN_S, [name], partition_count)
-        if name not in found or found[name].partition_count < partition_count:
+        """The topic that the controller has just created; other brokers know it a little later."""
+        topic = self._find_within(_APPEARS_WITHIN_S, [name], partition_count).get(name)
+        if topic is None or topic.partition_count < partition_count:
             raise MissingTopicError(
-                f"wanted the topic {name}, which was just made with {partition_count} partition(s) or more, found "
-                f"that no broker knows it so after {_APPEARS_WITHIN_S:.0f} s; see whether somebody deletes it, "
+                f"wanted the topic {name}, which was just created with {partition_count} partition(s) or more, found "
+                f"that no broker knows it after {_APPEARS_WITHIN_S:.0f} s; check that no other program deletes it, "
                 "and start again"
             )
-        return found[name]
+        return topic
 
-    def _found_within(self, wait_s: float, names: Sequence[str], partition_count: int = 1) -> dict[str, TopicFound]:
-        """Those of `names` that the cluster has, asked for until all are there with so many partitions, or for so
-        long."""
+    def _find_within(self, wait_s: float, names: Sequence[str], partition_count: int = 1) -> dict[str, TopicFound]:
+        """Those of `names` that exist; waits up to `wait_s` until all do, with `partition_count` partitions."""
         started = time.monotonic()
         while True:
-            found = self.find(names)
-            is_whole = all(name in found and found[name].partition_count >= partition_count for name in names)
+            topics = self.find(names)
+            is_whole = all(name in topics and topics[name].partition_count >= partition_count for name in names)
             if is_whole or time.monotonic() - started >= wait_s:
-                return found
+                return topics
             time.sleep(0.05)
 
     def _settings(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -282,23 +289,22 @@ class KafkaAdmin:
 
         def ask(timeout_s: float) -> dict[str, Any]:
             futures = self._admin.client.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
-            found = {name: _unless_missing(future) for name, future in futures.items()}
-            return {name: topic for name, topic in found.items() if topic is not None}
+            topics = {name: _unless_missing(future) for name, future in futures.items()}
+            return {name: topic for name, topic in topics.items() if topic is not None}
 
         return self._ask(f"describing {', '.join(wanted)}", ask)
 
     def _ask(self, doing: str, ask: Callable[[float], T], *, is_start: bool = False) -> T:
-        """Ask until the deadline as long as only time can help. At a start a refusal is final: waiting does not make
-        a password right.
+        """Ask until the deadline, while the error may pass with time. At a start a refusal is final.
 
-        A topic that the broker does not know is such a case for a while: only topics that were seen before, or made,
-        are asked for here.
+        An unknown topic counts as such an error for a while, because the topics asked for here were seen before, or
+        just created.
         """
         started = time.monotonic()
         timeouts_s = chain(_ASK_S, repeat(_ASK_S[-1]))
         if not is_start:
-            # What came since the last question says nothing about this one. (librdkafka says the same again only after
-            # 30 s, so a start takes what there is.)
+            # Events since the last question say nothing about this one. (At a start they are kept: librdkafka repeats
+            # an equal event only after 30 s.)
             self._admin.forget()
 
         def attempt() -> T:
@@ -310,11 +316,11 @@ class KafkaAdmin:
                     self._admin.events.add(kafka_error(error))
                 elif not isinstance(failure := translate(error, doing), TemporaryError):
                     raise failure from error
-                said = refusal(self._admin.events.latest)
-                if said is None:
+                reason = refusal(self._admin.events.latest)
+                if reason is None:
                     raise translate(error, doing) from error
                 kind = ConfigError if is_start else BrokerUnavailableError
-                raise kind(f"{doing}: {self._connection.bootstrap_servers} did not let us in: {said}") from error
+                raise kind(f"{doing}: {self._connection.bootstrap_servers} did not let us in: {reason}") from error
 
         def may_pass(error: BaseException) -> bool:
             is_news = isinstance(error, MissingTopicError) and time.monotonic() - started < _APPEARS_WITHIN_S
@@ -325,23 +331,23 @@ class KafkaAdmin:
                 retry=retry_if_exception(may_pass),
                 stop=stop_after_delay(self._deadline_s),
                 wait=wait_random(0.1, 0.3),
-                before_sleep=lambda _: self._look_again(),
+                before_sleep=lambda _: self._refresh_metadata(),
                 reraise=True,
             )(attempt)
         except TemporaryError as error:
             raise self._admin.unavailable(time.monotonic() - started, doing) from error
 
-    def _look_again(self) -> None:
-        """Make the client learn the brokers and the controller anew.
+    def _refresh_metadata(self) -> None:
+        """Make the client learn the brokers and the controller again.
 
-        By itself it goes on asking the controller that it knows, for minutes, also after that broker was killed.
+        By itself it keeps asking the controller that it knows, for minutes, also after that broker was killed.
         """
         with suppress(KafkaException):
             self._admin.client.list_topics(timeout=_LOOK_S)
 
 
 def topic_id(connection: KafkaConnection, name: str) -> str:
-    """`KafkaAdmin.topic_id` for once."""
+    """Call `KafkaAdmin.topic_id` on a new connection."""
     return KafkaAdmin(connection).topic_id(name)
 
 
@@ -355,14 +361,14 @@ def _unless_missing(future: Future[Any]) -> Any:
 
 
 def _led(described: Any) -> frozenset[int]:
-    # Clients spell it in two ways that there is none.
-    return frozenset(found.id for found in described.partitions if found.leader is not None and found.leader.id >= 0)
+    # The client has two forms for a partition without a leader.
+    return frozenset(part.id for part in described.partitions if part.leader is not None and part.leader.id >= 0)
 
 
 def _topic_found(described: Any) -> TopicFound:
     return TopicFound(
         name=described.name,
-        # The client spells it in plain base64, Kafka and its tools in the one for URLs.
+        # The client uses plain base64, Kafka and its tools use base64 for URLs.
         topic_id=str(described.topic_id).replace("+", "-").replace("/", "_"),
         partition_count=len(described.partitions),
         replication_factor=min(len(partition.replicas) for partition in described.partitions),

@@ -1,7 +1,7 @@
-"""How a Kafka client is made here: whose addresses and credentials, our settings, and where its log goes.
+"""The creation of Kafka clients: addresses, credentials, common settings and the client's log.
 
-Settings that data depends on stand beside the code that depends on them (`transactions`, `reading`) and are
-put on top of what the operator set; what stands here is common and may be overridden.
+Settings that data depends on are beside the code that depends on them (`transactions`, `reading`), and override the
+operator's. The settings in this module are common, and the operator may override them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnection:
-    """Where the cluster is and how to get in. `properties` are librdkafka's (security.protocol, sasl.*, ssl.*).
+    """The address and credentials of a cluster.
 
-    They are not shown: who makes a connection by hand may give a password as a plain text.
+    `properties` are librdkafka's (security.protocol, sasl.*, ssl.*). `repr` leaves them out, because they may hold a
+    password as plain text.
     """
 
     bootstrap_servers: str
@@ -36,27 +37,27 @@ class KafkaConnection:
 
     @classmethod
     def of(cls, config: JobConfig, bootstrap_servers: str | None = None) -> KafkaConnection:
-        """The cluster of a job's default system, or another one that is got into alike."""
+        """The cluster of a job's default system, or another one with the same credentials."""
         return cls(
             bootstrap_servers=bootstrap_servers or config.bootstrap_servers(config.default_system),
             properties=config.client_properties(config.default_system),
         )
 
     def settings(self, ours: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> Settings:
-        """The whole configuration of a client: common settings and `defaults`, under the operator's, under `ours`.
+        """The whole configuration of a client: common settings, `defaults`, the operator's, and `ours`.
 
-        librdkafka takes them one by one in this order, so an alias (`compression.codec`) wins over what stands before.
-        Secrets are still `Secret`s in it; `make_client` reveals them.
+        Later ones win. librdkafka takes them one by one in this order, so an alias (`compression.codec`) overrides an
+        earlier setting. Secrets are still `Secret`s in it; `make_client` reveals them.
         """
         return {
             "client.id": "samzapy",
-            # librdkafka's defaults are 30 s and 10 s: a broker that comes back is noticed too late.
+            # With librdkafka's defaults, 30 s and 10 s, a broker that comes back is noticed too late.
             "socket.connection.setup.timeout.ms": 10_000,
             "reconnect.backoff.max.ms": 1_000,
             "socket.keepalive.enable": True,
-            # What a topic takes by default. librdkafka's own limit is 1,000,000, less than may come in.
+            # The default of a topic. librdkafka's own limit, 1,000,000, is less than an input may hold.
             "message.max.bytes": MESSAGE_BYTES_MAX,
-            # Otherwise each client asks the cluster what it may report about itself.
+            # Otherwise each client asks the cluster for a list of metrics to report.
             "enable.metrics.push": False,
             **(defaults or {}),
             **self.properties,
@@ -67,7 +68,7 @@ class KafkaConnection:
 
 
 class ErrorEvents:
-    """The client's error events: how many, and the last ones for the message when waiting is given up."""
+    """The client's error events: their number, and the last ones for the text of an error."""
 
     _KEPT_MAX = 20
 
@@ -76,7 +77,7 @@ class ErrorEvents:
         self.latest: list[KafkaError] = []
 
     def add(self, event: KafkaError) -> None:
-        """For `error_cb`."""
+        """Take an event; this is the client's `error_cb`."""
         self.count += 1
         self.latest = [*self.latest[1 - self._KEPT_MAX :], event]
         _log.debug("Kafka client: %s: %s", event.name(), event.str())
@@ -88,7 +89,7 @@ def make_consumer(connection: KafkaConnection, ours: Mapping[str, Any], events: 
         Consumer,
         connection.settings(
             {
-                # librdkafka wants a group; with `assign` it is only a name, and nobody joins it.
+                # librdkafka wants a group; with `assign` it is only a name, and no consumer joins it.
                 "group.id": "samzapy-reader",
                 "enable.auto.commit": False,
                 "allow.auto.create.topics": False,
@@ -109,17 +110,17 @@ def make_client(kind: Callable[[Settings], C], settings: Settings) -> C:
     try:
         return kind({name: revealed(value) for name, value in settings.items()})
     except KafkaException as error:
-        said = without_secrets(kafka_error(error).str(), secrets)
+        reason = without_secrets(kafka_error(error).str(), secrets)
         raise ConfigError(
-            f"systems.<system>.client.*: wanted librdkafka's names and values, found what it refuses: {said}; "
+            f"systems.<system>.client.*: wanted librdkafka's names and values, found that it refuses: {reason}; "
             "correct the line, or remove it"
         ) from (None if secrets else error)
 
 
 class Admin:
-    """An `AdminClient` that is kept alive as long as its answers are awaited, and its error events.
+    """An `AdminClient` and its error events, kept alive until its answers are there.
 
-    (One that is garbage-collected fails its futures with `_DESTROY`.)
+    (A garbage-collected client fails its futures with `_DESTROY`.)
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -130,11 +131,11 @@ class Admin:
         )
 
     def serve(self) -> None:
-        """Let the client call back, so that `events` is up to date."""
+        """Run the client's callbacks, so that `events` is up to date."""
         self.client.poll(0)
 
     def forget(self) -> None:
-        """Let go of the events so far: of a client that is seldom polled they may be weeks old."""
+        """Drop the events so far: those of a client that is seldom polled may be weeks old."""
         self.serve()
         self.events.latest = []
 
@@ -145,7 +146,7 @@ class Admin:
 
 
 class _QuietLog:
-    """Takes librdkafka's log lines at debug level: what matters among them reaches us as errors and events."""
+    """Writes librdkafka's log lines at debug level; the important ones also arrive as errors and events."""
 
     def log(self, level: int, message: str, *args: object) -> None:
         _log.debug(message, *args)

@@ -155,7 +155,7 @@ def _partition_count(connection: KafkaConnection, topic: str) -> int:
 
 def _topic_message(message: Message) -> TopicMessage:
     kind, timestamp_ms = message.timestamp()
-    # What is read is bytes; the client's stubs allow text, and forms of headers that are only written.
+    # A message that is read has bytes; the client's stubs also allow text, and forms of headers for writing.
     headers: Any = message.headers() or ()
     key: Any = message.key()
     value: Any = message.value()

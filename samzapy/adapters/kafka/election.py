@@ -1,14 +1,14 @@
 """The election: a consumer group on the coordinator topic's one partition (`coordinator.ports.Election`).
 
-Whoever is assigned the partition is elected. What the group gives us: a candidate that dies is noticed after the
-session, without clocks that must agree, and the partition stays where it is when others join (cooperative-sticky).
+The candidate that is assigned the partition is elected. The group notices a dead candidate after the session timeout,
+without clocks that must agree. The partition stays with its owner when other candidates join (cooperative-sticky).
 Nothing is read from the partition and no offset is committed. There is no static membership: two processes with one
 copied instance id would fence each other for ever.
 
-The group is served by a thread of its own, because a rebalance that is not answered within the session costs the
-seat, and a coordinator may wait longer than that for a broker. So that a coordinator that hangs does not keep the seat
-for ever, the thread gives it up when nobody has asked for it in a long while. What it reads to take office counts as
-asking, because that may be long.
+A thread of its own serves the group: a rebalance that is not answered within the session costs the seat, and a
+coordinator may wait longer than that for a broker. The thread gives the seat up when the coordinator has not asked for
+it in a long while, so that a coordinator that hangs does not keep it for ever. A coordinator that becomes the leader
+may read for long, so each record that it reads counts as a question.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from samzapy.model.topics import coordinator_topic
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.1
 _CLOSE_WAIT_S = 3.0
-_STANDS_BACK_S = 0.5
+_REJOINS_AFTER_S = 0.5
 ASKED_WITHIN_S = 120.0
-"""Longer than all that a coordinator waits for between two questions: taking over (30 s), or the next record."""
+"""Longer than any wait of a coordinator between two questions: a take-over (30 s), or the next record."""
 
 
 def election_group(job: str) -> str:
-    """The consumer group in which the candidates of a job stand."""
+    """The consumer group of the candidates of a job."""
     return f"samzapy-election/{job}"
 
 
 class KafkaElection:
-    """This process's seat, or place in the queue for it. `job` is `<name>-<id>`.
+    """This process as a candidate in the election. `job` is `<name>-<id>`.
 
     Args:
-        session_ms: a member that Kafka heard nothing of for so long is out.
-        heartbeat_ms: how often it hears of us, and the longest time until we hear of a change.
-        asked_within_s: a seat that nobody asked for in so long is given up.
+        session_ms: Kafka removes a member that sends no heartbeat for so long.
+        heartbeat_ms: the interval of heartbeats, and the longest time until this process learns of a change.
+        asked_within_s: the seat is given up if the coordinator does not ask for it in so long.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class KafkaElection:
             "session.timeout.ms": session_ms,
             "heartbeat.interval.ms": heartbeat_ms,
             "max.poll.interval.ms": max(60_000, session_ms),
-            # The partition is never read; without a committed offset this is where nothing is.
+            # The partition is never read; without a committed offset the consumer starts at its end.
             "auto.offset.reset": "latest",
         }
         self._asked_within_s = asked_within_s
-        # The others hear of a free seat with their next heartbeat, and share it among those who are there by then.
-        self._stands_back_s = 2 * heartbeat_ms / 1000 + _STANDS_BACK_S
+        # The other candidates learn of a free seat with their next heartbeat, and one of the members then gets it.
+        self._rejoins_after_s = 2 * heartbeat_ms / 1000 + _REJOINS_AFTER_S
         self._changed = threading.Condition()
         self._elected = False
-        # A seat that was lost and won again between two questions was lost: somebody may have led in between.
+        # A seat that was lost and won again between two questions counts as lost: another leader may have written.
         self._lost = False
         self._error: SamzapyError | None = None
         self._asked_at_s = time.monotonic()
@@ -99,7 +99,7 @@ class KafkaElection:
             return self._elected
 
     def still_at_work(self) -> None:
-        """Whoever has asked for the seat is busy with it, and will ask again. Cheap; any thread may call it."""
+        """Count as a question: the coordinator is busy, and will ask again. Cheap; any thread may call it."""
         self._asked_at_s = time.monotonic()
 
     def rejoin(self) -> None:
@@ -119,21 +119,21 @@ class KafkaElection:
         try:
             while not self._ended.is_set():
                 self._leaves.clear()
-                self._be_a_member()
-                self._ended.wait(self._stands_back_s)
+                self._take_part()
+                self._ended.wait(self._rejoins_after_s)
         except SamzapyError as error:
             self._set(elected=False, error=error)
         except BaseException as error:
-            # Nobody would be elected any more, and nobody would know.
+            # Otherwise this candidate would never be elected again, without a trace.
             _LOG.exception("the election failed")
             failure = SamzapyError(f"the election failed: {type(error).__name__}: {error}")
             self._set(elected=False, error=failure)
 
-    def _be_a_member(self) -> None:
+    def _take_part(self) -> None:
         consumer = make_consumer(self._connection, self._settings, ErrorEvents())
         try:
             consumer.subscribe(
-                [self._topic], on_assign=self._assigned, on_revoke=self._taken_away, on_lost=self._taken_away
+                [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
             )
             while not self._leaves.is_set():
                 message = consumer.poll(_POLL_S)
@@ -141,7 +141,7 @@ class KafkaElection:
                     self._check(message.error())
                 self._give_up_if_unasked()
         except KafkaException as error:
-            raise translate(error, f"standing for election on {self._topic}") from error
+            raise translate(error, f"taking part in the election on {self._topic}") from error
         finally:
             self._set(elected=False)
             # Leaves the group, so that the next one is elected at once.
@@ -155,31 +155,29 @@ class KafkaElection:
         if not self._leaves.is_set():
             self._set(elected=True)
 
-    def _taken_away(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if not partitions:
             return
         self._set(elected=False)
         consumer.incremental_unassign(partitions)
 
     def _check(self, error: Any) -> None:
-        """Raise what only a person can mend; the client goes on by itself after everything else."""
-        found = translate(error, f"standing for election on {self._topic}")
-        if isinstance(found, TemporaryError | MissingTopicError):
+        """Raise an error that only an operator can mend; the client recovers from all others by itself."""
+        failure = translate(error, f"taking part in the election on {self._topic}")
+        if isinstance(failure, TemporaryError | MissingTopicError):
             # A broker that was just started does not know its topics yet; the coordinator checks that they are there.
-            _LOG.debug("%s", found)
+            _LOG.debug("%s", failure)
             return
-        raise found
+        raise failure
 
     def _give_up_if_unasked(self) -> None:
         with self._changed:
             unasked_s = time.monotonic() - self._asked_at_s
             if not self._elected or unasked_s < self._asked_within_s:
                 return
-            # Asked now, as far as the next membership is concerned: it must not leave again at once.
+            # The next membership begins with a question, so that it does not end at once.
             self._asked_at_s = time.monotonic()
-        _LOG.error(
-            "the coordinator has not asked for its seat for %.0f s: it hangs, and the seat is given up", unasked_s
-        )
+        _LOG.error("the coordinator has not asked for its seat for %.0f s: it hangs; leaving the election", unasked_s)
         self._leaves.set()
 
     def _set(self, *, elected: bool, error: SamzapyError | None = None) -> None:

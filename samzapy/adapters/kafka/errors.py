@@ -1,12 +1,11 @@
-"""librdkafka's errors as ours: one table, one function.
+"""librdkafka's errors as ours: one table and one function.
 
-The table answers the question of `samzapy.errors` for each code: who can do something about it? A test walks
-the codes of the installed librdkafka, so a new release with a code that nobody thought about fails there and
-not at night.
+The table gives each code the class of `samzapy.errors` that says how to react. A test walks the codes of the installed
+librdkafka, so a code of a new release that the table lacks fails there, and not in production.
 
-A wrong password and an untrusted certificate reach most callers as a mere "transport failure" or time-out,
-while the reason goes to the log. Hence `connection_hint`: whoever gives up waiting passes what the client
-reported meanwhile, and the message names the likely cause.
+A wrong password and an untrusted certificate reach most callers as a mere "transport failure" or time-out, and the
+reason only goes to the log. A caller that stops waiting passes the client's events to `connection_hint`, and the error
+then has the likely cause.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ _NAMES: Mapping[type[SamzapyError], str] = {
     FencedError: """
         _FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH TRANSACTION_COORDINATOR_FENCED FENCED_INSTANCE_ID
         """,
-    # The same, told of a record; its transaction cannot go on. The last is what a commit is told of such records: one
-    # that a broker refused keeps the broker's word.
+    # The same for a record; its transaction cannot go on. A commit with such records fails with the last code; a record
+    # that a broker refused keeps the broker's code.
     UndeliveredError: "_MSG_TIMED_OUT _TIMED_OUT_QUEUE _INCONSISTENT",
     # The transaction or the producer cannot go on.
     ProducerError: """
@@ -82,7 +81,7 @@ _NAMES: Mapping[type[SamzapyError], str] = {
         GROUP_SUBSCRIBED_TO_TOPIC RESOURCE_NOT_FOUND DUPLICATE_RESOURCE DUPLICATE_VOTER VOTER_NOT_FOUND
         OPERATION_NOT_ATTEMPTED
         """,
-    # Who connects, with what right, and with which settings: the operator's to mend.
+    # Credentials, permissions and settings, which the operator can mend.
     ConfigError: """
         _SSL _AUTHENTICATION _INVALID_ARG _NOT_CONFIGURED _UNKNOWN_PROTOCOL _UNSUPPORTED_FEATURE
         SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE SECURITY_DISABLED
@@ -112,9 +111,9 @@ ERROR_TYPES: Mapping[int, type[SamzapyError]] = {
     # A name that this librdkafka does not have yet, or no more, cannot occur.
     if hasattr(KafkaError, name)
 }
-"""What each of librdkafka's codes becomes."""
+"""Our error class for each of librdkafka's codes."""
 
-_WHAT_TO_DO: Mapping[type[SamzapyError], str] = {
+_ADVICE: Mapping[type[SamzapyError], str] = {
     BrokerUnavailableError: "see whether the brokers run and can be reached from here; it is tried again",
     TemporaryError: "it is tried again",
     FencedError: "a newer owner has the transactional id, or the transaction timed out: read and decide again",
@@ -148,17 +147,17 @@ def translate(error: KafkaError | KafkaException, doing: str) -> SamzapyError:
 
     A fatal error of a producer is never a `TemporaryError`, whatever its code: that producer is of no use.
     """
-    found = kafka_error(error)
-    code = found.code()
+    inner = kafka_error(error)
+    code = inner.code()
     kind = ERROR_TYPES.get(code)
     if kind is None:
-        kind = TemporaryError if found.retriable() else SamzapyError
-    if (found.fatal() or found.txn_requires_abort()) and not issubclass(kind, FencedError | ConfigError):
+        kind = TemporaryError if inner.retriable() else SamzapyError
+    if (inner.fatal() or inner.txn_requires_abort()) and not issubclass(kind, FencedError | ConfigError):
         kind = UndeliveredError if issubclass(kind, TemporaryError | UndeliveredError) else ProducerError
-    elif found.retriable() and not issubclass(kind, TemporaryError):
+    elif inner.retriable() and not issubclass(kind, TemporaryError):
         kind = TemporaryError
-    hint = _CONFIG_HINTS.get(code, "correct the Kafka settings") if kind is ConfigError else _WHAT_TO_DO[kind]
-    return kind(f"{doing}: Kafka answered {found.name()} ({found.str()}); {hint}")
+    hint = _CONFIG_HINTS.get(code, "correct the Kafka settings") if kind is ConfigError else _ADVICE[kind]
+    return kind(f"{doing}: Kafka answered {inner.name()} ({inner.str()}); {hint}")
 
 
 def kafka_error(error: KafkaError | KafkaException) -> KafkaError:
@@ -179,7 +178,7 @@ _REFUSED = (
 
 
 def refusal(events: Iterable[KafkaError]) -> str | None:
-    """What a broker said that did not let us in, and which settings to look at; None if none said so."""
+    """The reason for which a broker refused us, and the settings to check; None if no broker did."""
     for event in events:
         if event.code() in _REFUSED:
             return f"authentication or TLS: {event.str()}; {_TLS_OR_PASSWORD}"
@@ -187,10 +186,10 @@ def refusal(events: Iterable[KafkaError]) -> str | None:
 
 
 def connection_hint(events: Iterable[KafkaError]) -> str:
-    """What the client's error events say about the reason why no broker answers; empty if nothing.
+    """The likely reason why no broker answers, out of the client's error events; empty if unknown.
 
-    A listener with TLS or SASL closes the connection of a client without it, and the other way round, with
-    no word of explanation; the only trace is that connections are made and break at once.
+    A listener with TLS or SASL closes the connection of a client without it, and the other way round, without an
+    explanation. The only trace is that connections are made and break at once.
     """
     seen = list(events)
     refused = refusal(seen)
@@ -207,7 +206,7 @@ def connection_hint(events: Iterable[KafkaError]) -> str:
 def unavailable(
     bootstrap_servers: str, waited_s: float, doing: str, events: Iterable[KafkaError] = ()
 ) -> SamzapyError:
-    """Nobody answered in time: which addresses, for how long, and the likely reason."""
+    """The error for an answer that did not come in time: addresses, waiting time and the likely reason."""
     hint = connection_hint(events) or "see whether the brokers run and can be reached from here"
     return BrokerUnavailableError(
         f"{doing}: no broker answered within {waited_s:.0f} s at {bootstrap_servers}; {hint}"

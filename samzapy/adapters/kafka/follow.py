@@ -1,4 +1,4 @@
-"""The coordinator stream: followed by a container (`container.ports.CoordinatorStream`), searched for its leader."""
+"""Follow the coordinator stream in a container (`container.ports.CoordinatorStream`), and find the leader on it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class KafkaFollower:
         self._reader = PartitionReader(connection, topic, may_end_earlier=False)
         self._offset_next = 0
         self._asked_at_s = 0.0
-        # Or nobody answered.
-        self._found_at_s = time.monotonic()
-        # When the first look began that no broker answered; None while one answers.
+        # The last time at which no broker said that the topic is missing.
+        self._not_missing_at_s = time.monotonic()
+        # The beginning of the first poll that no broker answered; None while one answers.
         self._silent_since_s: float | None = None
 
     def silent_ms(self) -> int:
@@ -40,69 +40,68 @@ class KafkaFollower:
         return self._offset_next
 
     def poll(self) -> Sequence[LogRecord]:
-        """What was committed since; empty also while the broker does not answer or a transaction is open.
+        """The newly committed records; also empty while the broker does not answer or a transaction is open.
 
         Asks the broker five times a second at most, however often it is called.
         """
         if time.monotonic() - self._asked_at_s < _ASK_EVERY_S:
             return ()
-        found: list[LogRecord] = []
+        records: list[LogRecord] = []
         began_s = time.monotonic()
         try:
             for record in self._reader.read_to_end(self._offset_next, _POLL_DEADLINE_S):
-                found.append(record)
+                records.append(record)
                 self._offset_next = record.offset + 1
-            self._found_at_s, self._silent_since_s = time.monotonic(), None
+            self._not_missing_at_s, self._silent_since_s = time.monotonic(), None
         except (TemporaryError, DeadlineError) as error:
             _LOG.debug("following the coordinator stream: %s", error)
-            self._found_at_s = time.monotonic()
-            if self._silent_since_s is None or found:
+            self._not_missing_at_s = time.monotonic()
+            if self._silent_since_s is None or records:
                 self._silent_since_s = began_s
         except MissingTopicError:
-            # Brokers that have just come up say so for a moment.
-            if time.monotonic() - self._found_at_s > _APPEARS_WITHIN_S:
+            # Brokers that have just started report a missing topic for a moment.
+            if time.monotonic() - self._not_missing_at_s > _APPEARS_WITHIN_S:
                 raise
         self._asked_at_s = time.monotonic()
-        return found
+        return records
 
     def to_the_end(self) -> Sequence[LogRecord]:
-        """Everything committed that was not handed out yet, up to the end.
+        """All committed records that were not handed out yet, up to the end.
 
         Raises:
             DeadlineError, BrokerUnavailableError: it could not be read to the end.
         """
-        found = list(self._reader.read_to_end(self._offset_next))
-        # Only now: what is not handed out comes again.
-        if found:
-            self._offset_next = found[-1].offset + 1
-        return found
+        records = list(self._reader.read_to_end(self._offset_next))
+        # Only after the last record: after an error, records that were not handed out come again.
+        if records:
+            self._offset_next = records[-1].offset + 1
+        return records
 
     def close(self) -> None:
         self._reader.close()
 
 
 class KafkaLeaderSearch:
-    """Finds terms that began after what a container has read: it may be busy for minutes, and must be heard of."""
+    """Finds newer terms than a container has read: it may be busy for minutes, but must send heartbeats."""
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._topic = topic
         self._reader = PartitionReader(connection, topic)
 
     def newest_term(self, offset_from: int) -> TermPut | None:
-        """The newest term that a leader recorded at `offset_from` or later; None if there is none, or the broker does
-        not answer."""
-        found: TermPut | None = None
+        """The newest term recorded at `offset_from` or later; None if there is none, or no broker answers."""
+        newest: TermPut | None = None
         numbering = BEGINNING
         try:
             for record in self._reader.read_to_end(offset_from, _POLL_DEADLINE_S):
-                numbering, said = place(record, numbering)
-                if record.key != b"term" or isinstance(said, Foreign):
+                numbering, position = place(record, numbering)
+                if record.key != b"term" or isinstance(position, Foreign):
                     continue
-                if isinstance(term := fact_of(record, said, topic=self._topic), TermPut):
-                    found = term
+                if isinstance(term := fact_of(record, position, topic=self._topic), TermPut):
+                    newest = term
         except (TemporaryError, DeadlineError, MissingTopicError) as error:
             _LOG.debug("looking for the leader: %s", error)
-        return found
+        return newest
 
     def close(self) -> None:
         self._reader.close()

@@ -1,4 +1,4 @@
-"""The keys of the last records of some partitions: a look at how a topic is written, within a bounded time."""
+"""Sample the keys of the last records of some partitions, within a bounded time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def sample_keys(
     count_max: int,
     wait_s: float = SAMPLE_WAIT_S,
 ) -> tuple[Mapping[SystemStreamPartition, frozenset[bytes]], bool]:
-    """The keys of at most the last `count_max` committed records of each partition; records without one are left out.
+    """The keys of up to the last `count_max` committed records of each partition, without null keys.
 
-    Counted by offsets, so markers of transactions count too.
+    Records are counted by offsets, so markers of transactions count too.
 
     Returns:
-        The keys, and whether all of that was read before `wait_s` was over.
+        The keys, and whether all records were read before `wait_s` was over.
 
     Raises:
-        BrokerUnavailableError, DeadlineError: nobody says where the partitions begin and end.
+        BrokerUnavailableError, DeadlineError: no broker says where the partitions begin and end.
         MissingTopicError: a topic is gone.
     """
     give_up_at = time.monotonic() + wait_s
@@ -39,12 +39,12 @@ def sample_keys(
     firsts = beginning_offsets(admin, ssp_of, wait_s)
     ends = end_offsets(admin, ssp_of, IsolationLevel.READ_COMMITTED, max(_ASK_LEAST_S, give_up_at - time.monotonic()))
     starts = {place: max(firsts[place], ends[place] - count_max) for place in ssp_of}
-    found: dict[Place, set[bytes]] = {place: set() for place in ssp_of}
+    keys_of: dict[Place, set[bytes]] = {place: set() for place in ssp_of}
     unread = {place: start for place, start in starts.items() if start < ends[place]}
     with Scan(connection, unread, ends, "sampling keys") as scan:
         while scan.unread and time.monotonic() < give_up_at:
             for place, message in scan.poll():
                 key = message.key()
                 if key is not None and message.offset() < ends[place]:
-                    found[place].add(key)
-    return {ssp_of[place]: frozenset(keys) for place, keys in found.items()}, not scan.unread
+                    keys_of[place].add(key)
+    return {ssp_of[place]: frozenset(keys) for place, keys in keys_of.items()}, not scan.unread

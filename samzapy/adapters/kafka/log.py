@@ -19,15 +19,15 @@ from samzapy.stream.log import LogRecord, Write
 
 
 class KafkaLog:
-    """One partition of a compacted topic, as the writer `transactional_id`.
+    """One partition of a compacted topic, written as `transactional_id`.
 
-    A writer whose producer must be renewed (`stream.end_txn_plug`) takes its own id again before the next
-    append, and goes on only if nothing was written since its last one. Otherwise somebody else led meanwhile,
-    and what this writer knows is out of date: that is a `FencedError` (law L4).
+    A writer whose producer must be renewed (`stream.end_txn_plug`) takes over its own id again before the next append.
+    It continues only if nothing was written since its last append. Otherwise another process led meanwhile, and this
+    writer's state is out of date: that is a `FencedError` (law L4).
 
     Args:
         take_over_deadline_s: how long to wait for the brokers when taking over.
-        read_deadline_s: how long a read waits without a step forward, that is, for others' open transactions.
+        read_deadline_s: how long a read waits without progress, that is, for open transactions of other writers.
         on_record: called with each record that a read hands out.
     """
 
@@ -103,25 +103,25 @@ class KafkaLog:
 
     def read(self, offset_from: int = 0) -> Iterator[LogRecord]:
         """See `CompactedLog.read`."""
-        # Asked for now, and not with the first record: the end is the end as it is when the read is asked for.
-        found = read_to_end(self._connection, self.topic, self.partition, offset_from, self._read_deadline_s)
-        return self._told(found)
+        # Outside of the generator: the end is the one at this call, not the one when the first record is taken.
+        records = read_to_end(self._connection, self.topic, self.partition, offset_from, self._read_deadline_s)
+        return self._reported(records)
 
     def end_offset(self) -> int:
         """See `CompactedLog.end_offset`."""
         return self._reader.end_offset(self._read_deadline_s)
 
     def serve(self) -> None:
-        """To be called now and then while nothing is appended (`TransactionalProducer.serve`)."""
+        """Run the client's callbacks while nothing is appended (`TransactionalProducer.serve`)."""
         if self._producer is not None:
             self._producer.serve()
 
     def close(self) -> None:
-        """Let go of all connections; the transactional id stays as it is."""
+        """Close all connections; the transactional id stays as it is."""
         self._drop_producer()
         self._reader.close()
 
-    def _told(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+    def _reported(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
         for record in records:
             self._on_record()
             yield record
@@ -147,7 +147,7 @@ class KafkaLog:
             self._drop_producer()
             raise FencedError(
                 f"wanted nothing on {self.topic} since our last append, found a record at offset {news[0]}: "
-                "somebody else led meanwhile; take over, read and decide again"
+                "another process led meanwhile; take over, read and decide again"
             )
 
     def _drop_producer(self) -> None:

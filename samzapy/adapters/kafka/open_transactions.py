@@ -1,7 +1,8 @@
-"""Which transactions are open now, as far as a client can see: where committed data ends before the partition does.
+"""Find open transactions: partitions whose committed data ends before the partition does.
 
-The client library lists no transactions and no producers. But the last stable offset is where the first record of the
-oldest open transaction stands, and that record's time says since when; who it is, a tool of Kafka's tells.
+The client library lists no transactions and no producers. But the last stable offset is the offset of the first record
+of the oldest open transaction, and the time of that record says how long it is open. A tool of Kafka's shows the
+producer.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ def open_transactions(
     Raises:
         BrokerUnavailableError, MissingTopicError.
     """
-    # In this order: an end that grows in between only belongs to what is open.
+    # In this order: an end that grows in between belongs to an open transaction.
     stable = end_offsets(admin, places, IsolationLevel.READ_COMMITTED, deadline_s)
     ends = end_offsets(admin, places, IsolationLevel.READ_UNCOMMITTED, deadline_s)
     firsts = {place: first for place, first in sorted(stable.items()) if first < ends[place]}
     stamps = stamps_at(admin.connection, firsts, deadline_s)
-    found = []
+    opened = []
     for (topic, partition), first in firsts.items():
         stamp = stamps.get((topic, partition))
-        found.append(
+        opened.append(
             OpenTransaction(
                 topic=topic,
                 partition=partition,
@@ -47,21 +48,21 @@ def open_transactions(
                 is_append_time=stamp is not None and stamp.is_append_time,
             )
         )
-    return still_open(admin, found, 0, deadline_s)
+    return still_open(admin, opened, 0, deadline_s)
 
 
 def still_open(
     admin: Admin, opened: Sequence[OpenTransaction], watched_s: float, deadline_s: float = DEADLINE_S
 ) -> Sequence[OpenTransaction]:
-    """Those of `opened` that stay open for `watched_s`; comes back as soon as there is none.
+    """Those of `opened` that stay open for `watched_s`; returns as soon as there is none.
 
     Raises: as `open_transactions`.
     """
     until_s = time.monotonic() + watched_s
     while opened:
-        places = [(found.topic, found.partition) for found in opened]
+        places = [(one.topic, one.partition) for one in opened]
         stable = end_offsets(admin, places, IsolationLevel.READ_COMMITTED, deadline_s)
-        opened = [found for found in opened if stable[found.topic, found.partition] == found.offset_first]
+        opened = [one for one in opened if stable[one.topic, one.partition] == one.offset_first]
         if time.monotonic() >= until_s:
             break
         time.sleep(_LOOK_EVERY_S)

@@ -33,7 +33,7 @@ _WRITE_DEADLINE_S = 30.0
 class KafkaPlacementWriter:
     """Writes answers under one transactional id (`coordinator.ports.PlacementWriter`).
 
-    What another leader had open is aborted, and it is fenced, when the id is taken over.
+    Taking over the id fences the leader before, and aborts its open transaction.
     """
 
     def __init__(
@@ -86,26 +86,26 @@ class KafkaPlacementWriter:
         return offsets[-1] + 1
 
     def serve(self) -> None:
-        """To be called now and then while nothing is written (`TransactionalProducer.serve`)."""
+        """Run the client's callbacks while nothing is written (`TransactionalProducer.serve`)."""
         if self._producer is not None:
             self._producer.serve()
 
     def close(self) -> None:
-        """Let go of the connection; the id stays as it is."""
+        """Close the connection; the id stays as it is."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
 
 
 class KafkaInbox:
-    """Reads the placement topic while this process leads, and hands over what was read as commands.
+    """Reads the placement topic while this process leads, and hands the requests over as commands.
 
-    In a thread of its own, because a broker that does not answer must not keep the coordinator from answering. The
-    position is the coordinator's: whatever was handed over and is not recorded after a while is handed over again, so a
-    command that is lost with its term loses nothing.
+    It has a thread of its own, because a broker that does not answer must not keep the coordinator from answering. The
+    coordinator records the position. Requests that were handed over, but are not recorded after a while, are handed
+    over again. So a command that is lost with its term loses nothing.
 
     Args:
-        position: the term and the recorded position, while this process leads, else None.
+        position: the term and the recorded position while this process leads, otherwise None.
         put: takes the command; whether there was room.
         wall_ms: the wall clock.
     """
@@ -126,7 +126,7 @@ class KafkaInbox:
         self._term: int | None = None
         self._recorded = 0
         self._next = 0
-        self._found: list[Requested | Unreadable] = []
+        self._requests: list[Requested | Unreadable] = []
         self._put_at_s: float | None = None
         self._recorded_at_s = 0.0
         self._trouble = ""
@@ -137,7 +137,7 @@ class KafkaInbox:
         self._thread.start()
 
     def close(self) -> None:
-        """End after the read that is under way, and wait for that."""
+        """End after the current read, and wait for that."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=2.0)
@@ -155,61 +155,61 @@ class KafkaInbox:
             self._reader.close()
 
     def _note(self, error: Exception) -> None:
-        """The next round comes, and tries again. A cluster that is away shows elsewhere; a refusal is told once."""
+        """Warn of a refusal once; the next round tries again. A cluster that is away shows elsewhere."""
         is_news = str(error) != self._trouble and not isinstance(error, TemporaryError | DeadlineError)
-        _LOG.log(logging.WARNING if is_news else logging.DEBUG, "requests are not read for now: %s", error)
+        _LOG.log(logging.WARNING if is_news else logging.DEBUG, "cannot read requests, will retry: %s", error)
         self._trouble = str(error)
 
     def _round(self) -> None:
-        found = self._position()
-        if found is None:
+        position = self._position()
+        if position is None:
             self._term = None
             self._reader.close()
             return
-        term, recorded = found
+        term, recorded = position
         now_s = time.monotonic()
         if term != self._term or not self._recorded <= recorded <= self._next:
-            self._term, self._found, self._put_at_s = term, [], None
+            self._term, self._requests, self._put_at_s = term, [], None
             self._recorded = self._next = recorded
             self._recorded_at_s = now_s
         elif recorded > self._recorded:
             self._recorded, self._recorded_at_s, self._put_at_s = recorded, now_s, None
-            self._found = [item for item in self._found if item.offset >= recorded]
+            self._requests = [item for item in self._requests if item.offset >= recorded]
         if self._put_at_s is not None:
             if now_s - self._put_at_s < _LOST_AFTER_S:
                 return
             self._put_at_s = None
         self._read()
-        if self._is_worth_telling(now_s) and self._put(self._command()):
+        if self._is_worth_a_command(now_s) and self._put(self._command()):
             self._put_at_s = now_s
 
     def _read(self) -> None:
-        """What was written since, and no more than fits into one command."""
-        room = _RECORDS_MAX - len(self._found)
+        """Read on, up to as many requests as fit into one command."""
+        room = _RECORDS_MAX - len(self._requests)
         if room > 0:
             records, self._next = self._reader.take_stable(self._next, room, _INBOX_DEADLINE_S)
-            self._found.extend(item for record in records if (item := read_message(record)) is not None)
+            self._requests.extend(item for record in records if (item := read_message(record)) is not None)
 
-    def _is_worth_telling(self, now_s: float) -> bool:
-        """Own responses alone are not worth a record each; but the position must go on some time."""
+    def _is_worth_a_command(self, now_s: float) -> bool:
+        """Own responses alone are not worth a record each, but the position must advance at times."""
         behind = self._next - self._recorded
         is_due = behind > _IRRELEVANT_MAX or now_s - self._recorded_at_s > _IRRELEVANT_S
-        return bool(self._found) or (behind > 0 and is_due)
+        return bool(self._requests) or (behind > 0 and is_due)
 
     def _command(self) -> RequestsRead:
         return RequestsRead(
             offset_from=self._recorded,
             offset_next=self._next,
-            requests=tuple(item for item in self._found if isinstance(item, Requested)),
-            unreadable=tuple(item for item in self._found if isinstance(item, Unreadable)),
+            requests=tuple(item for item in self._requests if isinstance(item, Requested)),
+            unreadable=tuple(item for item in self._requests if isinstance(item, Unreadable)),
             now_ms=self._wall_ms(),
         )
 
 
 class PlacementTopic:
-    """The placement topic for an operator: the latest record of each key, and writes outside of transactions.
+    """The placement topic for an operator: the latest record of each key, and plain writes.
 
-    Each read takes up what was written since the last one.
+    Each read continues where the last one ended.
     """
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
@@ -227,7 +227,7 @@ class PlacementTopic:
         )
 
     def latest(self) -> Mapping[bytes | None, LogRecord]:
-        """By key, read to the end.
+        """The latest record of each key, read to the end.
 
         Raises:
             MissingTopicError: there is no such topic.
@@ -241,15 +241,15 @@ class PlacementTopic:
         return self._latest
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write all, and wait until they stand there.
+        """Write all records, and wait for their acknowledgements.
 
         Raises:
-            MissingTopicError: there is no such topic; none is made.
-            DeadlineError: it could not be asked for.
-            ConfigError, DataError: the cluster refuses them.
-            BrokerUnavailableError: not all of them, as far as is known.
+            MissingTopicError: there is no such topic; none is created.
+            DeadlineError: the topic could not be looked up in time.
+            ConfigError, DataError: the cluster refuses the records.
+            BrokerUnavailableError: not all records are acknowledged.
         """
-        # A producer has a broker that makes topics by itself make this one, for whatever job was mistyped.
+        # First, because a producer makes a broker that creates topics on demand create one for a mistyped job.
         self._begun()
         refused: list[KafkaError] = []
 
@@ -276,7 +276,7 @@ class PlacementTopic:
             raise unavailable(self._connection.bootstrap_servers, waited_s, doing, self._events.latest)
 
     def _begun(self) -> int:
-        """Where to read on."""
+        """The offset to read on from."""
         if self._offset_next is None:
             where = (self._topic, 0)
             try:
@@ -289,6 +289,6 @@ class PlacementTopic:
         return self._offset_next
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()
         self._producer.flush(1.0)

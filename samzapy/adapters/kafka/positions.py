@@ -1,4 +1,4 @@
-"""Positions of record and their writers: what the coordinator reads, what drivers fence and what they write."""
+"""Checkpoints and offsets for the coordinator; fencing and progress records for drivers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.topics import changelog_topic, checkpoint_topic
 
 _ASK_S = 4.0
-"""What does not answer is asked for again each second, and whoever asks must answer containers meanwhile."""
+"""Short, because the question is repeated each second, and the coordinator must answer containers meanwhile."""
 
 
 class KafkaPositions:
-    """What the coordinator reads before it grants (`coordinator.ports.Positions`). `job` is `<name>-<id>`."""
+    """Reads checkpoints and offsets before grants (`coordinator.ports.Positions`). `job` is `<name>-<id>`."""
 
     def __init__(self, connection: KafkaConnection, job: str) -> None:
         self._connection = connection
@@ -33,8 +33,8 @@ class KafkaPositions:
         self._topic = checkpoint_topic(job)
 
     def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
-        found = read_positions(self._topics.checkpoint_records(), topic=self._topic)
-        found.check_readable(ssp_kb for ssp_kb in found.unreadable if ssp_kb.ssp in ssps)
+        recorded = read_positions(self._topics.checkpoint_records(), topic=self._topic)
+        recorded.check_readable(ssp_kb for ssp_kb in recorded.unreadable if ssp_kb.ssp in ssps)
         ssps = self._present(ssps)
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         try:
@@ -43,22 +43,22 @@ class KafkaPositions:
         except MissingTopicError as error:
             if self._present(ssps) == ssps:
                 raise
-            # It went between two questions: the next reading leaves it out.
+            # A topic was deleted between two questions; the next read leaves it out.
             raise TemporaryError(str(error)) from error
         topics = {
             (store, partition): (changelog_topic(self._job, store), partition) for store, partition in changelogs
         }
-        # Also what is not committed yet: markers of transactions that have ended may be under way.
+        # Uncommitted records count too, because the markers of ended transactions may not be written yet.
         watermarks = end_offsets(self._connection, list(topics.values()), IsolationLevel.READ_UNCOMMITTED, _ASK_S)
         return PositionsRead(
-            checkpoints=found.checkpoints,
-            progress=found.progress,
+            checkpoints=recorded.checkpoints,
+            progress=recorded.progress,
             bounds={ssp: Bounds(firsts[place], ends[place]) for ssp, place in zip(ssps, places, strict=True)},
-            changelog_ends={found: watermarks[place] for found, place in topics.items()},
+            changelog_ends={changelog: watermarks[place] for changelog, place in topics.items()},
         )
 
     def _present(self, ssps: Sequence[SystemStreamPartition]) -> Sequence[SystemStreamPartition]:
-        """Those of `ssps` that there are, with a leader: asked for together with another, none of them is told."""
+        """Those of `ssps` that exist and have a leader; one that does not would fail a common question."""
         led = self._admin.led({ssp.stream for ssp in ssps})
         return [ssp for ssp in ssps if ssp.partition in led.get(ssp.stream, ())]
 
@@ -67,7 +67,7 @@ class KafkaPositions:
     ) -> Mapping[SystemStreamPartition, OffsetBounds]:
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         firsts = beginning_offsets(self._connection, places, _ASK_S)
-        # As where a task starts at the end: what is in open transactions is still to come.
+        # As for a task that starts at the end: records of open transactions are still to come.
         ends = end_offsets(self._connection, places, IsolationLevel.READ_COMMITTED, _ASK_S)
         at = {} if timestamp_ms is None else offsets_at(self._connection, places, timestamp_ms, _ASK_S)
         return {
@@ -85,9 +85,9 @@ class KafkaFence:
     """Initialises transactional ids, for the coordinator and for a driver that recovers.
 
     Args:
-        timeout_ms: the transaction time-out to ask for. The maker's own, since a cluster that refuses that lets it do
-            nothing else either.
-        deadline_s: how long to wait for the ids of an execution, all together.
+        timeout_ms: the transaction time-out to ask for: that of the calling process. A cluster that refuses it refuses
+            the process's own transactions too.
+        deadline_s: how long to wait for all ids of an execution together.
     """
 
     def __init__(self, connection: KafkaConnection, timeout_ms: int, deadline_s: float = 30.0) -> None:
@@ -112,7 +112,7 @@ class KafkaProgressLog:
         self._producer: TransactionalProducer | None = None
 
     def is_owned(self) -> bool:
-        """Whether the id is taken and usable; if not, `own` comes first, and a look at the coordinator stream."""
+        """Whether the id is taken and usable; if not, call `own`, then read the coordinator stream."""
         return self._producer is not None and not self._producer.must_be_renewed
 
     def serve(self) -> None:

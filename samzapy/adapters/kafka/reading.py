@@ -1,12 +1,12 @@
-"""Reading one of our topics to the end: what "everything" means when transactions are about.
+"""Read a partition of one of our topics to its end, also while transactions are open.
 
-1. Every writer whose records are looked for has released or been fenced: the caller's part.
+1. The caller makes sure that every writer whose records matter has released or been fenced.
 2. Ask for the high watermark H, the `read_uncommitted` end.
 3. Read `read_committed` until a record, or an end of the partition, at an offset >= H is seen.
 
-An end of the partition below H is somebody's open transaction, or a commit whose marker is under way (EndTxn
-is answered before the markers are written): wait, do not conclude. Not a test are `H - 1` (a marker is no
-record, so it may never be seen) and the consumer's position.
+An end of the partition below H is an open transaction, or a commit whose markers are not written yet: Kafka answers
+EndTxn before it writes them. So the reader waits. Two other tests for the end would be wrong: the offset `H - 1` may
+be a marker, which no consumer sees, and the consumer's position says nothing about markers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from samzapy.errors import (
 from samzapy.stream.log import LogRecord
 
 DEADLINE_S = 60.0
-"""Longer than Kafka's default transaction time-out takes to end the open transaction of a writer that died."""
+"""Longer than Kafka takes by default to abort the open transaction of a writer that died."""
 
 _ASK_S = 5.0
 _LOOK_S = 1.0
@@ -56,7 +56,7 @@ _NOT_THERE = (
 _APPEARS_WITHIN_S = 3.0
 """A topic that was just created is not known to every broker at once."""
 _CATCHES_UP_WITHIN_S = 5.0
-"""A leader that was just elected, or does not know yet that it is none, may know an earlier end for a moment."""
+"""A leader that was just elected or deposed may know an earlier end for a moment."""
 
 _ASK_AGAIN_S = 0.25
 _RECORDS_PER_POLL = 2_000
@@ -116,12 +116,13 @@ class _Progress:
 
 
 class PartitionReader:
-    """Reads one partition to its end, again and again, over connections that it keeps.
+    """Reads one partition to its end, repeatedly, over connections that it keeps.
 
-    For whoever follows a topic, or reads its partitions one after the other. `read_to_end` is the same for once.
+    It serves callers that follow a topic, or read its partitions one after the other. The function `read_to_end` reads
+    once.
 
     Args:
-        may_end_earlier: False for a topic whose records are decided on: an end before one that was seen is an error.
+        may_end_earlier: False for a topic that decisions rest on: an end before an earlier one is an error then.
     """
 
     def __init__(
@@ -162,29 +163,29 @@ class PartitionReader:
         """The high watermark, open transactions included.
 
         Raises:
-            TruncatedTopicError: it lies before one that was seen, and that is no broker that lags behind.
+            TruncatedTopicError: it stays before an end that was seen earlier; a broker that lags has time to catch up.
         """
         where = (self.topic, self.partition)
         if self._admin is None:
             self._admin = Admin(self._connection)
         started = time.monotonic()
         while True:
-            found = _asked(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
-            if found >= self._end_seen or self._may_end_earlier:
-                self._end_seen = found
-                return found
+            end = _ask_offsets(self._admin, [where], _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)[where]
+            if end >= self._end_seen or self._may_end_earlier:
+                self._end_seen = end
+                return end
             if time.monotonic() - started > _CATCHES_UP_WITHIN_S:
                 raise self._truncated(
-                    f"to end at offset {self._end_seen} or later, as it did before", f"it ends at {found}"
+                    f"to end at offset {self._end_seen} or later, as it did before", f"it ends at {end}"
                 )
-            # It may be an old leader that has not heard of its successor.
-            _look_again(self._admin, [where])
+            # It may be an old leader that does not know its successor yet.
+            _refresh_metadata(self._admin, [where])
             time.sleep(_ASK_AGAIN_S)
 
     def turn_to(self, partition: int) -> None:
-        """Read another partition of the topic from now on. What was prepared of the one before is let go.
+        """Read another partition of the topic from now on; prepared records of the one before are dropped.
 
-        (Not of another topic: librdkafka looks for the leaders of one that it does not know once a second.)
+        For another topic, use a new reader: librdkafka looks for the leaders of an unknown topic once a second.
         """
         self.partition = partition
         self._end_seen = 0
@@ -192,30 +193,30 @@ class PartitionReader:
         self._prepared_from = None
 
     def prepare(self, offset_from: int) -> None:
-        """Let the client fetch from there on, as much as it holds, until somebody reads from there."""
+        """Let the client fetch ahead from `offset_from`, as much as its buffer holds, until a read from there."""
         self._assign(offset_from)
         self._prepared_from = offset_from
 
     def read_to_end(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
         """All committed records from `offset_from` to the end, which is the high watermark at this call.
 
-        One iterator at a time: the next call takes the connection of the one before.
+        Only one iterator is valid at a time: the next call takes over the connection.
 
         Args:
-            deadline_s: the longest time without a record or a step forward.
+            deadline_s: the longest time without a record or other progress.
 
         Raises:
             DeadlineError: a transaction stayed open for that long.
-            BrokerUnavailableError: nobody answered for that long.
+            BrokerUnavailableError: no broker answered for that long.
             LostRangeError: the topic does not hold `offset_from` any more.
             MissingTopicError: there is no such topic.
-            TruncatedTopicError: it may not end earlier, and other records stand where records were read before.
+            TruncatedTopicError: with `may_end_earlier` False, records that were read before have been replaced.
         """
         offset_end = self.end_offset(deadline_s)
         return self._read(offset_from, offset_end, deadline_s)
 
     def read_to_end_once(self, offset_from: int = 0, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
-        """`read_to_end`; the connections are closed when the iterator is done or dropped."""
+        """Like `read_to_end`, and close the connections when the iterator is done or dropped."""
         try:
             records = self.read_to_end(offset_from, deadline_s)
         except BaseException:
@@ -229,7 +230,7 @@ class PartitionReader:
         return closing()
 
     def read_stable(self, deadline_s: float = DEADLINE_S, *, offset_from: int = 0) -> Iterator[LogRecord]:
-        """All committed records before the first open transaction: for who looks at a topic and must not wait.
+        """All committed records before the first open transaction, for callers that must not wait.
 
         Args:
             offset_from: where to begin; later, where the topic begins later.
@@ -241,16 +242,16 @@ class PartitionReader:
     def take_stable(
         self, offset_from: int, count_max: int, deadline_s: float = DEADLINE_S
     ) -> tuple[Sequence[LogRecord], int]:
-        """The first `count_max` records of `read_stable`, and where to go on.
+        """The first `count_max` records of `read_stable`, and the offset to continue from.
 
-        That is behind the last of them; where there are no more, behind what stands there else: markers of
-        transactions take offsets too.
+        That offset follows the last of the records. If there are no more records, it also follows the markers of
+        transactions, which take offsets too.
 
         Raises: as `read_to_end`.
         """
         offset_from, offset_end = self._stable_part(offset_from, deadline_s)
-        found = list(islice(self._read(offset_from, offset_end, deadline_s), count_max))
-        return found, found[-1].offset + 1 if len(found) == count_max else max(offset_from, offset_end)
+        records = list(islice(self._read(offset_from, offset_end, deadline_s), count_max))
+        return records, records[-1].offset + 1 if len(records) == count_max else max(offset_from, offset_end)
 
     def read_part(self, offset_from: int, offset_to: int, deadline_s: float = DEADLINE_S) -> Iterator[LogRecord]:
         """All committed records of `[offset_from, offset_to)`, which lies below the high watermark.
@@ -260,7 +261,7 @@ class PartitionReader:
         return self._read(offset_from, offset_to, deadline_s)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
@@ -272,8 +273,8 @@ class PartitionReader:
             self._consumer = make_consumer(self._connection, READING, self._events)
         self._consumer.assign([TopicPartition(self.topic, self.partition, offset_from)])
         if self._last_epoch >= 0 and offset_from == self._last_offset + 1:
-            # A seek asks the broker first where the log ends for that epoch: before this offset if it was cut. An
-            # assignment with an epoch does not ask; the client then fetches for ever and says nothing.
+            # A seek first asks the broker for the end of the log in that epoch, which lies before this offset if the
+            # log was cut. An assignment with an epoch does not ask: the client then fetches for ever, without an error.
             at = TopicPartition(self.topic, self.partition, offset_from, leader_epoch=self._last_epoch)
             try:
                 self._consumer.seek(at)
@@ -282,7 +283,7 @@ class PartitionReader:
         return self._consumer
 
     def _stable_part(self, offset_from: int, deadline_s: float) -> tuple[int, int]:
-        """What of the topic stands before the first open transaction, from `offset_from` on."""
+        """The first offset from `offset_from` on that exists, and the first offset of an open transaction."""
         where = (self.topic, self.partition)
         if self._admin is None:
             self._admin = Admin(self._connection)
@@ -301,7 +302,7 @@ class PartitionReader:
             for message in _available(consumer):
                 error = message.error()
                 if message.partition() != partition and (error is None or message.topic() is not None):
-                    continue  # Of the partition before. Its end, taken for this one's, would hide records.
+                    continue  # Of the partition before. If its end counted as the end of this one, records would hide.
                 if error is None:
                     offset = message.offset()
                     if offset >= offset_end:
@@ -323,7 +324,7 @@ class PartitionReader:
                 raise self._stalled(offset_end, progress, deadline_s)
 
     def _consumer_at(self, offset_from: int) -> Consumer:
-        """The consumer, reading from `offset_from` on; what `prepare` has fetched from there is used."""
+        """The consumer, reading from `offset_from` on; records that `prepare` fetched from there are used."""
         if self._consumer is not None and self._prepared_from == offset_from:
             consumer = self._consumer
         else:
@@ -332,12 +333,12 @@ class PartitionReader:
         return consumer
 
     def _rest(self, consumer: Consumer) -> None:
-        """Fetch nothing until the next reading: else a reader that is kept asks the broker fifty times a second."""
+        """Fetch nothing until the next read: an idle reader would ask the broker fifty times a second."""
         if consumer is self._consumer and self._prepared_from is None:
             consumer.unassign()
 
     def _note(self, offset: int, leader_epoch: int | None) -> None:
-        """Remember the last record; raise where a record stands that a later leader took in place of another one."""
+        """Remember the last record; raise if a later leader has replaced a record that was read before."""
         epoch = -1 if leader_epoch is None else leader_epoch
         if offset > self._last_offset:
             self._last_offset = offset
@@ -351,27 +352,27 @@ class PartitionReader:
     def _truncated(self, wanted: str, found: str) -> TruncatedTopicError:
         return TruncatedTopicError(
             f"wanted {self.topic}-{self.partition} {wanted}, found that {found}: the cluster lost its last records (an "
-            "unclean leader election, or a broker that lost its disk); nothing is decided on what is left; see "
+            "unclean leader election, or a broker that lost its disk); samzapy does not use the remaining records; see "
             'docs/guides/doctor.md, "Topics that became shorter"'
         )
 
     def _check(self, error: KafkaError, offset_from: int) -> None:
-        """Raise, unless the error is of no importance or the client goes on by itself."""
-        # The client has a code of its own for this, and hands out another one with the reason as text.
+        """Raise, unless the client recovers from the error by itself."""
+        # The client has an error code for a truncated log, but reports another one with the reason as text.
         if 0 <= self._last_offset == offset_from - 1 and "log truncation" in error.str():
             raise self._truncated(
                 f"to hold the record at offset {self._last_offset} of leader epoch {self._last_epoch}, which was read",
                 f"the records of that epoch end before it ({error.str()})",
             )
-        found = lasting(error, f"reading {self.topic}-{self.partition} from offset {offset_from}", self._events)
-        if found is None:
+        failure = lasting(error, f"reading {self.topic}-{self.partition} from offset {offset_from}", self._events)
+        if failure is None:
             return
-        if isinstance(found, LostRangeError):
+        if isinstance(failure, LostRangeError):
             raise LostRangeError(
                 f"wanted {self.topic}-{self.partition} from offset {offset_from}, found that the topic does not "
                 f"hold it ({error.str()}): records were deleted that must be kept; see `samzapy doctor`"
             )
-        raise found
+        raise failure
 
     def _stalled(self, offset_end: int, progress: _Progress, deadline_s: float) -> SamzapyError:
         where = f"{self.topic}-{self.partition}"
@@ -385,7 +386,7 @@ class PartitionReader:
         return DeadlineError(
             f"wanted to read {where} up to offset {offset_end}, found an open transaction from offset "
             f"{progress.eof_seen} on for {deadline_s:.0f} s: its writer is slow, or died and is not fenced yet; "
-            f"`samzapy doctor` says more"
+            f"see `samzapy doctor`"
         )
 
 
@@ -396,12 +397,12 @@ def read_to_end(
     offset_from: int = 0,
     deadline_s: float = DEADLINE_S,
 ) -> Iterator[LogRecord]:
-    """`PartitionReader.read_to_end_once`."""
+    """Call `PartitionReader.read_to_end_once` on a new reader."""
     return PartitionReader(connection, topic, partition).read_to_end_once(offset_from, deadline_s)
 
 
 class Stamp(NamedTuple):
-    """The time of a record, and whether the broker set it when it appended the record; else its producer did."""
+    """The time of a record. The broker set it on append if `is_append_time`; otherwise the producer did."""
 
     timestamp_ms: int
     is_append_time: bool
@@ -410,13 +411,13 @@ class Stamp(NamedTuple):
 def stamps_at(
     connection: KafkaConnection, offsets: Mapping[tuple[str, int], int], deadline_s: float = DEADLINE_S
 ) -> dict[tuple[str, int], Stamp]:
-    """The times of the records at those offsets of `(topic, partition)`, whether they are committed or not.
+    """The times of the records at those offsets of `(topic, partition)`, committed or not.
 
-    Left out are those that are not there any more, and those that nobody told within `deadline_s`, which is for all.
+    Records that are gone are left out, and so are those that are not read within `deadline_s`, which is for all.
     """
-    found: dict[tuple[str, int], Stamp] = {}
+    stamps: dict[tuple[str, int], Stamp] = {}
     if not offsets:
-        return found
+        return stamps
     consumer = make_consumer(connection, {**READING, "isolation.level": "read_uncommitted"}, ErrorEvents())
     try:
         consumer.assign([TopicPartition(*place, offset) for place, offset in sorted(offsets.items())])
@@ -430,11 +431,11 @@ def stamps_at(
                 error = message.error()
                 if error is None and message.offset() == offsets[place]:
                     kind, timestamp_ms = message.timestamp()
-                    found[place] = Stamp(timestamp_ms, kind == TIMESTAMP_LOG_APPEND_TIME)
+                    stamps[place] = Stamp(timestamp_ms, kind == TIMESTAMP_LOG_APPEND_TIME)
                 if error is None or error.code() == KafkaError._PARTITION_EOF:
                     waiting.discard(place)
                     consumer.pause([TopicPartition(*place)])
-        return found
+        return stamps
     finally:
         consumer.close()
 
@@ -446,7 +447,7 @@ def end_offsets(
     deadline_s: float = DEADLINE_S,
 ) -> dict[tuple[str, int], int]:
     """The end of each `(topic, partition)`: the high watermark, or with READ_COMMITTED the last stable offset."""
-    return _asked(_admin(cluster), topic_partitions, _LATEST, isolation, deadline_s)
+    return _ask_offsets(_admin(cluster), topic_partitions, _LATEST, isolation, deadline_s)
 
 
 def beginning_offsets(
@@ -455,7 +456,7 @@ def beginning_offsets(
     deadline_s: float = DEADLINE_S,
 ) -> dict[tuple[str, int], int]:
     """The first offset that each `(topic, partition)` still holds."""
-    return _asked(
+    return _ask_offsets(
         _admin(cluster),
         topic_partitions,
         _EARLIEST,
@@ -473,19 +474,19 @@ def offsets_at(
     """The first offset of each `(topic, partition)` with that timestamp or a later one; the end if there is none."""
     wanted = list(topic_partitions)
     admin = Admin(connection)
-    # Asked first: an end that grows meanwhile only means that a little more is read.
-    ends = _asked(admin, wanted, _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)
+    # The ends come first: if an end grows meanwhile, only a little more is read.
+    ends = _ask_offsets(admin, wanted, _LATEST, IsolationLevel.READ_UNCOMMITTED, deadline_s)
     spec = OffsetSpec.for_timestamp(timestamp_ms)
-    found = _asked(admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED, deadline_s)
-    return {where: ends[where] if offset < 0 else offset for where, offset in found.items()}
+    offsets = _ask_offsets(admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED, deadline_s)
+    return {where: ends[where] if offset < 0 else offset for where, offset in offsets.items()}
 
 
 def _admin(cluster: KafkaConnection | Admin) -> Admin:
-    """Who asks often keeps an `Admin`; a new one costs threads and a connection."""
+    """The given `Admin`, or a new one, which costs threads and a connection."""
     return cluster if isinstance(cluster, Admin) else Admin(cluster)
 
 
-def _asked(
+def _ask_offsets(
     admin: Admin,
     topic_partitions: Iterable[tuple[str, int]],
     spec: OffsetSpec,
@@ -498,8 +499,8 @@ def _asked(
     topics = ", ".join(sorted({topic for topic, _ in wanted}))
     doing = f"asking for offsets of {topics}"
 
-    # The client now and then sits on a request about a new topic for more than 3 s (measured: 1 of 60); asked
-    # again it answers at once. So impatient first, and patient when it seems to be the cluster.
+    # The client sometimes holds a request about a new topic back for more than 3 s (measured: 1 of 60), and answers a
+    # second request at once. So the first time-outs are short; the later ones give a slow cluster time.
     timeouts_s = chain((0.7, 1.5, 1.5, 1.5, 3.0), repeat(_ASK_S))
 
     def ask() -> dict[tuple[str, int], int]:
@@ -509,26 +510,26 @@ def _asked(
                 isolation_level=isolation,
                 request_timeout=min(next(timeouts_s), deadline_s),
             )
-            found_at = {(at.topic, at.partition): future.result().offset for at, future in futures.items()}
+            offsets = {(at.topic, at.partition): future.result().offset for at, future in futures.items()}
         except KafkaException as error:
-            found = kafka_error(error)
-            are_there = _look_again(admin, wanted)
-            if found.code() not in _NOT_THERE:
-                raise translate(found, doing) from error
+            cause = kafka_error(error)
+            are_there = _refresh_metadata(admin, wanted)
+            if cause.code() not in _NOT_THERE:
+                raise translate(cause, doing) from error
             # A broker that was killed knows its topics before it leads them again.
             if are_there or time.monotonic() - started < min(_APPEARS_WITHIN_S, deadline_s / 2):
                 raise TemporaryError(doing) from error
             raise MissingTopicError(
                 f"wanted the offsets of {topics} at {admin.connection.bootstrap_servers}, found that one of "
-                f"these topics or partitions is not there ({found.str()}); create it, or correct its name in the "
+                f"these topics or partitions is not there ({cause.str()}); create it, or correct its name in the "
                 "configuration"
             ) from error
-        if OFFSET_INVALID in found_at.values():
-            # The leader that the client knows is gone: no error and no offset. Taken for an end, it makes a topic look
-            # empty. The client asks the same broker again until it looks for the leader anew.
-            _look_again(admin, wanted)
+        if OFFSET_INVALID in offsets.values():
+            # The leader that the client knows is gone: it answers without an error and without an offset. As an end,
+            # this answer would make a topic look empty. The client keeps the broker until its metadata are refreshed.
+            _refresh_metadata(admin, wanted)
             raise TemporaryError(f"{doing}: the client answered without one")
-        return found_at
+        return offsets
 
     started = time.monotonic()
     try:
@@ -542,11 +543,11 @@ def _asked(
         raise admin.unavailable(time.monotonic() - started, doing) from error
 
 
-def _look_again(admin: Admin, topic_partitions: Iterable[tuple[str, int]]) -> bool:
-    """Make the client read anew who leads what; whether the partitions are there, with a leader or without.
+def _refresh_metadata(admin: Admin, topic_partitions: Iterable[tuple[str, int]]) -> bool:
+    """Make the client read the leaders again; whether the partitions exist, with a leader or without.
 
-    After an error it would ask on by what it knows: of a broker that was restarted it is refused for ever
-    (FENCED_LEADER_EPOCH), and a partition that once had no leader has none, until its metadata expire after minutes.
+    After an error the client goes on with its metadata until they expire, after minutes. Meanwhile a restarted broker
+    refuses each request (FENCED_LEADER_EPOCH), and a partition that once had no leader still has none.
     """
     wanted: dict[str, set[int]] = {}
     for topic, partition in topic_partitions:
@@ -557,26 +558,26 @@ def _look_again(admin: Admin, topic_partitions: Iterable[tuple[str, int]]) -> bo
             for topic, partitions in wanted.items()
         )
     except KafkaException:
-        # Nobody answers: it cannot be told, so they may be there.
+        # No broker answers, so they may be there.
         return True
 
 
 def _available(consumer: Consumer) -> list[Any]:
-    """What has arrived, without waiting for more; waits a little for the first."""
+    """The messages that have arrived; waits a little for the first, and not for more."""
     first = consumer.poll(_POLL_S)
     return [] if first is None else [first, *consumer.consume(_RECORDS_PER_POLL, 0)]
 
 
-def lasting(error: KafkaError, what: str, events: ErrorEvents) -> SamzapyError | None:
-    """What an error that a consumer was handed means for `what`; None for one that the client gets over by itself."""
+def lasting(error: KafkaError, doing: str, events: ErrorEvents) -> SamzapyError | None:
+    """A consumer's error as one of ours; None if the client recovers by itself."""
     if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         # We assign partitions and join no group; librdkafka asks for its coordinator all the same.
         return None
-    found = translate(error, what)
-    if isinstance(found, TemporaryError):
+    failure = translate(error, doing)
+    if isinstance(failure, TemporaryError):
         events.add(error)
         return None
-    return found
+    return failure
 
 
 def record_of(message: Any, offset: int) -> LogRecord:

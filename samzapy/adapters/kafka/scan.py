@@ -1,6 +1,6 @@
-"""Committed messages of several partitions, up to offsets that were their ends: for a look, not for decisions.
+"""Read the committed messages of several partitions up to given ends, for display and samples.
 
-What decides reads with `reading`, which waits for open transactions and names a lost range.
+Decisions rest on `reading` instead, which waits for open transactions and reports a lost range.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MESSAGES_PER_POLL = 2_000
 
 
 class Scan:
-    """Reads from `starts` on, and knows of which partitions the message before `ends` is still to come.
+    """Reads from `starts` on, and keeps track of the partitions that are not read up to `ends`.
 
     Args:
-        doing: what the reading is for, in errors: "sampling keys".
+        doing: the purpose, for the text of errors: "sampling keys".
 
     Attributes:
         unread: the partitions that are not read up to their end.
@@ -43,9 +43,9 @@ class Scan:
             {
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                # What ends with a marker is known to be read when a fetch comes back with nothing.
+                # A partition that ends with a marker counts as read when a fetch returns nothing.
                 "fetch.wait.max.ms": 10,
-                # What retention takes away meanwhile is not missed.
+                # Records that retention deletes meanwhile are skipped.
                 "auto.offset.reset": "earliest",
             },
             ErrorEvents(),

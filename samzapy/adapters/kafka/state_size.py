@@ -1,4 +1,4 @@
-"""How much a task would have to restore, without reading it all."""
+"""Estimate how much state a task would restore, without reading all of it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SAMPLE_WAIT_S = 10.0
 def changelog_sizes(
     connection: KafkaConnection, topics: Sequence[str], partitions: Collection[int]
 ) -> Mapping[int, StateSize]:
-    """What each of `partitions` holds, over all the changelog `topics` together.
+    """The size of each of `partitions`, over all the changelog `topics` together.
 
-    Records are counted by offsets, so compacted ones and transaction markers count too: at most so many. Bytes are
-    that times the mean size of the first records of the topic's largest partition. A topic or a partition that is
-    not there holds nothing.
+    Records are counted by offsets. This is an upper bound, because compacted records and transaction markers count too.
+    Bytes are that count times the mean size of the first records of the topic's largest partition. A missing topic or
+    partition holds nothing.
 
     Raises:
-        BrokerUnavailableError, DeadlineError: not now.
+        BrokerUnavailableError, DeadlineError: the sizes are not known now.
     """
     records, sizes = dict.fromkeys(partitions, 0), dict.fromkeys(partitions, 0)
-    for found in KafkaAdmin(connection).find(topics).values():
-        places = [(found.name, partition) for partition in sorted(partitions) if partition < found.partition_count]
+    for topic in KafkaAdmin(connection).find(topics).values():
+        places = [(topic.name, partition) for partition in sorted(partitions) if partition < topic.partition_count]
         firsts, ends = beginning_offsets(connection, places), end_offsets(connection, places)
         counts = {place: ends[place] - firsts[place] for place in places}
         largest = max(places, key=lambda place: counts[place], default=None)

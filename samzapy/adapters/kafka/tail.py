@@ -1,4 +1,4 @@
-"""Following many changelog partitions at once over one connection (`container.ports.Tail`)."""
+"""Follow many changelog partitions at once over one connection (`container.ports.Tail`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from samzapy.stream.log import LogRecord
 _FIRST_WAIT_S = 0.05
 _FOLLOWING: Mapping[str, Any] = {
     **READING,
-    # Nobody waits for what it reads, and there are many partitions.
+    # No task waits for these records, and there are many partitions.
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 200,
     "fetch.message.max.bytes": 1024 * 1024,
@@ -39,7 +39,9 @@ class KafkaTail:
 
     def assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
         self._offsets_next, self._at_end = dict(offsets), set()
-        self._place_of = {(changelog_topic(self._job, store), found): (store, found) for store, found in offsets}
+        self._place_of = {
+            (changelog_topic(self._job, store), partition): (store, partition) for store, partition in offsets
+        }
         if not offsets:
             self.close()
             return
@@ -75,37 +77,37 @@ class KafkaTail:
                 self._at_end.discard(place)
         return {
             place: TailRead(
-                records=found,
+                records=read,
                 offset_next=self._offsets_next[place],
                 offset_end=max(self._offsets_next[place], self._end_of(place)),
                 is_at_end=place in self._at_end,
             )
-            for place, found in records.items()
+            for place, read in records.items()
         }
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
 
     def _end_of(self, place: tuple[str, int]) -> int:
-        """The high watermark as the last answer of the broker had it; -1 before the first."""
+        """The high watermark of the broker's last answer; -1 before the first answer."""
         assert self._consumer is not None
         store, partition = place
-        found = self._consumer.get_watermark_offsets(
+        watermarks = self._consumer.get_watermark_offsets(
             TopicPartition(changelog_topic(self._job, store), partition), cached=True
         )
-        return -1 if found is None else int(found[1])
+        return -1 if watermarks is None else int(watermarks[1])
 
     def _check(self, error: KafkaError) -> None:
-        """Raise, unless the client goes on by itself."""
-        found = lasting(error, f"following the changelogs of {self._job}", self._events)
-        if found is None:
+        """Raise, unless the client recovers by itself."""
+        failure = lasting(error, f"following the changelogs of {self._job}", self._events)
+        if failure is None:
             return
-        if isinstance(found, LostRangeError):
+        if isinstance(failure, LostRangeError):
             raise LostRangeError(
-                f"following the changelogs of {self._job}: wanted to read on, found that a topic does not hold what "
-                f"comes next ({error.str()})"
+                f"following the changelogs of {self._job}: wanted to read on, found that a topic does not hold the "
+                f"next offset ({error.str()})"
             )
-        raise found
+        raise failure

@@ -1,8 +1,8 @@
-"""Looks at a job's topics now and then, for the coordinator that leads it.
+"""Look at a job's topics at intervals, for the leader.
 
-In a thread of its own, because a cluster that does not answer must not keep the coordinator from answering.
-What was seen becomes a command like all other news (`coordinator.commands.TopicsLooked`). One watch for two ends, each
-with a time of its own: whether the topics are as they must be, and whether there are partitions and topics to take in.
+The watch has a thread of its own, because a cluster that does not answer must not keep the coordinator from answering.
+The result becomes a command (`coordinator.commands.TopicsLooked`). One watch has two purposes, each with an interval of
+its own: the check of the topics, and the search for new partitions and topics.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samzapy.errors import DeadlineError, SamzapyError, TemporaryError
 _LOG = logging.getLogger(__name__)
 _ROUND_S = 0.5
 _AGAIN_MS = 10_000
-"""Whether a topic is gone takes several looks, and those who read it wait for that."""
+"""A topic counts as gone only after several looks, and the containers that read it wait for that."""
 
 
 def _none(topics: Collection[str]) -> Sequence[str]:
@@ -30,10 +30,10 @@ class TopicWatch:
     """Looks as soon as there is something to look at, and every `interval_ms` from then on.
 
     Args:
-        names: topics of ours, whose settings are looked at; empty while this process does not lead.
-        names_found: gets all topics of the cluster; returns those whose settings are others' business, there or not.
-        put: takes the command; may be called from this thread.
-        monitor_ms: how often what has come is to be taken in; 0: only at the first look.
+        names: topics of ours, whose settings are read; empty while this process does not lead.
+        names_found: gets all topics of the cluster; returns further topics to look at, without settings.
+        put: takes the command; called from the thread of this watch.
+        monitor_ms: the interval of the search for new partitions and topics; 0: only at the first look.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TopicWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End after the look that is under way; does not wait for it."""
+        """End after the current look; does not wait for it."""
         self._ended.set()
 
     def look(self, names: Sequence[str], *, is_monitoring: bool = True) -> TopicsLooked:
@@ -70,9 +70,9 @@ class TopicWatch:
         topics = self._admin.topic_names()
         others = self._names_found(topics)
         wanted = sorted({*names, *others})
-        found = self._admin.look(names, others)
+        described = self._admin.look(names, others)
         return TopicsLooked(
-            found={name: found.get(name) for name in wanted},
+            found={name: described.get(name) for name in wanted},
             cluster=self._admin.cluster(),
             topics=topics,
             looked_at_ms=time.time_ns() // 1_000_000,
@@ -83,7 +83,7 @@ class TopicWatch:
         while not self._ended.is_set():
             names = self._names()
             if not names:
-                # Who begins to lead looks at once.
+                # A new leader looks at once.
                 self._check.begin()
                 self._monitor.begin()
             else:
@@ -102,9 +102,11 @@ class TopicWatch:
             if None in looked.found.values():
                 self._check.hasten(_AGAIN_MS)
         except SamzapyError as error:
-            # The next look comes; a cluster that is away shows elsewhere, and a refusal is told once.
+            # The next look tries again. A cluster that is away shows elsewhere, and a refusal is logged once.
             is_news = str(error) != self._trouble and not isinstance(error, TemporaryError | DeadlineError)
-            _LOG.log(logging.WARNING if is_news else logging.DEBUG, "topics are not looked at for now: %s", error)
+            _LOG.log(
+                logging.WARNING if is_news else logging.DEBUG, "cannot look at the topics, will retry: %s", error
+            )
             self._trouble = str(error)
 
 
@@ -116,15 +118,15 @@ class _Due:
         self._left = 0
 
     def begin(self) -> None:
-        """The next round is the first one."""
+        """Make the next round the first one."""
         self._left = 0
 
     def hasten(self, within_ms: int) -> None:
-        """Due within that time, if ever."""
+        """Become due within that time, unless it is never due."""
         self._left = min(self._left, round(within_ms / 1000 / _ROUND_S))
 
     def is_due(self) -> bool:
-        """One round has gone by. True: it is time now."""
+        """Count one round; whether it is due now."""
         if self._left < 0:
             return False
         if self._left:

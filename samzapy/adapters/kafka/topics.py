@@ -1,4 +1,4 @@
-"""What a container reads of Kafka to start, to restore and to know its lag (`container.ports.Topics`)."""
+"""Read topics for a container that starts, restores or measures its lag (`container.ports.Topics`)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class KafkaTopics:
         self._job = job
         self._admin = KafkaAdmin(connection)
         self._offsets = Admin(connection)
-        # Connected only while it is read; what it remembers is how far the topic reached.
+        # Connected only during a read; between reads it remembers the end of the topic.
         self._checkpoints = PartitionReader(
             connection, checkpoint_topic(job), admin=self._offsets, may_end_earlier=False
         )
-        # By place, those that fetch it, who began first in front: several tasks may share a partition.
+        # By place, the readers that fetch it, the oldest first; several tasks may share a partition.
         self._ahead: dict[ChangelogPlace, list[PartitionReader]] = {}
-        # Those that have read what they fetched, until the next call of `read_ahead`: a new one would have to connect
-        # and to ask who leads what first.
+        # Readers that are done, kept until the next call of `read_ahead`: a new reader would first have to connect, and
+        # to look for the leaders.
         self._spare: list[PartitionReader] = []
 
     def checkpoint_records(self) -> Sequence[LogRecord]:
@@ -48,7 +48,7 @@ class KafkaTopics:
         prepared = self._ahead.get((store, partition, offset_from))
         reader = prepared.pop(0) if prepared else self._spare_reader(store, partition)
         if reader is None:
-            # Closed when it is done: it may be that nobody calls `read_ahead` any more.
+            # Closed when it is done, because `read_ahead` may never be called again.
             return self._new_reader(store, partition).read_to_end_once(offset_from)
         return self._read_and_spare(reader, offset_from)
 
@@ -67,7 +67,7 @@ class KafkaTopics:
             self._spare.pop().close()
 
     def _read_and_spare(self, reader: PartitionReader, offset_from: int) -> Iterator[LogRecord]:
-        """`read_to_end`; only who came to the end in good order is used again."""
+        """Like `read_to_end`; a reader that comes to the end without an error is kept."""
         try:
             yield from reader.read_to_end(offset_from)
         except BaseException:
@@ -92,17 +92,17 @@ class KafkaTopics:
 
     def changelog_topic_ids(self, stores: Sequence[str]) -> Mapping[str, str]:
         topics = {store: changelog_topic(self._job, store) for store in stores}
-        found = self._admin.describe(topics.values()) if topics else {}
-        return {store: found[topic].topic_id for store, topic in topics.items()}
+        described = self._admin.describe(topics.values()) if topics else {}
+        return {store: described[topic].topic_id for store, topic in topics.items()}
 
     def input_topic_ids(self, streams: Sequence[SystemStream]) -> Mapping[SystemStream, str]:
-        found = self._admin.find(stream.stream for stream in streams)
-        return {stream: found[stream.stream].topic_id for stream in streams if stream.stream in found}
+        topics = self._admin.find(stream.stream for stream in streams)
+        return {stream: topics[stream.stream].topic_id for stream in streams if stream.stream in topics}
 
     def input_bounds(
         self, ssps: Sequence[SystemStreamPartition], wait_ms: int
     ) -> Mapping[SystemStreamPartition, TopicBounds]:
-        """Bounds of input partitions; the end is that of committed data, which is what can be read."""
+        """Bounds of input partitions; the end is that of committed data, which a task can read."""
         places = [(ssp.stream, ssp.partition) for ssp in ssps]
         return dict(zip(ssps, self._bounds(places, IsolationLevel.READ_COMMITTED, wait_ms / 1000), strict=True))
 

@@ -1,16 +1,16 @@
-"""Kafka transactions for whoever writes: the coordinator's log and the workers of the data path.
+"""Kafka transactions for the coordinator's log and for the workers of the data path.
 
-A thin class around librdkafka's producer with three things added:
+A thin class around librdkafka's producer adds three things:
 
-- The plug of `stream.end_txn_plug`: it watches error events, statistics and the duration of each EndTxn
-  alone (everything is flushed before), and says when the next transaction needs a new producer. It never
-  makes one by itself: whoever initialises an id must then read whether it still may.
-- Errors are few. After `begin` whatever goes wrong is a `FencedError` or a `ProducerError`: the outcome is
-  unknown or nothing, and this object is of no use any more, but for `abort` and `close`.
-- Back-pressure: a full queue is waited for, not reported.
+- The guard of `stream.end_txn_plug`: error events, statistics and the duration of each EndTxn show when the next
+  transaction needs a new producer. The class never makes one by itself, because the owner of a new epoch must first
+  read whether it may still write.
+- Few errors. After `begin` every failure is a `FencedError` or a `ProducerError`: the outcome is unknown or nothing,
+  and only `abort` and `close` may follow.
+- Back-pressure: `produce` waits while the queue is full.
 
-A record that was not delivered makes `commit` fail before anything is committed, also without a callback per
-record: librdkafka promises it, and a test holds it to that.
+A record that was not delivered makes `commit` fail before anything is committed, also without a callback per record.
+librdkafka promises this, and a test checks it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from samzapy.errors import (
 )
 
 TRANSACTION_TIMEOUT_MS = 60_000
-"""Kafka's own default. An owner that hangs longer is aborted by the broker, so it bounds how long it can hide
-the records of others."""
+"""Kafka's own default. The broker aborts the transaction of an owner that hangs for longer, so this is the longest time
+for which an owner can hide the records of others."""
 
 METADATA_REFRESH_MS = 2_000
-"""How often a producer asks who leads the partitions it writes to; librdkafka's default is 5 minutes."""
+"""How often a producer asks for the leaders of its partitions; librdkafka's default is 5 minutes."""
 
 _INIT_SLICE_S = 5.0
 _CONNECT_S = 0.1
 _CLOSE_S = 1.0
 _APPEARS_WITHIN_S = 3.0
-"""A cluster that makes topics when they are first asked for answers that there is none, to begin with."""
+"""A cluster that creates topics on the first request answers at first that there is none."""
 
 _ASK_AGAIN_S = 0.2
 _LIMITS_HOLD_S = 30.0
@@ -62,9 +62,9 @@ Headers = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
 class TransactionalProducer:
-    """One owner of one transactional id, from `take_over` until `close`, error, or `must_be_renewed`.
+    """One owner of a transactional id, from `take_over` until `close`, error, or `must_be_renewed`.
 
-    Not for use by several threads at once.
+    It must not be used by several threads at once.
 
     Args:
         transaction_timeout_ms: the broker aborts a transaction that is open for longer, and fences us.
@@ -93,29 +93,29 @@ class TransactionalProducer:
                 {**(settings or {}), "stats_cb": self._signs.on_statistics, "error_cb": self._events.add},
             ),
         )
-        # Bound once: looking them up costs as much as the rest of `produce`.
+        # Bound once, because looking them up costs as much as the rest of `produce`.
         self._produce = self._producer.produce
         self._poll = self._producer.poll
         self._is_taken = False
         self._is_open = False
         self._is_broken = False
         self._is_closed = False
-        # With when they were asked for.
+        # By topic: its limits, and the time of the question.
         self._topic_limits: dict[str, tuple[TopicLimits | None, float]] = {}
 
     def take_over(self, deadline_s: float = 30.0) -> None:
-        """Become the owner: what the one before left open is aborted, and it is fenced.
+        """Become the owner: the owner before is fenced, and its open transaction is aborted.
 
         Raises:
-            BrokerUnavailableError: no answer in time. Whether the one before is fenced is not known.
+            BrokerUnavailableError: no answer in time; the owner before may be fenced or not.
             ConfigError: this user may not use the transactional id.
         """
         assert not self._is_taken, "one producer, one take-over: make a new one"
         doing = f"taking over the transactional id {self.transactional_id!r}"
         started = time.monotonic()
         with suppress(KafkaException):
-            # Only to have a connection: without one the client asks for its coordinator half a second later
-            # (57 ms against 507 ms, measured).
+            # This only opens a connection: without one the client asks for its coordinator half a second later
+            # (measured: 57 ms with it, 507 ms without).
             self._producer.cluster_id(_CONNECT_S)
 
         def initialise() -> None:
@@ -140,9 +140,9 @@ class TransactionalProducer:
 
     @property
     def must_be_renewed(self) -> bool:
-        """Whether the next transaction needs a new producer: `close` this one, make another and `take_over`.
+        """Whether the next transaction needs a new producer, which takes over after this one is closed.
 
-        To be asked between transactions, right before `begin`.
+        Ask between transactions, right before `begin`.
         """
         if self._is_closed:
             return True
@@ -150,8 +150,11 @@ class TransactionalProducer:
         return self._is_broken or self._signs.must_renew()
 
     def serve(self) -> None:
-        """Let the client call back. For owners that write seldom: twice a second it has statistics to tell, and keeps
-        them until somebody listens, 50 MB an hour. Never raises, and changes no answer of `must_be_renewed`."""
+        """Run the client's callbacks. Never raises, and changes no answer of `must_be_renewed`.
+
+        Owners that write seldom call it now and then: the client keeps its statistics, two a second, until they are
+        read, and they take 50 MB an hour.
+        """
         if not self._is_closed:
             self._serve(0)
 
@@ -185,7 +188,7 @@ class TransactionalProducer:
         timestamp_ms: int | None = None,
         on_offset: Callable[[int], None] | None = None,
     ) -> None:
-        """Hand a record over for sending; waits while the queue is full.
+        """Hand over a record for sending; waits while the queue is full.
 
         Args:
             partition: None means by murmur2 of the key.
@@ -209,21 +212,21 @@ class TransactionalProducer:
         self._produce_when_there_is_room(topic, key, value, partition, headers, timestamp_ms, on_offset)
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions `topic` has; None when there is no such topic, after a wait for one that is being made.
+        """How many partitions `topic` has; None if it does not exist after a short wait.
 
-        A record to such a topic is neither written nor refused, and nobody says of which topic it was.
+        A record to a topic that does not exist is neither written nor refused, and the error does not name the topic.
 
         Raises:
-            ProducerError: nobody answered.
+            ProducerError: no broker answered.
         """
         started = time.monotonic()
         while True:
             try:
-                found = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+                metadata = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
             except KafkaException as error:
                 raise self._broken(error, f"asking for the partitions of {topic}") from error
-            if found.error is None and found.partitions:
-                return len(found.partitions)
+            if metadata.error is None and metadata.partitions:
+                return len(metadata.partitions)
             if time.monotonic() - started > _APPEARS_WITHIN_S:
                 return None
             time.sleep(_ASK_AGAIN_S)
@@ -231,27 +234,27 @@ class TransactionalProducer:
     def topic_limits(self, topic: str) -> TopicLimits | None:
         """Which records `topic` takes; None when this user may not see a topic's settings.
 
-        Asked twice a minute at most: every task of a worker would ask again, on a connection of its own.
+        The cluster is asked twice a minute at most, because every task of a worker asks on a connection of its own.
 
         Raises:
-            UndeliveredError: nobody answered.
+            UndeliveredError: no broker answered.
         """
         known = self._topic_limits.get(topic)
         if known is not None and time.monotonic() - known[1] < _LIMITS_HOLD_S:
             return known[0]
-        found: TopicLimits | None = None
+        limits: TopicLimits | None = None
         try:
-            looked = KafkaAdmin(self._connection).look([topic])
-            if topic not in looked:
+            topics = KafkaAdmin(self._connection).look([topic])
+            if topic not in topics:
                 return None  # It is just being made.
-            found = TopicLimits.of(looked[topic].settings)
+            limits = TopicLimits.of(topics[topic].settings)
         except ConfigError as error:
             _log.debug("the settings of %s are not known: %s", topic, error)
         except TemporaryError as error:
             self._is_broken = True
             raise UndeliveredError(str(error)) from error
-        self._topic_limits[topic] = found, time.monotonic()
-        return found
+        self._topic_limits[topic] = limits, time.monotonic()
+        return limits
 
     def flush(self) -> None:
         """Wait until all records are written (`on_offset` is called by then).
@@ -281,20 +284,20 @@ class TransactionalProducer:
         self._end(self._producer.commit_transaction, "committing")
 
     def abort(self) -> None:
-        """End the transaction so that nobody sees its records.
+        """End the transaction so that its records stay invisible.
 
         Raises:
-            FencedError, ProducerError: the broker or the next owner will do it.
+            FencedError, ProducerError: the broker or the next owner will abort it.
         """
         self._end(self._producer.abort_transaction, "aborting")
 
     def close(self) -> None:
-        """Let go of the connections. Aborts an open transaction if that can be done at once; never raises."""
+        """Close the connections, and abort an open transaction if that can be done at once. Never raises."""
         if self._is_closed:
             return
         self._is_closed = self._is_broken = True
         producer = self._producer
-        # Dropped here, so that the client is gone when the last of the two names below is.
+        # Dropped here, so that the client is gone when the local name is.
         del self._producer, self._produce, self._poll
         try:
             producer.purge()
@@ -303,8 +306,8 @@ class TransactionalProducer:
             # The client's own `close` aborts without a limit, so only when there is nothing (left) to abort.
             producer.close()
         except (KafkaException, SystemError) as error:
-            # It was fenced, or nobody answers. (The client reports some of that as a SystemError.)
-            _log.debug("Closing the producer of %s: %s", self.transactional_id, error)
+            # It was fenced, or no broker answers. (The client reports some of that as a SystemError.)
+            _log.debug("closing the producer of %s: %s", self.transactional_id, error)
 
     def _end(self, end: Callable[[float], None], doing: str) -> None:
         started = time.monotonic()
@@ -314,7 +317,7 @@ class TransactionalProducer:
             raise self._broken(error, doing) from error
         self._signs.end(time.monotonic() - started)
         self._is_open = False
-        # Serves events that came with the answer, so that the next question sees them.
+        # Takes the events that came with the answer, so that `must_be_renewed` sees them.
         self._serve(0)
 
     def _produce_with(
@@ -339,7 +342,10 @@ class TransactionalProducer:
         self._produce(topic, value, key, **options)
 
     def _produce_when_there_is_room(self, topic: str, *record: Any) -> None:
-        """`produce`, again and again; not one record was written in the transaction's time-out if there is none."""
+        """Repeat `produce` until the queue has room.
+
+        A queue that stays full for the transaction's time-out is an error: no record was written in all that time.
+        """
         started = time.monotonic()
         while time.monotonic() - started < self._timeout_s:
             self._serve(0.1)
@@ -360,26 +366,26 @@ class TransactionalProducer:
         self._is_broken = True
         self._serve(0)
         where = f"{doing} for the transactional id {self.transactional_id!r}"
-        found = translate(error, where)
-        if isinstance(found, FencedError):
-            return found
-        if isinstance(found, UndeliveredError):
-            return UndeliveredError(f"{found}{self._reported()}")
-        if isinstance(found, ConfigError | ProducerError):
-            return ProducerError(f"{found}{self._reported()}")
-        # What would be temporary elsewhere is not tried again here: what is in memory may be out of date.
-        inner, kind = kafka_error(error), UndeliveredError if isinstance(found, TemporaryError) else ProducerError
+        failure = translate(error, where)
+        if isinstance(failure, FencedError):
+            return failure
+        if isinstance(failure, UndeliveredError):
+            return UndeliveredError(f"{failure}{self._reported()}")
+        if isinstance(failure, ConfigError | ProducerError):
+            return ProducerError(f"{failure}{self._reported()}")
+        # An error that is temporary elsewhere is not retried here, because the owner's memory may be out of date.
+        inner, kind = kafka_error(error), UndeliveredError if isinstance(failure, TemporaryError) else ProducerError
         return kind(
             f"{where}: Kafka answered {inner.name()} ({inner.str()}); the outcome is in doubt: make a new "
             f"producer, read and decide again{self._reported()}"
         )
 
     def _serve(self, wait_s: float) -> int:
-        """Let the client call back; how many events were served."""
+        """Run the client's callbacks; how many events there were."""
         try:
             return self._poll(wait_s)
         except KafkaException as error:
-            # The client raises a fatal error from here too. Whoever calls next gets it as the call's own.
+            # The client raises a fatal error from here too. The next call raises it as its own.
             self._events.add(kafka_error(error))
             self._is_broken = True
             return 1
@@ -392,17 +398,20 @@ class TransactionalProducer:
 def producer_settings(
     connection: KafkaConnection, transactional_id: str, transaction_timeout_ms: int, more: Mapping[str, Any]
 ) -> Settings:
-    """What a transactional producer is made with. The operator's word counts but where exactly-once rests on ours;
-    there the configuration refuses it by name (`config.CLIENT_PROPERTIES_REFUSED`)."""
+    """The settings of a transactional producer.
+
+    The operator's settings win, except for those that exactly-once rests on. The configuration refuses these
+    (`config.CLIENT_PROPERTIES_REFUSED`).
+    """
     defaults = {
-        # Nothing waits for it: a flush, which is in front of every commit, sends at once, and before that nobody may
-        # read it. With 5 ms, a task that sends little woke the client up, and made a request, for every few records.
+        # No reader waits for a record: the flush before every commit sends at once, and before the commit the record
+        # is invisible. With 5 ms, a task that sends little caused a request for every few records.
         "linger.ms": 100,
         "batch.size": BATCH_BYTES,
         "batch.num.messages": 50_000,
         "compression.type": "lz4",
-        # A producer that learned a partition's leader right after a broker was killed may keep the dead one for as
-        # long as its transaction lasts (seen: 35 s), unless it looks again.
+        # A producer that learned a partition's leader right after a broker was killed may keep the dead one for the
+        # whole transaction (seen: 35 s), unless it refreshes its metadata.
         "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
         # Bounds our memory; a full queue is back-pressure.
         "queue.buffering.max.messages": 100_000,
@@ -413,7 +422,7 @@ def producer_settings(
         "transaction.timeout.ms": transaction_timeout_ms,
         "enable.idempotence": True,
         "acks": "all",
-        # Java's, so that outputs are co-partitioned with what JVM producers write.
+        # As in Java, so that outputs are co-partitioned with the topics of JVM producers.
         "partitioner": "murmur2_random",
         "retry.backoff.ms": RETRY_BACKOFF_MS,
         "statistics.interval.ms": 500,
@@ -428,14 +437,14 @@ def fence_transactional_ids(
     *,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
 ) -> None:
-    """Initialise each id, so that nothing its owner still does can be committed. Twice is harmless.
+    """Initialise each id, so that its owner can commit nothing any more. Repeating it is harmless.
 
     Args:
         deadline_s: how long to wait for all of them together.
-        transaction_timeout_ms: one that the cluster allows; nothing is open for so long.
+        transaction_timeout_ms: a time-out that the cluster allows; no transaction is opened.
 
     Raises:
-        BrokerUnavailableError: at least one may not be fenced: do it again.
+        BrokerUnavailableError: at least one may not be fenced; fence them again.
     """
     give_up_at_s = time.monotonic() + deadline_s
 

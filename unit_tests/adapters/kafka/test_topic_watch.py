@@ -72,4 +72,4 @@ def test_a_look_that_is_refused_is_told_once_and_one_without_an_answer_is_not(ca
         wait_until(lambda: found, 30.0, "a look after three that failed")
 
     watch.close()
-    assert ["topics are not looked at for now: not allowed"] == [record.message for record in caplog.records]
+    assert ["cannot look at the topics, will retry: not allowed"] == [record.message for record in caplog.records]
