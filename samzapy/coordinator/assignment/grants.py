@@ -220,16 +220,14 @@ def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[Coord
     if state.generation is None or state.generation.generation != command.generation:
         return ()
     wanted = {(found.planned.task_name, found.execution_id): found.planned for found in wanted_grants(state)}
-    # Who had a task, or part of it, since the positions were read; also by one of these grants.
-    since = GrantIndex(grant for grant in state.grants.values() if grant.epoch > command.epoch_before)
-    rewound = StartpointIndex(word for word in state.startpoints.values() if word.epoch > command.epoch_before)
+    changes = _ChangesSince(command.epoch_before, state)
     standing = _Standing(state)
     begun, ends_fixed = changelogs_begun(state), set[SystemStreamPartition]()
     records: list[CoordinatorRecord] = []
     epoch = state.epoch
     for found in command.tasks:
         planned = wanted.get((found.task_name, found.execution_id))
-        if planned is None or since.clashes_with(planned) or any(map(rewound.overlapping, planned.positions)):
+        if planned is None or changes.affect(planned):
             continue
         assert tuple(start.ssp_kb for start in found.starts) == planned.positions, "starts of another plan"
         epoch += 1
@@ -246,7 +244,7 @@ def grant_tasks(command: StartsResolved, state: CoordinatorState) -> tuple[Coord
             broadcast_parent=found.broadcast_parent,
             epoch_rewound=found.epoch_rewound,
         )
-        since.add(grant)
+        changes.add(grant)
         ends = [put for put in _ends_fixed(found, state) if put.ssp not in ends_fixed]
         ends_fixed |= {put.ssp for put in ends}
         records += [EpochPut(epoch=epoch), *ends, *map(_loss_accepted, found.losses), GrantPut(grant=grant)]
@@ -360,6 +358,24 @@ def _is_taken_away(grant: Grant, state: CoordinatorState) -> bool:
 def _lives(grant: Grant, state: CoordinatorState) -> bool:
     container = state.containers.get(grant.execution_id)
     return container is not None and container.phase in LIVING
+
+
+class _ChangesSince:
+    """Grants and startpoints recorded after positions were read: starts of tasks that they affect are stale."""
+
+    def __init__(self, epoch: int, state: CoordinatorState) -> None:
+        self._grants = GrantIndex(grant for grant in state.grants.values() if grant.epoch > epoch)
+        self._startpoints = StartpointIndex(
+            startpoint for startpoint in state.startpoints.values() if startpoint.epoch > epoch
+        )
+
+    def affect(self, planned: PlannedTaskPut) -> bool:
+        """Whether the task, or a part of it, was granted or rewound since."""
+        return self._grants.clashes_with(planned) or any(map(self._startpoints.overlapping, planned.positions))
+
+    def add(self, grant: Grant) -> None:
+        """Count a grant of the same decision, so that no second one overlaps it."""
+        self._grants.add(grant)
 
 
 class _Standing:

@@ -44,7 +44,7 @@ from samzapy.coordinator.commands import ContainerGone, LaunchesLooked, ReviewLa
 from samzapy.coordinator.launching.hosts import elsewhere, hosts_allowed, hosts_there, there_or_elsewhere
 from samzapy.coordinator.launching.suspension import is_suspended_by, resumed, suspensions_over
 from samzapy.coordinator.state import CoordinatorState, Round, locality_of, remembered, tombstone
-from samzapy.model.container import ContainerPhase
+from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.placement import ANY_HOST, UNFINISHED
@@ -246,27 +246,38 @@ def _stopped(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) 
     surplus = _surplus(state)
     for launch in _up(state) if is_on(state) else ():
         container = state.containers.get(launch.execution_id)
-        if container is None and command.now_ms >= _expires_at_ms(launch, command):
-            waited_ms = command.now_ms - launch.wanted_at_ms
-            yield _given_up(
-                launch,
-                command,
-                f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
-                f"{seen.why_not(launch.execution_id)}",
-            )
-        elif container is None and (reason := _why_not_there(launch, command, state, seen)):
-            yield _withdrawn(launch, command, reason)
+        not_started = _not_started(launch, command, state, seen) if container is None else None
+        if not_started is not None:
+            yield not_started
         elif is_suspended_by(launch, state):
             yield ordered_to_stop(launch, command, "" if container is None else container.reason)
-        elif container is not None and container.phase in (ContainerPhase.LOST, ContainerPhase.FENCED):
-            yield _given_up(launch, command, container.reason)
-        elif container is not None and container.phase is ContainerPhase.STOPPED:
-            failed = _failed(launch, command.now_ms, command.retry_window_ms)
-            yield ordered_to_stop(failed, command, f"it stopped by itself: {container.reason}")
+        elif container is not None and container.phase not in LIVING:
+            yield _ended_unasked(launch, container, command)
         elif launch.execution_id in surplus and not _holds(launch, state):
             yield ordered_to_stop(launch, command, surplus[launch.execution_id])
         elif container is not None and launch.phase is P.WANTED:
             yield LaunchPut(launch=replace(launch, phase=P.LAUNCHED, host_found=container.host))
+
+
+def _not_started(
+    launch: Launch, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+) -> LaunchPut | None:
+    """The end of a start without a heartbeat: it is overdue, or its host has no place. None while it may still come."""
+    if command.now_ms >= _expires_at_ms(launch, command):
+        waited_ms = command.now_ms - launch.wanted_at_ms
+        reason = f"it was not heard of within {waited_ms} ms (cluster-manager.container.request.timeout.ms)"
+        return _given_up(launch, command, f"{reason}{seen.why_not(launch.execution_id)}")
+    if reason := _why_not_there(launch, command, state, seen):
+        return _withdrawn(launch, command, reason)
+    return None
+
+
+def _ended_unasked(launch: Launch, container: Container, command: ReviewLaunches) -> LaunchPut:
+    """The failure of a launch whose container ended, or was lost, without an order to stop."""
+    if container.phase is ContainerPhase.STOPPED:
+        failed = _failed(launch, command.now_ms, command.retry_window_ms)
+        return ordered_to_stop(failed, command, f"it stopped by itself: {container.reason}")
+    return _given_up(launch, command, container.reason)
 
 
 def _expires_at_ms(launch: Launch, command: ReviewLaunches) -> int:
@@ -403,29 +414,47 @@ def _wanted(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -
     if not is_on(state):
         return ()
     has_affinity = command.has_affinity and command.names_hosts
-    hosts, newest = locality_of(state).processors if has_affinity else {}, _newest(state)
-    occupied = {_kind(found) for found in state.launches.values() if _occupies(found, command.now_ms)}
+    hosts = locality_of(state).processors if has_affinity else {}
     wanted = Round(state)
-    for processor_id in wanted_processors(state) or ():
-        placed = state.placed.get(processor_id)
-        if processor_id in state.suspended:
-            continue
-        if placed is not None and is_alive(state, placed.execution_id):
-            continue
-        kind = (processor_id, LaunchRole.ACTIVE, 0)
-        last = newest.get(kind)
-        if kind in occupied or (last is not None and is_put_off(last, command)):
-            continue
-        host = hosts.get(processor_id, "")
-        # Without a failure somebody told it to stop before it was up: no reason to leave its state.
-        if last is not None and last.failures and last.execution_id not in state.containers:
-            if command.now_ms - last.wanted_at_ms < _pause_ms(last.failures):
-                continue
-            host = elsewhere(last, host, command, wanted.state, seen)
-        elif host and last is not None and last.host == host and last.execution_id not in state.containers:
-            host = there_or_elsewhere(host, command, wanted.state, seen)
+    for processor_id, last in _to_start(command, state):
+        host = _next_host(last, hosts.get(processor_id, ""), command, wanted.state, seen)
         wanted.add([launch_wanted(command, state, processor_id, LaunchRole.ACTIVE, host=host)])
     return wanted.records
+
+
+def _to_start(command: ReviewLaunches, state: CoordinatorState) -> Iterable[tuple[ProcessorId, Launch | None]]:
+    """The processors that are to get an active execution now, each with its last one."""
+    newest = _newest(state)
+    occupied = {_kind(launch) for launch in state.launches.values() if _occupies(launch, command.now_ms)}
+    for processor_id in wanted_processors(state) or ():
+        kind = (processor_id, LaunchRole.ACTIVE, 0)
+        last, placed = newest.get(kind), state.placed.get(processor_id)
+        is_placed = placed is not None and is_alive(state, placed.execution_id)
+        if is_placed or kind in occupied or processor_id in state.suspended:
+            continue
+        if last is None or not (is_put_off(last, command) or _is_pausing(last, command, state)):
+            yield processor_id, last
+
+
+def _is_pausing(last: Launch, command: ReviewLaunches, state: CoordinatorState) -> bool:
+    """Whether the pause after a failed start is not over."""
+    return _failed_to_come(last, state) and command.now_ms - last.wanted_at_ms < _pause_ms(last.failures)
+
+
+def _failed_to_come(last: Launch, state: CoordinatorState) -> bool:
+    # Without a failure it was ordered to stop before it was up: no reason to leave its state.
+    return bool(last.failures) and last.execution_id not in state.containers
+
+
+def _next_host(
+    last: Launch | None, host: str, command: ReviewLaunches, state: CoordinatorState, seen: Sightings
+) -> str:
+    """Where the next active execution is started: on `host`, which has its state, unless that did not work."""
+    if last is None or last.execution_id in state.containers:
+        return host
+    if _failed_to_come(last, state):
+        return elsewhere(last, host, command, state, seen)
+    return there_or_elsewhere(host, command, state, seen) if host and last.host == host else host
 
 
 def _pause_ms(failures: int) -> int:

@@ -212,10 +212,7 @@ def review_standbys(
     """The standbys that are to be started, and those that are to stop."""
     if not is_on(state):
         return ()
-    standing: dict[ProcessorId, list[Launch]] = {}
-    for launch in state.launches.values():
-        if launch.role is LaunchRole.STANDBY and launch.phase in UP:
-            standing.setdefault(launch.processor_id, []).append(launch)
+    standing = _standbys_up(state)
     # Looked at many times a second, and mostly there is nothing to do.
     concerned = [
         found for found in wanted_processors(state) or () if found in standing or standby_count(found, state)
@@ -227,6 +224,14 @@ def review_standbys(
     return tuple(standbys.records)
 
 
+def _standbys_up(state: CoordinatorState) -> Mapping[ProcessorId, Sequence[Launch]]:
+    standing: dict[ProcessorId, list[Launch]] = {}
+    for launch in state.launches.values():
+        if launch.role is LaunchRole.STANDBY and launch.phase in UP:
+            standing.setdefault(launch.processor_id, []).append(launch)
+    return standing
+
+
 def _of_processor(
     processor_id: ProcessorId,
     runner: ExecutionId | None,
@@ -235,15 +240,7 @@ def _of_processor(
     seen: Sightings,
 ) -> Iterable[CoordinatorRecord]:
     count = standby_count(processor_id, state)
-    # Those that are ready stay first.
-    standing = [
-        found
-        for found in sorted(
-            _standing(processor_id, state.launches.values()),
-            key=lambda found: not is_warm(found.execution_id, state, seen),
-        )
-        if found.execution_id != runner
-    ]
+    standing = _ready_first(processor_id, runner, state, seen)
     stays: list[Launch] = []
     misplaced: set[int] = set()
     steps = Round(state)
@@ -260,6 +257,16 @@ def _of_processor(
         for number in _numbers_missing(count, stays):
             steps.add(_started(processor_id, number, number in misplaced, command, steps.state, seen))
     return steps.records
+
+
+def _ready_first(
+    processor_id: ProcessorId, runner: ExecutionId | None, state: CoordinatorState, seen: Sightings
+) -> Sequence[Launch]:
+    """The standbys of a processor that are up, the ready ones first: surplus ones are taken from the end."""
+    standing = [
+        launch for launch in _standing(processor_id, state.launches.values()) if launch.execution_id != runner
+    ]
+    return sorted(standing, key=lambda launch: not is_warm(launch.execution_id, state, seen))
 
 
 def _started(
@@ -300,15 +307,11 @@ def _numbers_missing(count: int, stays: Sequence[Launch]) -> Sequence[int]:
 
 def missing_standbys(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Mapping[str, str]:
     """Why standbys that are to be there are not started, for people; by what they are called."""
-    wanted = (
-        [found for found in wanted_processors(state) or () if standby_count(found, state)] if is_on(state) else []
-    )
-    found: dict[str, str] = {}
-    runners = executions_to_grant(state) if wanted else {}
-    standing: dict[ProcessorId, list[Launch]] = {}
-    for launch in state.launches.values() if wanted else ():
-        if launch.role is LaunchRole.STANDBY and launch.phase in UP:
-            standing.setdefault(launch.processor_id, []).append(launch)
+    wanted = [processor_id for processor_id in wanted_processors(state) or () if standby_count(processor_id, state)]
+    if not wanted or not is_on(state):
+        return {}
+    reasons: dict[str, str] = {}
+    runners, standing = executions_to_grant(state), _standbys_up(state)
     for processor_id in wanted:
         runner = runners.get(processor_id)
         if runner is None or not is_alive(state, runner):
@@ -316,8 +319,8 @@ def missing_standbys(command: ReviewLaunches, state: CoordinatorState, seen: Sig
         stays = [launch for launch in standing.get(processor_id, []) if launch.execution_id != runner]
         for number in _numbers_missing(standby_count(processor_id, state), stays):
             if reason := _why_missing(processor_id, number, command, state, seen):
-                found[f"{processor_id}-{number}"] = reason
-    return found
+                reasons[f"{processor_id}-{number}"] = reason
+    return reasons
 
 
 def _why_missing(

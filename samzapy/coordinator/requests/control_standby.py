@@ -10,7 +10,7 @@ when it is too late for that, the number is as before. A request to stop one is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from samzapy.coordinator.assignment.liveness import Sightings
@@ -86,19 +86,36 @@ def follow_up(
     recorded = _recorded(request, state)
     if recorded is None or not _is_more(request):
         return
+    restoring = _restoring(recorded, state, seen)
+    if restoring is None:
+        yield from said(request, Phase.RESERVING, _starting(recorded, state, seen), command.now_ms)
+    else:
+        yield from said(request, Phase.RESTORING, f"of the state is there: {some(restoring)}", command.now_ms)
+
+
+def _starting(recorded: StandbyPut, state: CoordinatorState, seen: Sightings) -> str:
+    """For people: how many standbys are to start, and what keeps them from it."""
     standing = standbys_of(recorded.processor_id, state)
-    phase, text = Phase.RESERVING, f"{len(standing)} of {recorded.count} standbys are to start"
-    text += next((why for found in standing if (why := seen.why_not(found.execution_id))), "")
     missing = {
         name: why for name, why in seen.standbys_missing.items() if named(name, state)[0] == recorded.processor_id
     }
-    text += "".join(f"; {name}: {why}" for name, why in sorted(missing.items()))
-    cold = [found for found in standing if not is_warm(found.execution_id, state, seen)]
-    told = [(found, seen.last[found.execution_id].warm) for found in cold if found.execution_id in seen.last]
-    if len(standing) >= recorded.count and len(told) == len(cold):
-        shown = [f"{standby_name(found)} {0 if warm is None else warm.percent} %" for found, warm in told]
-        phase, text = Phase.RESTORING, f"of the state is there: {some(shown)}"
-    yield from said(request, phase, text, command.now_ms)
+    return "".join(
+        (
+            f"{len(standing)} of {recorded.count} standbys are to start",
+            next((why for launch in standing if (why := seen.why_not(launch.execution_id))), ""),
+            *(f"; {name}: {why}" for name, why in sorted(missing.items())),
+        )
+    )
+
+
+def _restoring(recorded: StandbyPut, state: CoordinatorState, seen: Sightings) -> Sequence[str] | None:
+    """How much state each cold standby has, for people; None until all of them report it."""
+    standing = standbys_of(recorded.processor_id, state)
+    cold = [launch for launch in standing if not is_warm(launch.execution_id, state, seen)]
+    if len(standing) < recorded.count or any(launch.execution_id not in seen.last for launch in cold):
+        return None
+    warm = {launch: seen.last[launch.execution_id].warm for launch in cold}
+    return [f"{standby_name(launch)} {0 if told is None else told.percent} %" for launch, told in warm.items()]
 
 
 def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:

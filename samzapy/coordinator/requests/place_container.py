@@ -23,7 +23,7 @@ it fail, and the tasks go on where they can.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from samzapy.coordinator.assignment.grants import executions_to_grant
@@ -83,32 +83,53 @@ def destination(processor_id: str, host: str, state: CoordinatorState) -> Contai
             "process and start it again, or ask for restart-query"
         )
     wanted = ProcessorId(processor_id)
-    running = [found for found in state.containers_sorted if found.phase is ContainerPhase.RUNNING]
+    candidates = _on_another_host(wanted, state) if host == ANY_HOST else _on_host(wanted, host, state)
+    return candidates if isinstance(candidates, str) else _least_loaded(wanted, candidates, state)
+
+
+def _on_another_host(processor_id: ProcessorId, state: CoordinatorState) -> Sequence[Container] | str:
+    """The other running containers, of another host if there are any; a text for people where there are none."""
+    runner, here = executions_to_grant(state).get(processor_id), locality_of(state).processors.get(processor_id)
+    others = [container for container in _running(state) if container.execution_id != runner]
+    elsewhere = [container for container in others if container.host != here]
+    if others:
+        return elsewhere or others
+    return f"destinationHost: wanted another container than that of processor {processor_id}, found none that runs"
+
+
+def _on_host(processor_id: ProcessorId, host: str, state: CoordinatorState) -> Sequence[Container] | str:
+    """The running containers on a host; a text for people where there are none."""
+    if host == LAST_SEEN:
+        here = locality_of(state).processors.get(processor_id)
+        if here is None:
+            return f"destinationHost: wanted a host where processor {processor_id} ran, found that it never did"
+        host = here
+    running = _running(state)
+    if there := [container for container in running if container.host == host]:
+        return there
+    hosts = some(sorted({container.host for container in running})) or "none does"
+    return (
+        f"destinationHost: wanted a host where a container of the job runs ({hosts}), found {host[:100]}; start one "
+        "there first (spark-submit), its processor takes the tasks"
+    )
+
+
+def _running(state: CoordinatorState) -> Sequence[Container]:
+    return [container for container in state.containers_sorted if container.phase is ContainerPhase.RUNNING]
+
+
+def _least_loaded(processor_id: ProcessorId, candidates: Iterable[Container], state: CoordinatorState) -> Container:
+    """The processor's own container, if it is among them; else the one with the fewest tasks."""
     to_grant = executions_to_grant(state)
     load = Counter(to_grant.get(planned.processor_id) for planned in state.plan)
-
-    def rank(found: Container) -> tuple[bool, int, str]:
-        return found.processor_id != wanted, load[found.execution_id], found.execution_id
-
-    here = locality_of(state).processors.get(wanted)
-    if host == ANY_HOST:
-        others = [found for found in running if found.execution_id != to_grant.get(wanted)]
-        if not others:
-            return f"destinationHost: wanted another container than that of processor {wanted}, found none that runs"
-        elsewhere = [found for found in others if found.host != here]
-        return min(elsewhere or others, key=rank)
-    if host == LAST_SEEN:
-        if here is None:
-            return f"destinationHost: wanted a host where processor {wanted} ran, found that it never did"
-        host = here
-    there = [found for found in running if found.host == host]
-    if not there:
-        hosts = sorted({found.host for found in running})
-        return (
-            f"destinationHost: wanted a host where a container of the job runs ({some(hosts) or 'none does'}), found "
-            f"{host[:100]}; start one there first (spark-submit), its processor takes the tasks"
-        )
-    return min(there, key=rank)
+    return min(
+        candidates,
+        key=lambda container: (
+            container.processor_id != processor_id,
+            load[container.execution_id],
+            container.execution_id,
+        ),
+    )
 
 
 def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:

@@ -46,7 +46,7 @@ from samzapy.coordinator.launching.standbys import (
 )
 from samzapy.coordinator.requests.handler import begun, ended, said
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
-from samzapy.model.container import ContainerPhase
+from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import (
@@ -135,19 +135,13 @@ def done_reserve(request: RequestPut, now_ms: int, state: CoordinatorState, seen
     processor_id, number = named(request.processor_id, state)
     if number is not None:
         return _standby_moved(request, number, state, seen)
-    if not (request.execution_id or request.source_id):
-        return ""
-    runner = executions_to_grant(state).get(processor_id)
-    if runner is None or not is_alive(state, runner) or runner == request.source_id:
-        return ""
-    if request.execution_id and runner != request.execution_id:
-        return ""
+    runner = _successor(request, processor_id, state)
     # Grants are listed when they were read; the query that works for them runs a little later.
-    if tasks_awaited(processor_id, state, seen) or state.containers[runner].phase is not ContainerPhase.RUNNING:
+    if runner is None or runner.phase is not ContainerPhase.RUNNING or tasks_awaited(processor_id, state, seen):
         return ""
     count = sum(planned.processor_id == processor_id for planned in state.plan)
     text = (
-        f"{count} tasks of processor {processor_id} run in {runner} on {state.containers[runner].host}; their "
+        f"{count} tasks of processor {processor_id} run in {runner.execution_id} on {runner.host}; their "
         f"query runs again after {max(0, now_ms - request.paused_at_ms)} ms"
     )
     if request.source_id and request.destination_host == FORCE_RESTART_LAST_SEEN:
@@ -157,6 +151,18 @@ def done_reserve(request: RequestPut, now_ms: int, state: CoordinatorState, seen
     if request.destination_host == STANDBY:
         return f"{text}. {_next_standby(processor_id, state)}"
     return text
+
+
+def _successor(request: RequestPut, processor_id: ProcessorId, state: CoordinatorState) -> Container | None:
+    """The living execution that the move gave the tasks to; None while there is none."""
+    runner = executions_to_grant(state).get(processor_id)
+    if runner is None or not is_alive(state, runner):
+        return None
+    if request.execution_id:
+        is_successor = runner == request.execution_id and runner != request.source_id
+    else:
+        is_successor = bool(request.source_id) and runner != request.source_id
+    return state.containers[runner] if is_successor else None
 
 
 def late_reserve(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:

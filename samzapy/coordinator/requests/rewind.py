@@ -55,8 +55,15 @@ def rewind_wanted(request: RequestPut) -> Rewind:
 
 def refused_rewind(wanted: Rewind, state: CoordinatorState) -> str:
     """Why a rewind cannot begin on the plan that is in force; empty where it can."""
-    plan, stream = state.plan, wanted.stream
-    read = {ssp_kb.ssp for planned in plan for ssp_kb in planned.positions}
+    return (
+        _refused_input(wanted, state) or _refused_readers(wanted, state.plan) or _refused_target(wanted, state.plan)
+    )
+
+
+def _refused_input(wanted: Rewind, state: CoordinatorState) -> str:
+    """Why the stream or partition cannot be rewound; empty where it can."""
+    stream = wanted.stream
+    read = {ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions}
     streams = sorted({ssp.system_stream for ssp in read})
     if stream not in streams:
         return f"stream: wanted an input of the job ({some(streams) or 'no plan is in force'}), found {_cut(stream)}"
@@ -68,13 +75,23 @@ def refused_rewind(wanted: Rewind, state: CoordinatorState) -> str:
     partitions = sorted({ssp.partition for ssp in read if ssp.system_stream == stream})
     if wanted.partition is not None and wanted.partition not in partitions:
         return f"partition: wanted one of {stream} that is read ({some(partitions)}), found {wanted.partition}"
+    return ""
+
+
+def _refused_readers(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> str:
+    """Why the task or processor cannot be meant; empty where it can."""
     tasks = [planned.task_name for planned in plan]
     if wanted.task is not None and wanted.task not in tasks:
         return f"task: wanted one of the plan in force ({some(tasks)}), found {_cut(wanted.task)}"
     processors = sorted_processors({planned.processor_id for planned in plan})
     if wanted.processor is not None and wanted.processor not in processors:
         return f"processor: wanted one that has tasks ({some(processors)}), found {_cut(wanted.processor)}"
-    ssps = {ssp_kb.ssp for _, ssp_kb in meant(wanted, plan)}
+    return ""
+
+
+def _refused_target(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> str:
+    """Why the positions that are meant cannot be moved there; empty where they can."""
+    stream, ssps = wanted.stream, {ssp_kb.ssp for _, ssp_kb in meant(wanted, plan)}
     if not ssps:
         return f"stream: wanted one that {_who(wanted)} reads, found {stream}, of which it reads nothing"
     if wanted.to.mark is Mark.OFFSET and len(ssps) > 1:
@@ -201,26 +218,44 @@ def offset_bounds_read(command: OffsetBoundsRead, state: CoordinatorState) -> tu
         return ()  # Planned anew since it was asked: asked again.
     text = f"{len(positions)} positions in {wanted.stream} go to {wanted.to}"
     moves = begun(request, text, command.now_ms, phase=Phase.STARTING)
-    standing = StartpointIndex(word for word in state.startpoints.values() if word.uuid == request.uuid)
     epoch = state.epoch + 1
     try:
-        found = [
-            StartpointPut(
-                startpoint=Startpoint(
-                    ssp_kb=ssp_kb,
-                    offset_next=offset_of(wanted.to, command.offset_bounds[ssp_kb.ssp]),
-                    epoch=epoch,
-                    uuid=request.uuid,
-                )
-            )
-            for ssp_kb in sorted(positions)
-            if not _is_said(ssp_kb, standing)
-        ]
+        startpoints = _startpoints(request, positions, epoch, command, state)
     except ValueError as error:
         return (ended(request, StatusCode.FAILED, f"{error}; nothing was done", command.now_ms),)
     tasks = {task_name for task_name, _ in meant(wanted, state.plan)}
     anew = resumed((planned.processor_id for planned in state.plan if planned.task_name in tasks), state)
-    return (EpochPut(epoch=epoch), *found, *anew, moves) if found else (*anew, moves)
+    return (EpochPut(epoch=epoch), *startpoints, *anew, moves) if startpoints else (*anew, moves)
+
+
+def _startpoints(
+    request: RequestPut,
+    positions: Iterable[SspKeyBucket],
+    epoch: int,
+    command: OffsetBoundsRead,
+    state: CoordinatorState,
+) -> Sequence[StartpointPut]:
+    """The startpoints of a request that are not recorded yet.
+
+    Raises:
+        ValueError: as `offset_of`.
+    """
+    target = rewind_wanted(request).to
+    recorded = StartpointIndex(
+        startpoint for startpoint in state.startpoints.values() if startpoint.uuid == request.uuid
+    )
+    return [
+        StartpointPut(
+            startpoint=Startpoint(
+                ssp_kb=ssp_kb,
+                offset_next=offset_of(target, command.offset_bounds[ssp_kb.ssp]),
+                epoch=epoch,
+                uuid=request.uuid,
+            )
+        )
+        for ssp_kb in sorted(positions)
+        if not _is_recorded(ssp_kb, recorded)
+    ]
 
 
 def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
@@ -322,9 +357,9 @@ def _next(state: CoordinatorState) -> RequestPut | None:
     return first if first.action == Action.REWIND else None
 
 
-def _is_said(ssp_kb: SspKeyBucket, standing: StartpointIndex) -> bool:
-    words = standing.overlapping(ssp_kb)
-    return is_covered((ssp_kb.bucket, ssp_kb.factor), ((word.ssp_kb.bucket, word.ssp_kb.factor) for word in words))
+def _is_recorded(ssp_kb: SspKeyBucket, recorded: StartpointIndex) -> bool:
+    covering = [startpoint.ssp_kb for startpoint in recorded.overlapping(ssp_kb)]
+    return is_covered((ssp_kb.bucket, ssp_kb.factor), ((other.bucket, other.factor) for other in covering))
 
 
 def _who(wanted: Rewind) -> str:
