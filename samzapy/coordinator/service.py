@@ -42,6 +42,7 @@ from samzapy.errors import (
     ProducerError,
     RejectedError,
     TemporaryError,
+    TruncatedTopicError,
 )
 from samzapy.model.topics import coordinator_topic
 from samzapy.stream.codec import schema_records
@@ -230,9 +231,19 @@ class CoordinatorService:
         self._snapshot = self._publish()
 
     def _act(self) -> None:
-        """Perform what the state asks for until it asks for nothing new; what fails is asked for again later."""
-        for results in self._performer.hand_overs(self._view):
-            self._append_decisions(results)
+        """Perform what the state asks for until it asks for nothing new; what fails is asked for again later.
+
+        Raises:
+            FencedError: a successor has begun a term.
+            TruncatedTopicError: the coordinator stream lacks a grant under which a container has committed.
+        """
+        try:
+            for results in self._performer.hand_overs(self._view):
+                self._append_decisions(results)
+        except TruncatedTopicError:
+            # After a pause these may be positions under a successor's grants, which this process has not read.
+            self._look_at_tail()
+            raise
         for results in self._performer.answers(self._view, self._look_at_tail):
             self._append_decisions(results)
 

@@ -15,6 +15,7 @@ from samzapy.errors import (
     RejectedError,
     TopicIdentityError,
     TopicPolicyError,
+    TruncatedTopicError,
     UnknownSchemaError,
 )
 from samzapy.model.checkpoint import Checkpoint
@@ -599,6 +600,43 @@ def test_who_was_taken_over_from_notices_without_writing_anything():
 
     with pytest.raises(FencedError):
         old.run_once(0)
+
+
+def committed_under(world, epoch):
+    """A container has committed under a grant of this epoch."""
+    ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
+    world.checkpoints[ssp_kb] = Checkpoint(
+        ssp_kb=ssp_kb, offset_next=42, epoch=epoch, task_name=TASK_0, execution_id="e1"
+    )
+
+
+def test_a_leader_that_meets_positions_of_its_successor_steps_down():
+    world = World()
+    old = started(world)
+    read = world.read
+
+    def succeeded_while_reading(ssps, changelogs=()):
+        world.read = read
+        successor = succeeds(world)
+        hears(world, successor, a_heartbeat())
+        committed_under(world, max(epoch for _, epoch in owners(successor).values()))
+        return read(ssps, changelogs)
+
+    world.read = succeeded_while_reading
+
+    with pytest.raises(FencedError, match="term 2 of b"):
+        hears(world, old, a_heartbeat())
+
+    assert not old.is_leader
+
+
+def test_a_stream_that_lacks_the_grant_of_a_position_is_refused():
+    world = World()
+    service = started(world)
+    committed_under(world, 99)
+
+    with pytest.raises(TruncatedTopicError, match="the grant of epoch 99"):
+        hears(world, service, a_heartbeat())
 
 
 def test_a_newer_term_of_a_process_that_is_gone_is_succeeded():
