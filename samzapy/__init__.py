@@ -1,7 +1,7 @@
-"""samzapy: a Kafka-native coordinator-stream runtime on Spark Structured Streaming.
+"""A Kafka-native coordinator-stream runtime on Spark Structured Streaming.
 
-What a job file needs: `task` to mark the task, `run` to run it; and for a job that brings its own groupers or
-word for where it runs, their interfaces. Importing this loads neither Spark nor Kafka.
+The names that a job file needs: `task` marks the task, `run` runs it. The interfaces are for a job with its own
+groupers or location provider. Importing this loads neither Spark nor Kafka.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ __all__ = [
 
 
 def run() -> None:
-    """Run the job file this is called from, until it is stopped; ends the process with a documented exit code.
+    """Run the job file that calls this, until it is stopped.
+
+    The process ends with a documented exit code.
 
     Stands under `if __name__ == "__main__":` of a file given to spark-submit. Reads `--config FILE` (default: the
     file of the same name beside the script, ending in .properties) and `--set key=value` from the command line.

@@ -42,8 +42,8 @@ def history(
 ) -> DataFrame:
     """The history of a job's coordinator stream: one row for each record on it.
 
-    What is written later is not in it; the same DataFrame gives the same rows each time, as long as compaction leaves
-    them there.
+    Records that are written later are not in it. The same DataFrame gives the same rows each time, as long as
+    compaction does not remove them.
 
     Args:
         job: `<job.name>-<job.id>`, with `bootstrap_servers`, or else

@@ -8,24 +8,24 @@ SamzapyError                          exit 1
 │   ├── PartitionerError              inputs of one task are partitioned by different hashes of the key
 │   ├── GrouperError                  the job's own grouper gives an answer that cannot be used
 │   ├── TaskModuleError               the job file does not import, or names no task
-│   └── EnvironmentMissingError       Java, a jar, a directory: says what to install or fetch
+│   └── EnvironmentMissingError       Java, a jar, a directory: is missing; names the remedy
 ├── RejectedError                     the caller: the state does not allow it     exit 3
 ├── LostContainerError                the coordinator declared this execution lost   exit 4
 ├── DeadlineError                     another party was too slow; names it and the time waited   exit 5
-├── TaskError                         the user's code, or its data                exit 7
+├── TaskError                         the user's code, or its data                 exit 7
 │   ├── SlowMessageError              a message took longer than its transaction may be open
-│   ├── UndeclaredError               user code names what the configuration does not declare
+│   ├── UndeclaredError               user code names a stream or store that is not declared
 │   ├── OutsideMessageError           collector, store or context used after its message
 │   └── WorkerDiedError               a message ends the worker process that handles it
 ├── LocalStateError                   the disk: full, or unreadable; the changelog still has everything   exit 1
-│   └── DamagedStateError             ...it is not what was written: the next start rebuilds it
+│   └── DamagedStateError             ...its content was changed: the next start rebuilds it
 ├── DataError                         the operator: the data is wrong               exit 8
 │   ├── MissingTopicError             an input that is not there
 │   ├── TruncatedTopicError           a topic of ours that lost records from its end
 │   ├── TopicPolicyError              a topic of ours with the wrong settings, or of another job
 │   ├── TopicIdentityError            a topic that was deleted and made again
 │   ├── LostRangeError                input that retention removed before it was read
-│   └── CorruptRecordError            topic, partition, offset, key, and what did not decode
+│   └── CorruptRecordError            topic, partition, offset, key, and the part that did not decode
 │       └── UnknownSchemaError        written by a release that this one cannot read
 ├── TemporaryError                    time: the only branch that is ever retried  exit 5
 │   ├── BrokerUnavailableError
@@ -36,8 +36,8 @@ SamzapyError                          exit 1
 └── StaleQueryError                   no one: a worker of a query that has ended (`adapters.spark.slots`)
 ```
 
-Every message says what was wanted, what was found, and what to do next. Broken invariants are
-`assert`s and are never caught.
+Every message says the wanted state, the actual state, and the next step. Broken invariants are `assert`s and are never
+caught.
 """
 
 from __future__ import annotations

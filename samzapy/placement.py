@@ -1,4 +1,6 @@
-"""The Python client of the placement topic: write requests to a running job, and read its answers.
+"""The Python client of the placement topic.
+
+It writes requests to a running job, and reads their answers.
 
 ```python
 from datetime import timedelta
@@ -12,7 +14,7 @@ with ContainerPlacementMetadataStore("localhost:9092", job="flight-delays-1") as
     response = store.read_container_placement_response_message(uuid)
 ```
 
-What becomes of a request is in docs/reference/placement-messages.md.
+docs/reference/placement-messages.md describes the life of a request.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ __all__ = [
 
 
 class _Standing(NamedTuple):
-    """A record of the topic; `key` is None for one that is no message's, `message` for one that cannot be read."""
+    """A record of the topic.
+
+    `key` is None for a record whose key is no message's, `message` for one that cannot be read.
+    """
 
     record: LogRecord
     key: PlacementKey | None
@@ -70,13 +75,13 @@ class _Standing(NamedTuple):
 class ContainerPlacementMetadataStore:
     """Writes and reads the placement topic of a job. Not thread-safe.
 
-    Every read takes up what was written since the last one, so `start` may take a while on a topic that holds much.
+    Every read begins after the last one, so `start` may take a while on a topic that holds many records.
 
     Args:
         bootstrap_servers: of the job's cluster.
         job: `<job.name>-<job.id>`.
         properties: librdkafka's, to get into the cluster (`security.protocol`).
-        encoding: how requests are written; whatever was written is read.
+        encoding: how requests are written; both encodings are read.
         key_form: how keys of requests are spelled.
     """
 
@@ -139,10 +144,10 @@ class ContainerPlacementMetadataStore:
             request_expiry: the request fails when it is not done so long after it was read, a move when the container
                 that it goes to is not ready; None: the job's default.
             timestamp_ms: since 1970; requests for one processor are served in this order. None: now.
-            arguments: what the action needs beside these.
+            arguments: further arguments of the action.
 
         Raises:
-            ConfigError: a field holds what nobody may write.
+            ConfigError: a field holds a value that is not allowed.
             MissingTopicError, BrokerUnavailableError: it was not written, as far as is known.
         """
         message = ContainerPlacementRequestMessage(
@@ -212,8 +217,8 @@ class ContainerPlacementMetadataStore:
         Args:
             stream: the input, `kafka.orders`.
             to: `oldest`, `newest`, an offset, a time like `2026-01-01T00:00:00Z` or `1767225600000ms`.
-            partition: only this one of it. An offset is a place in one partition, so it takes one.
-            task, processor: only what this task, or the tasks of this processor, read of it; not both.
+            partition: only this partition. Needed for an offset, which is a place in one partition.
+            task, processor: only the part that this task, or the tasks of this processor, read; not both.
 
         Raises: as `write_container_placement_request_message`.
         """
@@ -236,22 +241,22 @@ class ContainerPlacementMetadataStore:
 
     def read_container_placement_request_message(self, uuid: uuids.UUID) -> ContainerPlacementRequestMessage | None:
         """The request, as long as it is on the topic and readable."""
-        found = self._newest(uuid, REQUEST_TYPE)
-        return found if isinstance(found, ContainerPlacementRequestMessage) else None
+        request = self._newest(uuid, REQUEST_TYPE)
+        return request if isinstance(request, ContainerPlacementRequestMessage) else None
 
     def read_container_placement_response_message(self, uuid: uuids.UUID) -> ContainerPlacementResponseMessage | None:
         """The newest answer; None while there is none, and after it was removed."""
-        found = self._newest(uuid, RESPONSE_TYPE)
-        return found if isinstance(found, ContainerPlacementResponseMessage) else None
+        response = self._newest(uuid, RESPONSE_TYPE)
+        return response if isinstance(response, ContainerPlacementResponseMessage) else None
 
     def read_all_container_placement_request_messages(self) -> Sequence[ContainerPlacementRequestMessage]:
         """All readable requests on the topic, by timestamp and uuid."""
-        found = {
+        requests = {
             standing.message.uuid: standing.message
             for standing in self._standing()
             if isinstance(standing.message, ContainerPlacementRequestMessage)
         }
-        return sorted(found.values(), key=lambda message: (message.timestamp_ms, str(message.uuid)))
+        return sorted(requests.values(), key=lambda message: (message.timestamp_ms, str(message.uuid)))
 
     def delete_container_placement_request_message(self, uuid: uuids.UUID) -> None:
         """Remove the request from the topic.
@@ -269,32 +274,34 @@ class ContainerPlacementMetadataStore:
         self._delete(lambda standing: uuid is None or _is_of(standing, uuid, REQUEST_TYPE, RESPONSE_TYPE))
 
     def delete_outdated(self, deployment_id: str) -> int:
-        """Remove what nobody waits for: requests with a terminal answer, their answers, messages of other runs than
-        `deployment_id`, and whatever cannot be read. Returns how many records.
+        """Remove requests that have a terminal answer, and records without use.
+
+        These are their answers, messages of other runs than `deployment_id`, and records that cannot be read. Returns
+        the number of removed records.
         """
         standing = tuple(self._standing())
         over = {
-            found.message.uuid
-            for found in standing
-            if isinstance(found.message, ContainerPlacementResponseMessage) and found.message.status_code.is_terminal
+            item.message.uuid
+            for item in standing
+            if isinstance(item.message, ContainerPlacementResponseMessage) and item.message.status_code.is_terminal
         }
 
-        def is_outdated(found: _Standing) -> bool:
-            message = found.message
+        def is_outdated(item: _Standing) -> bool:
+            message = item.message
             return message is None or message.uuid in over or message.deployment_id != deployment_id
 
         return self._delete(is_outdated)
 
     def _delete(self, is_unwanted: Callable[[_Standing], bool]) -> int:
-        keys = [found.record.key for found in self._standing() if is_unwanted(found)]
+        keys = [item.record.key for item in self._standing() if is_unwanted(item)]
         writes = [Write(key=key, value=None) for key in keys if key is not None]
         if writes:
             self._started().write(writes)
         return len(writes)
 
     def _newest(self, uuid: uuids.UUID, message_type: str) -> ContainerPlacementMessage | None:
-        found = [standing for standing in self._standing() if _is_of(standing, uuid, message_type)]
-        return max(found, key=lambda standing: standing.record.offset).message if found else None
+        messages = [standing for standing in self._standing() if _is_of(standing, uuid, message_type)]
+        return max(messages, key=lambda standing: standing.record.offset).message if messages else None
 
     def _standing(self) -> Iterable[_Standing]:
         return [_parsed(record) for record in self._started().latest().values()]

@@ -4,10 +4,10 @@ A job file holds one task: a function marked with `@samzapy.task`, or a class so
 wanted, `init` and `close`. Tasks are made in Spark's Python workers, where the job file is loaded by its path, so
 `samzapy.run()` stands under `if __name__ == "__main__":`.
 
-A task instance belongs to one worker process and one run of the query: `init` is called before its first message
-there, and again after a recovery. Nothing that must last may live in it; that is what stores are for. `close` is
-called when the process lets go of the task in good order; a killed process calls nothing. A `close` that raises is
-logged with the task's name and stops nothing: what the instance handled is committed by then.
+A task instance belongs to one worker process and one run of the query: `init` is called before its first message there,
+and again after a recovery. Keep lasting data in stores, not in the instance. `close` is called when the process
+releases the task in good order; a killed process calls nothing. A `close` that raises is logged with the task's name
+and has no further effect: the work of the instance is committed by then.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class IncomingMessageEnvelope(msgspec.Struct, eq=False):
         offset: its offset there.
         key, value: decoded by the stream's serdes; `None` for a message without a key and for a tombstone.
         key_bytes, value_bytes: exactly as on the topic.
-        timestamp_ms: the record's timestamp, milliseconds since 1970; whatever its producer wrote there, -1 where it
+        timestamp_ms: the record's timestamp as its producer wrote it, milliseconds since 1970; -1 if it
             wrote none.
         headers: in order, names may repeat.
         intermediate: name of the intermediate stream that it comes from; empty for a message of another input.
@@ -143,8 +143,10 @@ class TaskContext(Protocol):
     def config(self) -> Mapping[str, str]: ...
 
     def intermediate(self, name: str) -> str:
-        """The stream declared by `task.intermediate.<name>.partitions`, to be given to `MessageCollector.send`, with a
-        key. What is sent there comes back to the job's own tasks, exactly once, with `envelope.intermediate == name`.
+        """The stream declared by `task.intermediate.<name>.partitions`.
+
+        Give it to `MessageCollector.send`, with a key. Its messages come back to the job's own tasks, exactly once,
+        with `envelope.intermediate == name`.
 
         Raises TaskError for an undeclared one.
         """
@@ -174,7 +176,9 @@ Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
 def task(marked: Marked) -> Marked:
-    """Mark the job file's task: a function `(envelope, collector, context)`, or a class with `process`.
+    """Mark the job file's task.
+
+    A task is a function `(envelope, collector, context)`, or a class with `process`.
 
     Raises:
         TaskModuleError: it is neither, takes other arguments, or a call of it would run nothing (`async def`, `yield`).
@@ -212,7 +216,7 @@ def _check_arguments(marked: Callable[..., Any]) -> None:
 def _check_call(called: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     try:
         signature = inspect.signature(called)
-    except (ValueError, TypeError):  # Not told, for instance of what is written in C.
+    except (ValueError, TypeError):  # Python does not know the signature, for instance of a C function.
         return
     try:
         signature.bind(*arguments)
@@ -249,15 +253,15 @@ def load_task_factory(path: Path) -> Callable[[], LoadedTask]:
             guard, marks no task or several, or uses a global name that is neither defined nor imported.
     """
     module = _load(path.absolute())
-    found = {
+    marked_names = {
         name: value
         for name, value in sorted(vars(module).items())
         # Its own mark: a class that extends the task is not marked by that.
         if _MARK in getattr(value, "__dict__", ()) and getattr(value, "__module__", None) == _JOB_MODULE
     }
-    distinct = {id(value): value for value in found.values()}
+    distinct = {id(value): value for value in marked_names.values()}
     if len(distinct) != 1:
-        what = f"several: {', '.join(found)}" if found else "none"
+        what = f"several: {', '.join(marked_names)}" if marked_names else "none"
         raise TaskModuleError(f"{path}: wanted one function or class marked with @samzapy.task, found {what}")
     (marked,) = distinct.values()
     missing = _missing_names(marked, module)
@@ -288,7 +292,7 @@ def _missing_names(marked: Callable[..., Any], module: ModuleType) -> Sequence[s
 def _names_loaded(
     marked: Callable[..., Any], module: ModuleType, functions: Sequence[Callable[..., Any]]
 ) -> Iterator[tuple[str, int]]:
-    """The global names that the task and the functions it calls load, with their lines."""
+    """The global names, with lines, that the task and its functions load."""
     left = (
         [value for value in vars(marked).values() if inspect.isfunction(value)]
         if isinstance(marked, type)
@@ -324,12 +328,12 @@ def _codes(functions: Sequence[Callable[..., Any]]) -> Iterator[CodeType]:
 
 def _global_names(code: CodeType, operation: str) -> Mapping[str, int]:
     """Names that an operation of the code is about, with the line of the first one."""
-    found: dict[str, int] = {}
+    line_of_name: dict[str, int] = {}
     for instruction in dis.get_instructions(code):
         if instruction.opname == operation:
             line = instruction.positions.lineno if instruction.positions is not None else None
-            found.setdefault(str(instruction.argval), line or code.co_firstlineno)
-    return found
+            line_of_name.setdefault(str(instruction.argval), line or code.co_firstlineno)
+    return line_of_name
 
 
 def _of_instance(instance: Any) -> LoadedTask:
@@ -339,7 +343,9 @@ def _of_instance(instance: Any) -> LoadedTask:
 
 
 def load_from_directory(directory: Path, name: str, setting: str) -> Callable[..., Any]:
-    """The class that `name`, `module:Class`, means in the job's own code: a module in `directory` or below.
+    """The class `module:Class` of the job's own code.
+
+    The module is in `directory` or below.
 
     Args:
         setting: the line of the configuration that says `name`; messages begin with it.
@@ -356,10 +362,11 @@ def load_from_directory(directory: Path, name: str, setting: str) -> Callable[..
             "it is looked for beside the job file (--job-file of `samzapy job plan`, `scale` and `config check`)"
         )
     module = _import(module_name, path, directory.absolute())
-    found = Path(getattr(module, "__file__", None) or "built in")
-    if found.resolve() != path.resolve():
+    module_file = Path(getattr(module, "__file__", None) or "built in")
+    if module_file.resolve() != path.resolve():
         raise TaskModuleError(
-            f"{setting}: wanted the module {path}, found another called {module_name}, {found}; give yours another name"
+            f"{setting}: wanted the module {path}, found another called {module_name}, {module_file}; give yours "
+            "another name"
         )
     wanted = getattr(module, class_name, None)
     if not callable(wanted):
@@ -385,7 +392,10 @@ _importing: list[Path] = []
 
 
 def is_loading_job_file() -> bool:
-    """Whether the job file is just being loaded as a module; `samzapy.run()` there means the guard is missing."""
+    """Whether the job file is being loaded as a module.
+
+    `samzapy.run()` there means that the guard is missing.
+    """
     return bool(_importing) or getattr(sys.modules.get(_JOB_MODULE), _MARK, None) == "loading"
 
 
@@ -396,8 +406,8 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     setattr(module, _MARK, "loading")
     sys.modules[_JOB_MODULE] = module
-    # What stands beside the job file can be imported by it, as when it is run as a script; where it is a link, also
-    # what stands beside the file that it leads to, where Python looks for a script's modules.
+    # Modules beside the job file can be imported, as when it is run as a script. For a link these are
+    # also the modules beside its target, where Python looks for a script's modules.
     for directory in (str(path.resolve().parent), str(path.parent)):
         if directory not in sys.path:
             sys.path.insert(0, directory)

@@ -1,18 +1,20 @@
-"""The job's configuration: Samza's dotted keys, read once into a typed value; unknown keys are refused.
+"""The job's configuration: Samza's dotted keys, read once into a typed value.
+
+Unknown keys are refused.
 
 Looking for a key? `keys` lists them all, with type, default and meaning. Besides:
 
-| file | what is there |
+| file | contents |
 |---|---|
-| `keys` | the registry: every key, and what may not be set |
+| `keys` | the registry: every key, and the client properties that are refused |
 | `sources` | where settings come from: file, environment, `--set`; the later one wins |
 | `lookup` | a key's entry in the registry; whether a value may stand under it |
 | `values` | values that are more than a text or a number: lists, stores, broadcast inputs |
-| `parsing`, `checks` | properties become a `JobConfig`; what must hold between them |
-| `job_config` | `JobConfig`, the typed value that everybody else is given |
-| `recording` | what of it is recorded, and in what another one differs from that |
+| `parsing`, `checks` | properties become a `JobConfig`; the checks that compare several values |
+| `job_config` | `JobConfig`, the typed value that the other packages receive |
+| `recording` | the recorded part, and the differences between two configurations |
 | `secrets` | which keys are secrets, and the type of their values, which is never shown |
-| `explanation` | what counts for a key, where it comes from and what would be stronger |
+| `explanation` | the effective value of a key, its source, and the sources that would override it |
 
 Keys that begin with `spark.` belong to spark-submit and are refused here by name.
 """

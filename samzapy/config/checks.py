@@ -1,4 +1,4 @@
-"""What must hold between the values of a configuration, beyond each one's own kind."""
+"""Checks that compare several values of a configuration."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _check_paths(config: JobConfig) -> None:
 
 
 def _check_topic_lengths(config: JobConfig) -> None:
-    """The names that job, stores and intermediate streams make must be names that Kafka takes."""
+    """Check that Kafka accepts the topic names of the job, its stores and streams."""
     # As `model.topics` makes them.
     made = [(f"__samzapy-coordinator-{config.job}", "job.name")]
     made += [(f"__samzapy-changelog-{config.job}-{store.name}", f"stores.{store.name}") for store in config.stores]
@@ -168,7 +168,7 @@ def _compiled(key: str, pattern: str) -> re.Pattern[str]:
 
 
 def _check_topics(config: JobConfig) -> None:
-    """What is read or written must be the name of a topic, and of none that samzapy writes for this job."""
+    """Check that inputs and outputs are topics, and none that samzapy writes."""
     job = re.escape(config.job)
     # As `model.topics` names them; intermediate streams are looked at with their settings.
     own = re.compile(rf"__samzapy-(?:(?:coordinator|checkpoint|placement)-{job}|changelog-{job}-[A-Za-z0-9_]+)")
@@ -191,7 +191,10 @@ def _check_topics(config: JobConfig) -> None:
 
 
 def _check_streams(config: JobConfig) -> None:
-    """Settings that only an input can have must be of one: with a misspelled stream they would say nothing."""
+    """Check that settings of an input name an input.
+
+    A setting of a misspelled stream would have no effect.
+    """
     for key in config.properties:
         matched = _STREAM_KEY.fullmatch(key)
         if matched is None:
@@ -220,14 +223,14 @@ def _may_be_read(system_stream: str, config: JobConfig) -> bool:
 
 
 def _check_addresses(config: JobConfig) -> None:
-    for key, found in (
+    for key, address in (
         ("job.coordinator.host", config.coordinator_host),
         ("job.coordinator.advertised.host", config.coordinator_advertised_host),
     ):
-        if found is not None and not _ADDRESS.fullmatch(found):
+        if address is not None and not _ADDRESS.fullmatch(address):
             raise ConfigError(
-                f"{key}: wanted a host's name or its IPv4 address, without a port, found {found!r}; the coordinator's "
-                "HTTP server speaks no IPv6"
+                f"{key}: wanted a host's name or its IPv4 address, without a port, found {address!r}; the "
+                "coordinator's HTTP server speaks no IPv6"
             )
 
 

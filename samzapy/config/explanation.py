@@ -1,4 +1,4 @@
-"""What counts for a key, where that comes from, and what would be stronger.
+"""The effective value of a key, its source, and stronger sources.
 
 For `samzapy config explain`.
 
@@ -28,14 +28,14 @@ class Explanation:
     """One key.
 
     Attributes:
-        value: what counts; None where nothing is set and there is no default.
+        value: the effective value; None where nothing is set and there is no default.
         origin: where it stands.
         given: every place that says something for the key, the weaker before the stronger.
-        values: what may stand there, in words.
+        values: the possible values, in words.
         default: None where there is none; then the key is either required or simply not set.
-        stronger: what would override it.
+        stronger: the sources that would override it.
         narrower: settings of single streams that count there instead.
-        recorded: what a job was started with, where a coordinator stream was read.
+        recorded: the value that the job was started with, if a coordinator stream was read.
         problem: why the value would be refused; empty if it would not be by itself.
     """
 
@@ -119,7 +119,9 @@ def _effective(
 def keys_to_explain(
     pattern: str | None, settings: Sequence[Setting], recorded: Mapping[str, Setting] | None = None
 ) -> tuple[str, ...]:
-    """The keys that `pattern` names: one key, the matches of `job.container.*`, or all set keys.
+    """The keys that `pattern` names.
+
+    A pattern is one key, or `job.container.*`; without one, all set keys are named.
 
     A family, named as the reference names it (`stores.<name>.msg.serde`), stands for those of it that are set.
 
@@ -174,7 +176,7 @@ def _keys_that_count(key: str, settings: Sequence[Setting]) -> tuple[str, ...]:
 
 
 def _strongest(keys: Sequence[str], settings: Sequence[Setting]) -> Setting | None:
-    """The setting that counts. An empty text means what would count without it."""
+    """The setting that is effective. An empty text means the next weaker one."""
     last = {setting.key: setting for setting in settings}
     return next((last[key] for key in keys if key in last and last[key].value != ""), None)
 

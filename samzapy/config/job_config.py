@@ -27,14 +27,13 @@ FRAME_BYTES: Final = 1_024
 class JobConfig:
     """A checked configuration.
 
-    `properties` holds every key that was set, as text, and may be shown to anybody: in place of a secret it has `***`,
-    and the secret itself stands in `secrets`.
+    `properties` holds every key that was set, as text. It may be shown to any reader: a secret is `***` there, and its
+    text is in `secrets`.
 
-    Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs;
-    patterns (`input_patterns`) stand among them until `plan.input_patterns` has put what they match in their place;
-    `inputs_named` are those of them that are asked for by name.
-    `broadcast_inputs` are ordered by stream, each once; `intermediates` by name. Grouper factories are `module:Class`
-    texts.
+    Times are in milliseconds, sizes in bytes. `inputs` are `system.stream` texts in the order of task.inputs. Patterns
+    (`input_patterns`) are among them until `plan.input_patterns` has replaced them by the streams that match.
+    `inputs_named` are the inputs that are configured by name. `broadcast_inputs` are ordered by stream, each once;
+    `intermediates` by name. Grouper factories are `module:Class` texts.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -121,12 +120,18 @@ class JobConfig:
 
     @property
     def streams_divided(self) -> tuple[str, ...]:
-        """Those whose partitions are divided among the tasks: the inputs in their order, then the intermediate ones."""
+        """The streams whose partitions are divided among the tasks.
+
+        The inputs come first, in their order, then the intermediate streams.
+        """
         return (*self.inputs, *(item.system_stream for item in self.intermediates))
 
     @property
     def streams_read(self) -> tuple[str, ...]:
-        """Every stream whose partitions a plan must know: those that are divided, then the broadcast ones."""
+        """Every stream whose partitions a plan must know.
+
+        The divided streams come first, then the broadcast streams.
+        """
         return (*self.streams_divided, *(item.system_stream for item in self.broadcast_inputs))
 
     def intermediate_of(self, system_stream: str) -> IntermediateStream | None:
@@ -135,21 +140,21 @@ class JobConfig:
 
     @property
     def grouping(self) -> str:
-        """What makes the tasks, in a word for the record: the job's own grouper, or the scheme."""
+        """The job's own grouper, or the scheme: the text that a plan records."""
         return self.ssp_grouper_factory or self.partition_scheme
 
     def bootstrap_servers(self, system: str) -> str:
         """Addresses of `system`. Raises ConfigError when it has none."""
-        found = self.properties.get(f"systems.{system}.bootstrap.servers")
-        if not found:
+        servers = self.properties.get(f"systems.{system}.bootstrap.servers")
+        if not servers:
             raise ConfigError(
                 f"wanted systems.{system}.bootstrap.servers (host:port of the Kafka cluster), found nothing; "
                 f"add it to the properties file or pass --set systems.{system}.bootstrap.servers=host:port"
             )
-        return found
+        return servers
 
     def client_properties(self, system: str) -> Mapping[str, Text]:
-        """What `systems.<system>.client.*` passes on to the Kafka clients."""
+        """The properties `systems.<system>.client.*` for the Kafka clients."""
         prefix = f"systems.{system}.client."
         return {
             key.removeprefix(prefix): self.secrets.get(key, self.properties[key])
@@ -178,9 +183,9 @@ class JobConfig:
         return int(self.properties.get(f"systems.{self.default_system}.client.{name}", default))
 
     def offset_default(self, system_stream: str) -> str:
-        """`oldest` or `upcoming`: where a partition of this stream is begun that was never read before."""
+        """Where a partition that was never read begins: `oldest` or `upcoming`."""
         if self.intermediate_of(system_stream) is not None:
-            return "oldest"  # What stands there is the job's own work, half done.
+            return "oldest"  # These messages are the job's own unfinished work.
         return self._stream_setting(system_stream, "samza.offset.default", "upcoming")
 
     def resets_offset(self, system_stream: str) -> bool:
@@ -196,7 +201,10 @@ class JobConfig:
         return self._stream_setting(system_stream, "samza.offset.end", "") == "head"
 
     def is_bootstrap(self, system_stream: str) -> bool:
-        """Whether a task that starts behind the end of this stream reads it up to there before its other inputs."""
+        """Whether a task reads this stream to its end before its other inputs.
+
+        This concerns a task that starts behind the end of the stream.
+        """
         if self.intermediate_of(system_stream) is not None:
             return False
         return self._stream_setting(system_stream, "samza.bootstrap", "false") == "true"
@@ -208,8 +216,10 @@ class JobConfig:
         return int(self._stream_setting(system_stream, "samza.priority", "0"))
 
     def input_number(self, system_stream: str) -> int:
-        """The place of a stream among those that are read, as the configuration was handed in: task.broadcast.inputs,
-        the names of task.inputs, its patterns, the intermediate streams."""
+        """The place of a stream among the streams that are read, as configured.
+
+        The order is task.broadcast.inputs, the names of task.inputs, its patterns, the intermediate streams.
+        """
         broadcast = self.properties.get("task.broadcast.inputs", "").split(",")
         named = [self.qualified(item.partition("#")[0].strip()) for item in broadcast]
         named += self.inputs_named
@@ -240,7 +250,10 @@ class JobConfig:
         return own.msg_serde or self._system_setting("samza.msg.serde", "bytes")
 
     def qualified(self, stream: str) -> str:
-        """`system.stream` of a stream that may be named without its system (`orders` -> `kafka.orders`)."""
+        """`system.stream` of a stream, which may be named without its system.
+
+        `orders` becomes `kafka.orders`.
+        """
         system = stream.partition(".")[0]
         known = {key.split(".")[1] for key in self.properties if key.startswith("systems.")} | {self.default_system}
         return stream if "." in stream and system in known else f"{self.default_system}.{stream}"
@@ -259,5 +272,8 @@ def is_pattern(system_stream: str) -> bool:
 
 
 def pattern_of(system_stream: str) -> str:
-    """The regular expression of a pattern, `orders-.*` of `kafka.~orders-.*`; topics match it as a whole."""
+    """The regular expression of a pattern: `orders-.*` for `kafka.~orders-.*`.
+
+    It must match the whole name of a topic.
+    """
     return system_stream.partition(".")[2].removeprefix(PATTERN_SIGN)

@@ -1,4 +1,4 @@
-"""From the text of a key to its entry in the registry, and whether a value may stand under it."""
+"""Look up a key in the registry, and check a value against its entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def spec_of(key: str) -> ConfigKey | None:
-    """The entry under which `key` stands, its own or its family's; None for a key that nothing reads."""
+    """The entry of `key`: its own or its family's; None for an unknown key."""
     return next((spec for spec, pattern in _PATTERNS if pattern.fullmatch(key)), None)
 
 
@@ -47,8 +47,11 @@ _SAMZA_PATTERNS: Final = tuple((known, _pattern(known.name)) for known in SAMZA_
 
 
 def stream_setting_keys(system_stream: str, setting: str, keys: Iterable[str]) -> tuple[str, ...]:
-    """The keys under which a setting of a stream may stand, the strongest first: its own, those with a pattern in
-    place of its name (as far as they are among `keys`, in the order of their texts), its system's."""
+    """The keys that may hold a setting of a stream, the strongest first.
+
+    The order is: the stream's own key, keys with a pattern in place of its name (those among `keys`, in the order of
+    their texts), the key of its system.
+    """
     system, _, stream = system_stream.partition(".")
     before, after = f"systems.{system}.streams.{PATTERN_SIGN}", f".{setting}"
     patterns = (key for key in sorted(keys) if key.startswith(before) and key.endswith(after))
@@ -60,8 +63,10 @@ def stream_setting_keys(system_stream: str, setting: str, keys: Iterable[str]) -
 
 
 def check_known(key: str) -> None:
-    """Raises UnknownConfigKeyError for a key that nothing reads; says what stands in its place, or names the nearest
-    known one where that is near."""
+    """Raise UnknownConfigKeyError for an unknown key.
+
+    The message names the replacement, or the nearest known key if it is near.
+    """
     if spec_of(key) is not None:
         return
     if key.startswith("spark."):
@@ -76,7 +81,10 @@ def check_known(key: str) -> None:
 
 
 def _filled(family: str, key: str) -> str:
-    """`family` with the parts of `key` in place of its placeholders, so that a long name of a store hides nothing."""
+    """`family` with the parts of `key` in place of its placeholders.
+
+    So a long name of a store hides no difference.
+    """
     parts = key.split(".")
     return ".".join(
         parts[index] if _PLACEHOLDER.fullmatch(part) and index < len(parts) else part
@@ -90,17 +98,20 @@ def value_of(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
     Raises:
         ConfigError: a required key is not there, or the value is not of the key's kind.
     """
-    found = properties.get(key.name)
-    if not found:
+    value = properties.get(key.name)
+    if not value:
         if key.default is REQUIRED:
             raise ConfigError(f"wanted {key.name}, found nothing; {key.meaning}")
         return None if key.default is None else str(key.default)
-    check_value(key, key.name, found)
-    return found
+    check_value(key, key.name, value)
+    return value
 
 
 def check_value(spec: ConfigKey, key: str, value: str) -> None:
-    """Raises ConfigError unless `value` is of the kind that `spec` asks for; `key` is for the message."""
+    """Raise ConfigError unless `value` is of the kind of `spec`.
+
+    `key` is for the message.
+    """
     if spec.choices and value not in spec.choices:
         raise ConfigError(f"{key}: wanted one of {', '.join(spec.choices)}, found {value!r}")
     if spec.kind in ("ms", "count", "bytes") and not (value.isascii() and value.isdigit()):

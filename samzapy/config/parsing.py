@@ -1,4 +1,7 @@
-"""From properties to a `JobConfig`: each key known, each value of its kind, all of them possible together."""
+"""Make a `JobConfig` of properties.
+
+Each key must be known, each value of its kind, and all values possible together.
+"""
 
 from __future__ import annotations
 
@@ -104,10 +107,10 @@ def parse_config(properties: Mapping[str, Text]) -> JobConfig:
     of its kind.
 
     Raises:
-        UnknownConfigKeyError: a key that nothing reads, and nothing else; names the nearest known one, or what stands
-            in its place.
+        UnknownConfigKeyError: there is an unknown key and no other problem; names the nearest known key, or
+            its replacement.
         ConfigError: a missing, malformed or contradictory value, or one of an environment variable that is not set;
-            names the key, what was wanted and found.
+            names the key, and the wanted and the actual value.
     """
     problems = Problems()
     for key in sorted(properties):
@@ -126,7 +129,7 @@ def parse_config(properties: Mapping[str, Text]) -> JobConfig:
         if "<" not in spec.name:
             problems.of(value_of, spec, given)
     if len(problems) > unknown:
-        # What a value that is none would mean for the others is not known.
+        # The other checks need a value of the right kind.
         problems.raise_all()
     with problems.of_block():
         # A key that nothing reads declares nothing either, for instance a store.
@@ -138,9 +141,11 @@ def parse_config(properties: Mapping[str, Text]) -> JobConfig:
 
 
 def parse_recorded(properties: Mapping[str, Text]) -> JobConfig:
-    """The typed configuration of `recorded_properties`, which were checked when they were handed in.
+    """The typed configuration of `recorded_properties`.
 
-    What belongs to one process has its default, and a secret is `SECRET`.
+    They were checked at submission.
+
+    A key that belongs to one process has its default, and a secret is `SECRET`.
 
     Raises:
         ConfigError: a required value is missing, or one is malformed.
@@ -154,7 +159,10 @@ def parse_recorded(properties: Mapping[str, Text]) -> JobConfig:
 def _typed(
     values: Mapping[str, str | None], properties: Mapping[str, str], secrets: Mapping[str, Secret]
 ) -> JobConfig:
-    """Build the configuration: the fields of the tables, then those that need a parser, then qualified streams."""
+    """Build the configuration.
+
+    Fields of the tables come first, then the fields that need a parser, then qualified streams.
+    """
 
     def text(key: str) -> str:
         value = values[key]

@@ -37,7 +37,10 @@ class Problems:
             self._found.append(error)
 
     def raise_all(self) -> None:
-        """Raise what was kept: a single error as it is, several as one error with a line for each."""
+        """Raise the errors that were kept.
+
+        A single error is raised as it is; several become one error with a line for each.
+        """
         if len(self._found) == 1:
             raise self._found[0]
         if self._found:

@@ -1,4 +1,4 @@
-"""A Java properties file as `java.util.Properties` reads it, with the line of each key.
+"""Read a Java properties file as `java.util.Properties` does, with line numbers.
 
 The format is that of `Properties.load(Reader)` (Java SE API): logical lines, escapes, comments. Own code, because the
 parsers on PyPI tell no line numbers (jproperties) or differ at the edges, where a comment follows an empty continued
@@ -9,7 +9,8 @@ There are three differences, all on purpose:
 - Blanks behind a value are no part of it, unless the last one is escaped. Java keeps them, and Kafka's own clients
   remove them again.
 - Without a `Reader` Java takes a file for ISO-8859-1. This one is UTF-8; `\\u00e9` means the same in both.
-- What Java reads and nobody can want is refused: a byte order mark, an empty key, half of a surrogate pair.
+- Input that Java accepts but that must be a mistake is refused: a byte order mark, an empty key, half of a
+  surrogate pair.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def entries(text: str, source: str) -> Iterator[Entry]:
     for number, line in _logical_lines(text):
         matched = _ENTRY.fullmatch(line)
         if matched is None or not matched["key"]:
-            # What stands there may be the rest of a secret whose line was broken.
+            # The line may be the rest of a secret whose line was broken.
             raise ConfigError(f"{source}:{number}: wanted key=value, found a line that begins with {line[0]!r}")
         place = f"{source}:{number}"
         yield Entry(number, _unescaped(matched["key"], place), _unescaped(_without_blanks(matched["value"]), place))
@@ -112,12 +113,12 @@ def _unescaped(text: str, place: str) -> str:
     if "\\" not in text:
         return text
 
-    def character(found: re.Match[str]) -> str:
-        if found["malformed"]:
+    def character(match: re.Match[str]) -> str:
+        if match["malformed"]:
             raise ConfigError(f"{place}: wanted four hexadecimal digits behind \\u, found something else; correct it")
-        if found["hex"]:
-            return chr(int(found["hex"], 16))
-        return _CONTROLS.get(found["other"], found["other"])
+        if match["hex"]:
+            return chr(int(match["hex"], 16))
+        return _CONTROLS.get(match["other"], match["other"])
 
     characters = _ESCAPE.sub(character, text)
     try:

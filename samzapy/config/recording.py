@@ -1,7 +1,7 @@
-"""What of a configuration is written down, and in what another one differs from it.
+"""The recorded part of a configuration, and the differences to another one.
 
-Written down is the job's part. What belongs to one process (its id, its directory, where its coordinator listens, an
-operator's word at its start) is left out, and in place of a secret stands `***`: so a process may have another
+Only the job's part is recorded. The part of one process (its id, its directory, its coordinator's address, an
+operator's option at its start) is left out, and `***` takes the place of a secret. So a process may have another
 password, and a changed one is no change.
 """
 
@@ -28,31 +28,33 @@ class Difference:
 
 
 def recorded_properties(config: JobConfig) -> dict[str, str]:
-    """The job's part of `config`, as it is written down and shown: in key order, without secrets."""
+    """The job's part of `config`, in key order, without secrets."""
     return {key: config.properties[key] for key in sorted(config.properties) if key not in KEYS_OF_PROCESS}
 
 
 def differences(config: JobConfig, recorded: Mapping[str, str]) -> tuple[Difference, ...]:
-    """In what `config` differs from `recorded`, in key order; nothing while nothing is recorded.
+    """The keys in which `config` differs from `recorded`, in key order.
 
-    What a pattern among the inputs matches is no setting: it grows while the job runs.
+    None differs while nothing is recorded.
+
+    The streams that match a pattern are no setting: they grow while the job runs.
     """
     if not recorded:
         return ()
-    found, before = _compared(config), _compared(parse_recorded(recorded))
+    given, before = _compared(config), _compared(parse_recorded(recorded))
     return tuple(
-        Difference(key=key, found=found.get(key), recorded=before.get(key))
-        for key in sorted(found.keys() | before.keys())
-        if found.get(key) != before.get(key)
+        Difference(key=key, found=given.get(key), recorded=before.get(key))
+        for key in sorted(given.keys() | before.keys())
+        if given.get(key) != before.get(key)
     )
 
 
 def _compared(config: JobConfig) -> dict[str, str]:
-    found = recorded_properties(config)
+    compared = recorded_properties(config)
     if config.input_patterns:
-        found |= {"task.inputs": ",".join((*config.inputs_named, *config.input_patterns))}
-        found.pop("task.inputs.patterns", None)
-    return found
+        compared |= {"task.inputs": ",".join((*config.inputs_named, *config.input_patterns))}
+        compared.pop("task.inputs.patterns", None)
+    return compared
 
 
 def _or_not_set(value: str | None) -> str:

@@ -247,7 +247,7 @@ SAMZA_CLASSES: Final = {
 
 
 def instead_of_class(value: str) -> str:
-    """`; ...` to end a message about a Java class; empty if `value` is not a Java class."""
+    """`; ...` to end a message about a Java class; empty for any other `value`."""
     package, _, name = value.rpartition(".")
     if name in SAMZA_CLASSES:
         return f"; it is a class of Samza: {SAMZA_CLASSES[name]}"

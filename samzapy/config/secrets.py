@@ -1,4 +1,4 @@
-"""What is a secret, and a type for it that shows its text to nobody who does not ask by name.
+"""The keys of secrets, and a type that shows a secret's text only on request.
 
 Which keys are secrets is said here and nowhere else. All keys of ours are known, and none of them is one; those of
 the Kafka clients are theirs (`ConfigKey.may_be_secret`), so there the name decides, and in doubt it is one: a value
@@ -24,14 +24,17 @@ _SOUNDS_SECRET = re.compile(
     r"|(?:private|api|access)[._-]?key",
     re.IGNORECASE,
 )
-# Where a key is and what form it has; not the key.
+# These name a place or a format of a key, and not the key.
 _SAYS_WHERE = re.compile(r"\.(?:location|type)\Z", re.IGNORECASE)
 _KEY_AND_VALUE = re.compile(r"(?:--\w+=)?(?P<key>[^=]+)=")
 _CLIENT_PROPERTY = re.compile(r"systems\.[^.]+\.client\.(?P<property>.+)", re.DOTALL)
 
 
 class Secret:
-    """A text that is never shown: `str`, `repr` and any format of it are `***`, and JSON refuses it."""
+    """A text that is never shown.
+
+    `str`, `repr` and any format of it are `***`, and JSON refuses it.
+    """
 
     __slots__ = ("_text",)
 
@@ -39,7 +42,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for whom it was given to: a client that connects."""
+        """The text itself, for a client that connects."""
         return self._text
 
     def __repr__(self) -> str:
@@ -55,7 +58,7 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
-        # Workers connect too, and what they are told is pickled.
+        # Workers connect too, and their arguments are pickled.
         return Secret, (self._text,)
 
 
@@ -97,9 +100,12 @@ def without_secrets(message: str, secrets: Iterable[Secret]) -> str:
 
 
 def argument_without_secret(argument: str) -> str:
-    """An argument of a command as it may be shown: of `key=value` only the key where that sounds like a secret."""
+    """An argument of a command as it may be shown.
+
+    Of `key=value` only the key is shown if it sounds like a secret.
+    """
     matched = _KEY_AND_VALUE.match(argument)
     if matched is None:
-        # A setting that somebody mistyped, or a path.
+        # A mistyped setting, or a path.
         return SECRET if _SOUNDS_SECRET.search(argument) and re.search(r"[:\s]", argument) else argument
     return f"{matched[0]}{SECRET}" if is_secret(matched["key"].strip()) else argument

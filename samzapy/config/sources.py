@@ -1,4 +1,6 @@
-"""Where settings come from: the properties file, the environment, `--set`; the later one wins.
+"""Where settings come from: the properties file, the environment, `--set`.
+
+The later one wins.
 
 A value is taken with the place where it stands, so that `samzapy config explain` can say it, and a secret becomes a
 `Secret` here, before anything can go wrong with it. `${env:NAME}` in a value stands for an environment variable, as
@@ -37,7 +39,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A value as it was given, and where: `place` is `flights.properties:12`, or a variable's name."""
+    """A value as it was given, and its place.
+
+    `place` is `flights.properties:12`, or a variable's name.
+    """
 
     key: str
     value: Text
@@ -51,27 +56,27 @@ def read_properties(text: str, source: str) -> tuple[Setting, ...]:
     Raises:
         ConfigError: a line that is none, keys given twice, or a byte order mark; names `source` and the lines.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     problems = Problems()
     with problems.of_block():
         for entry in entries(text, source):
             place = f"{source}:{entry.number}"
-            if entry.key in found:
+            if entry.key in settings:
                 problems.add(ConfigError(f"{place}: {entry.key} is set twice; keep one of the two lines"))
             value = hidden(entry.key, entry.value)
-            found[entry.key] = Setting(key=entry.key, value=value, source=Source.FILE, place=place)
+            settings[entry.key] = Setting(key=entry.key, value=value, source=Source.FILE, place=place)
     problems.raise_all()
-    return tuple(found.values())
+    return tuple(settings.values())
 
 
 def merge(
     *, file: Iterable[Setting], environment: Mapping[str, str], overrides: Iterable[str]
 ) -> tuple[Setting, ...]:
-    """Everything that is set in file, environment and `--set key=value`, the weaker before the stronger.
+    """All settings of file, environment and `--set`, the weaker before the stronger.
 
-    The environment names a key in capitals with underscores: SAMZAPY_SET_JOB_NAME for job.name. Only keys without
-    a `<name>` part can be given there, since a dot and an underscore look the same. Any value may have `${env:NAME}`
-    in it, also of those; one whose variable is not set stays as it is, and `check_filled` refuses it.
+    The environment names a key in capitals with underscores: SAMZAPY_SET_JOB_NAME for job.name. Only keys without a
+    `<name>` part can be given there, since a dot and an underscore look the same. Any value may contain `${env:NAME}`.
+    A value whose variable is not set stays as it is, and `check_filled` refuses it.
 
     Raises:
         ConfigError: overrides without `=`, and environment variables that name no key, all in one message.
@@ -86,7 +91,7 @@ def merge(
 
 
 def check_filled(key: str, text: Text) -> None:
-    """Raises ConfigError where a variable is left that `text` names and that is not set."""
+    """Raise ConfigError if `text` still names a variable that is not set."""
     missing = _VARIABLE.search(revealed(text))
     if missing is not None:
         raise ConfigError(
@@ -96,7 +101,7 @@ def check_filled(key: str, text: Text) -> None:
 
 
 def in_force(settings: Iterable[Setting]) -> dict[str, Text]:
-    """What counts of `settings`: of each key the last one."""
+    """The effective setting of each key: the last one of `settings`."""
     return {setting.key: setting.value for setting in settings}
 
 
@@ -111,12 +116,15 @@ _VARIABLES: Final = {
 
 
 def _filled(setting: Setting, environment: Mapping[str, str]) -> Setting:
-    """The setting with the environment's values where its own names them; they are not looked through again."""
+    """The setting with the environment's values in place of their names.
+
+    The values themselves are not expanded again.
+    """
     text = revealed(setting.value)
     names = [name for name in _VARIABLE.findall(text) if name in environment]
     if not names:
         return setting
-    filled = _VARIABLE.sub(lambda found: environment.get(found["name"], found[0]), text)
+    filled = _VARIABLE.sub(lambda match: environment.get(match["name"], match[0]), text)
     place = f"{setting.place}, with {', '.join(f'${name}' for name in names)}"
     return replace(setting, value=hidden(setting.key, filled), place=place)
 

@@ -1,4 +1,7 @@
-"""Values that are more than a text or a number: lists, broadcast inputs, intermediate streams, stores, losses."""
+"""Values that are more than a text or a number.
+
+Lists, broadcast inputs, intermediate streams, stores, accepted losses.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _BROADCAST = re.compile(
 class StoreConfig:
     """A store.
 
-    Serdes are names from `SERDES`; `scope` says whose its entries are, a `key`'s or another's.
+    Serdes are names from `SERDES`. `scope` is the owner of an entry: a `key` or another one.
     """
 
     name: str
@@ -47,7 +50,7 @@ class HostSlots:
 
 def host_slots_of(items: Iterable[str]) -> tuple[HostSlots, ...]:
     """The hosts of cluster.process.hosts, each once. Raises ConfigError."""
-    found = []
+    hosts = []
     for item in items:
         match = _HOST_SLOTS.fullmatch(item)
         if match is None:
@@ -55,15 +58,18 @@ def host_slots_of(items: Iterable[str]) -> tuple[HostSlots, ...]:
                 f"cluster.process.hosts: wanted hosts with their slots (h1:2, h2:2; names of lower case letters, "
                 f"digits, dots and dashes), found {item!r}"
             )
-        found.append(HostSlots(host=match["host"], slot_count=int(match["count"])))
-    if len({slots.host for slots in found}) != len(found) or not found:
+        hosts.append(HostSlots(host=match["host"], slot_count=int(match["count"])))
+    if len({slots.host for slots in hosts}) != len(hosts) or not hosts:
         raise ConfigError(f"cluster.process.hosts: wanted each host once, found {', '.join(items) or 'none'}")
-    return tuple(found)
+    return tuple(hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastInput:
-    """A stream (`system.stream`) that every task reads: the partitions named, in order, or all if None."""
+    """A stream (`system.stream`) that every task reads.
+
+    `partitions` are in order; None stands for all.
+    """
 
     system_stream: str
     partitions: tuple[int, ...] | None
@@ -96,7 +102,10 @@ class IntermediateStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoss:
-    """The operator's word: `[offset_from, offset_to)` of `ssp_kb` (text form) is given up."""
+    """An operator accepts the loss of `[offset_from, offset_to)` of `ssp_kb`.
+
+    `ssp_kb` is in text form.
+    """
 
     ssp_kb: str
     offset_from: int
@@ -117,8 +126,11 @@ def items_of(text: str) -> tuple[str, ...]:
 
 
 def broadcast_inputs_of(items: Iterable[str], qualified: Callable[[str], str]) -> tuple[BroadcastInput, ...]:
-    """The value of task.broadcast.inputs; `qualified` puts the system before a stream that is named without one."""
-    found: dict[str, set[int] | None] = {}
+    """The value of task.broadcast.inputs.
+
+    `qualified` adds the system to a stream that is named without one.
+    """
+    partitions_of: dict[str, set[int] | None] = {}
     for item in items:
         matched = _BROADCAST.fullmatch(item)
         if matched is None:
@@ -128,14 +140,14 @@ def broadcast_inputs_of(items: Iterable[str], qualified: Callable[[str], str]) -
             )
         stream = qualified(matched["stream"])
         partitions = _broadcast_partitions(matched, item)
-        before = found.get(stream, set())
-        found[stream] = None if partitions is None or before is None else before | partitions
+        before = partitions_of.get(stream, set())
+        partitions_of[stream] = None if partitions is None or before is None else before | partitions
     return tuple(
         BroadcastInput(
             system_stream=stream,
-            partitions=None if (partitions := found[stream]) is None else tuple(sorted(partitions)),
+            partitions=None if (partitions := partitions_of[stream]) is None else tuple(sorted(partitions)),
         )
-        for stream in sorted(found)
+        for stream in sorted(partitions_of)
     )
 
 
@@ -151,7 +163,10 @@ def _broadcast_partitions(matched: re.Match[str], item: str) -> set[int] | None:
 
 
 def intermediate_topic(job: str, name: str) -> str:
-    """The topic of an intermediate stream; the other names of samzapy's own topics stand in `model.topics`."""
+    """The topic of an intermediate stream.
+
+    The names of samzapy's other topics are in `model.topics`.
+    """
     return f"__samzapy-intermediate-{job}-{name}"
 
 

@@ -1,4 +1,4 @@
-"""Positions of record (law L8): what stands on the checkpoint topic for each SSPKb."""
+"""Positions of record (law L8), by SSPKb, as on the checkpoint topic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Checkpoint:
 
     A position, never a count: offsets have gaps.
 
-    Written in the transaction of the outputs and the changelog it belongs to, under the grant's epoch. Only a
-    checkpoint whose epoch is that of the grant in force counts (the start rule, `container.start`).
+    Written in the transaction of the outputs and the changelog, under the grant's epoch. A checkpoint is valid only
+    under the epoch of the grant in force (the start rule, `container.start`).
     """
 
     ssp_kb: SspKeyBucket

@@ -11,7 +11,9 @@ from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 
 
 class ContainerPhase(StrEnum):
-    """STARTED -> RUNNING -> STOPPED (it said so and held nothing), or -> LOST -> FENCED (it was given up).
+    """STARTED -> RUNNING -> STOPPED, or -> LOST -> FENCED.
+
+    A STOPPED execution reported its end and held nothing; a LOST one was declared lost.
 
     LOST means: no more grants, heartbeats answer `alive: false`. FENCED means: the coordinator has initialised
     all its transactional ids, so nothing it still does can be committed, and its tasks may go to others.
@@ -50,7 +52,10 @@ class Container:
     comes_back: bool = True
 
     def shares_host_with(self, other: Container) -> bool:
-        """Whether both are of one boot of one host, where they find the same directories; pids may differ."""
+        """Whether both belong to one boot of one host.
+
+        They find the same directories there; pids may differ.
+        """
         return (self.host, self.boot_id.partition(".")[0]) == (other.host, other.boot_id.partition(".")[0])
 
     @property
@@ -61,7 +66,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorLocality:
-    """Where a processor's state is: the host it last ran on, and an opaque fault domain."""
+    """The host of a processor's state, and an opaque fault domain.
+
+    The host is the one on which the processor last ran.
+    """
 
     processor_id: ProcessorId
     host: str
@@ -70,7 +78,7 @@ class ProcessorLocality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLocality:
-    """Where a task's state is: the host it was last run on, and by whom.
+    """The host of a task's state: the last host and processor that ran the task.
 
     Kept beside the processor's, because a processor may come back on another host and leave the state behind.
     """
@@ -97,7 +105,7 @@ NO_LOCALITY: Final = Locality()
 
 
 def transactional_ids(job: str, execution_id: ExecutionId, slot_count: int) -> tuple[str, ...]:
-    """All transactional ids an execution may use: one per worker slot, and the driver's.
+    """All transactional ids of an execution: one per worker slot, and the driver's.
 
     Args:
         job: `<job.name>-<job.id>`.

@@ -1,4 +1,7 @@
-"""A query that fails again and again without a commit, as its container reports it in heartbeats."""
+"""The report of a query that fails repeatedly without a commit.
+
+A container sends it in heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class Failing:
         attempts: starts of the query that led to no commit.
         for_ms: time since the first of these failures.
         left_ms: time until the container gives up; 0 where the next failure ends it.
-        reason: what the last start failed of, in one line.
+        reason: the failure of the last start, in one line.
     """
 
     attempts: int
@@ -30,7 +33,7 @@ class Failing:
         return {**counts, "reason": self.reason[:REASON_LENGTH_MAX]}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, object]) -> Failing:
+    def from_json(cls, fields: Mapping[str, object]) -> Failing:
         """The value that `as_json` describes. A field that is left out is 0, or empty.
 
         Raises:
@@ -38,11 +41,11 @@ class Failing:
         """
         counts: dict[str, int] = {}
         for name, spelled in _JSON.items():
-            value = found.get(spelled, 0)
+            value = fields.get(spelled, 0)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
                 raise ValueError(f"failing.{spelled}: wanted a whole number, found {value!r:.100}")
             counts[name] = value
-        reason = found.get("reason", "")
+        reason = fields.get("reason", "")
         if not isinstance(reason, str):
             raise ValueError(f"failing.reason: wanted a text, found {reason!r:.100}")
         # Lone surrogates are legal in JSON, and cannot be shown.

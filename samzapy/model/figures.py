@@ -22,7 +22,7 @@ _LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class KeySketch:
-    """Which keys are frequent among sampled ones, in bounded memory (Misra and Gries, 1982).
+    """The frequent keys of a sample, in bounded memory (Misra and Gries, 1982).
 
     A count is never too large, and at most `sampled / (KEYS_KEPT + 1)` too small; a key that is not named came at most
     that often. Sketches can be merged without losing that (Agarwal et al., 2012).
@@ -55,7 +55,10 @@ class KeySketch:
         return KeySketch(sampled // 2, {key: count // 2 for key, count in kept.items() if count > 1})
 
     def busiest(self) -> tuple[str, float] | None:
-        """The most frequent key, and at least which share of the messages is its own; None when none stands out."""
+        """The most frequent key, and a lower bound of its share of the messages.
+
+        None when no key is frequent enough.
+        """
         if not self.counts:
             return None
         key, count = min(self.counts.items(), key=lambda item: (-item[1], item[0]))
@@ -63,7 +66,10 @@ class KeySketch:
 
 
 def _kept(counts: Mapping[_Key, int]) -> dict[_Key, int]:
-    """The `KEYS_KEPT` largest, less the largest that goes: that is what keeps the promise of `KeySketch`."""
+    """The `KEYS_KEPT` largest counts, less the largest count that is dropped.
+
+    This keeps the promise of `KeySketch`.
+    """
     if len(counts) <= KEYS_KEPT:
         return dict(counts)
     dropped = sorted(counts.values(), reverse=True)[KEYS_KEPT]
@@ -71,7 +77,10 @@ def _kept(counts: Mapping[_Key, int]) -> dict[_Key, int]:
 
 
 def key_text(key: bytes) -> str:
-    """A key as people read it: its text, else its bytes in hex; the middle of a long one is left out."""
+    """A key as people read it: its text, else its bytes in hex.
+
+    The middle of a long key is left out.
+    """
     try:
         text = key.decode()
     except UnicodeDecodeError:
@@ -95,13 +104,13 @@ class TaskFigures:
         records_in, records_out, dead_letters: of what was committed.
         skipped: rows that reached a worker and were done already.
         transactions: committed ones; `commit_ns` is their end, from the changelog's records to the local commit.
-        busy_ns: what the task held a worker for, but for waiting for rows: its share of the micro-batch.
+        busy_ns: the task's share of the micro-batch: time in a worker, without waiting for rows.
         process_ns: handling messages: serdes, user code, and handing outputs to the producer.
         input_ns: waiting for rows, and unpacking them.
         gets_timed, get_ns: of reads of a store, the first in each chunk of rows is timed; the same for the others.
-        disk_bytes: what the local state takes on disk now.
-        store_identify_ns: what the last start took to find the task's own entries, and to bring them level.
-        keys: which keys are frequent now.
+        disk_bytes: size of the local state on disk.
+        store_identify_ns: time of the last start to find the task's own entries and to catch them up.
+        keys: the keys that are frequent now.
     """
 
     records_in: int = 0
@@ -125,35 +134,40 @@ class TaskFigures:
 
     @classmethod
     def total(cls, figures: Collection[TaskFigures]) -> TaskFigures:
-        """Those of several tasks together, without keys: a share of one task's messages is none of theirs."""
-        return cls(**{name: sum(getattr(found, name) for found in figures) for name in _COUNTS})
+        """The sums over several tasks, without keys.
+
+        A share of one task's messages says nothing about all tasks.
+        """
+        return cls(**{name: sum(getattr(item, name) for item in figures) for name in _COUNTS})
 
     def followed_by(self, later: TaskFigures) -> TaskFigures:
-        """Those of one task, with what came after them. What is on disk is no sum."""
+        """The sums of one task and its successor. The size on disk is not added up."""
         together = TaskFigures.total((self, later))
         return replace(together, disk_bytes=later.disk_bytes or self.disk_bytes, keys=self.keys.merged(later.keys))
 
     def as_json(self) -> dict[str, object]:
-        """Without what is zero: most of it is, for most tasks."""
-        found: dict[str, object] = {
+        """The non-zero figures: most are zero for most tasks."""
+        as_json: dict[str, object] = {
             json_name: count for name, json_name in _COUNTS.items() if (count := getattr(self, name))
         }
         if self.keys.sampled:
-            found |= {"keysSampled": self.keys.sampled, "keys": dict(sorted(self.keys.counts.items()))}
-        return found
+            as_json |= {"keysSampled": self.keys.sampled, "keys": dict(sorted(self.keys.counts.items()))}
+        return as_json
 
     @classmethod
-    def from_json(cls, found: Mapping[str, object]) -> TaskFigures:
-        """What `as_json` gave, of this release or another one: what is not there is zero, what is unknown is not read.
+    def from_json(cls, figures: Mapping[str, object]) -> TaskFigures:
+        """The inverse of `as_json`, also for another release.
+
+        A missing figure is zero, and an unknown one is ignored.
 
         Raises:
             ValueError: a figure is no whole number of 0 or more, or there are more keys than a sketch has.
         """
-        counts = {name: _count(json_name, found.get(json_name, 0)) for name, json_name in _COUNTS.items()}
-        keys = found.get("keys", {})
+        counts = {name: _count(json_name, figures.get(json_name, 0)) for name, json_name in _COUNTS.items()}
+        keys = figures.get("keys", {})
         if not isinstance(keys, dict) or len(keys) > KEYS_KEPT:
             raise ValueError(f"keys: wanted counts of at most {KEYS_KEPT} keys, found {repr(keys)[:100]}")
-        sampled = _count("keysSampled", found.get("keysSampled", 0))
+        sampled = _count("keysSampled", figures.get("keysSampled", 0))
         sketched = {_printable(key): _count("each of keys", count) for key, count in sorted(keys.items())}
         if sum(sketched.values()) > sampled:
             raise ValueError(f"keys: wanted counts of {sampled} sampled keys, found {sum(sketched.values())}")
@@ -165,7 +179,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-_COUNTS: Final = {found.name: _camel(found.name) for found in fields(TaskFigures) if found.name != "keys"}
+_COUNTS: Final = {field.name: _camel(field.name) for field in fields(TaskFigures) if field.name != "keys"}
 NOTHING_MEASURED: Final = TaskFigures()
 
 

@@ -1,4 +1,4 @@
-"""Something that is not as it must be, told so that a person can mend it: what was wanted, found, and what to do.
+"""A problem that a person can repair: the wanted state, the actual one, a remedy.
 
 Every finding has a code that scripts may look for; `CODES` has them all, and `docs/guides/doctor.md` explains each.
 """
@@ -72,9 +72,9 @@ class Finding:
     """One finding.
 
     Attributes:
-        subject: the topic, container or whatever else it is about.
-        found: what was wanted and what was found, as one sentence.
-        remedy: what to do, where possible a command.
+        subject: the topic, container or other object with the problem.
+        found: the wanted and the actual state, as one sentence.
+        remedy: the next step, a command if possible.
     """
 
     code: str
@@ -94,7 +94,10 @@ class Finding:
 
 
 def finding_json(finding: Finding) -> Mapping[str, str]:
-    """A finding as `/status` and `samzapy doctor -o json` show it; the names are an interface."""
+    """A finding as `/status` and `samzapy doctor -o json` show it.
+
+    The names are an interface.
+    """
     return {
         "code": finding.code,
         "severity": finding.severity.value,
@@ -105,7 +108,7 @@ def finding_json(finding: Finding) -> Mapping[str, str]:
 
 
 def unreadable_request(topic: str, offset: int, reason: str) -> Finding:
-    """A message on the placement topic that nobody can act on. It stops nothing."""
+    """A message on the placement topic that cannot be handled. It stops nothing."""
     return Finding(
         code="request-unreadable",
         subject=f"topic {topic}",

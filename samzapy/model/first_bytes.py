@@ -33,7 +33,9 @@ _BEGINNINGS: Final[Mapping[bytes, str]] = {
 
 
 def looks_like(raw: bytes) -> str:
-    """`; it begins with ..., which looks like ...` for the end of a message, or nothing where nothing is known.
+    """`; it begins with ..., which looks like ...` for the end of a message.
+
+    Empty for an unknown format.
 
     Sources of the beginnings: the wire format of Confluent's schema registry (a zero, the schema's id in four bytes),
     the Unicode standard for byte order marks, RFC 1952 (gzip), RFC 8878 (zstd), and the formats' own specifications.

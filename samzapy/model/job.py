@@ -1,4 +1,4 @@
-"""The whole assignment: which task reads which SSPs, and which processor runs which task.
+"""The assignment: the SSPs of each task, and the tasks of each processor.
 
 A JobModel is an immutable value and knows no store and no manager. It is made by
 `plan.job_plan`, written to the coordinator stream under its generation, and read back from there.
@@ -19,10 +19,10 @@ ExecutionId = NewType("ExecutionId", str)
 
 
 class TaskMode(StrEnum):
-    """What a task does.
+    """The role of a task.
 
-    `virtual`: that with one key bucket of what its base task reads. A `standby` task is planned nowhere: a standby is
-    an execution that has the state of its processor's tasks at hand (`coordinator.launching.standbys`), and is shown
+    `virtual`: a task with one key bucket of its base task's input. A `standby` task is planned nowhere: a standby is an
+    execution that has the state of its processor's tasks at hand (`coordinator.launching.standbys`), and is shown
     beside the plan.
     """
 
@@ -37,9 +37,9 @@ class TaskModel:
 
     Attributes:
         partition_id: Samza's StreamTask number; given once, never renumbered.
-        ssp_kbs: what this task alone reads; no other task is granted any of it (law L6).
+        ssp_kbs: the task's own input; no other task is granted any of it (law L6).
         changelog_partition: the partition of every changelog topic of the job that holds this task's state.
-        broadcast_ssps: what this task reads as a whole, whatever the factor, and other tasks read too; never also
+        broadcast_ssps: the SSPs that this task reads as a whole under any factor, as other tasks do; never also
             in `ssp_kbs`. Law L6 does not speak of them. A position in one belongs to the task that made it: it
             stands under `checkpoint/<SSP>@<task>`, for instance `checkpoint/kafka.rules.0@Partition_3`.
     """
@@ -72,5 +72,5 @@ class JobModel:
     @property
     def tasks(self) -> tuple[TaskModel, ...]:
         """All tasks, in the order of their partition ids."""
-        found = [task for container in self.containers for task in container.tasks]
-        return tuple(sorted(found, key=lambda task: (task.partition_id, task.name)))
+        tasks = [task for container in self.containers for task in container.tasks]
+        return tuple(sorted(tasks, key=lambda task: (task.partition_id, task.name)))

@@ -27,7 +27,10 @@ class LaunchRole(StrEnum):
 
 
 class LaunchPhase(StrEnum):
-    """WANTED -> LAUNCHED (the cluster manager has it) -> STOPPING (it is to drain and end) -> ENDED (it is gone)."""
+    """WANTED -> LAUNCHED -> STOPPING -> ENDED.
+
+    LAUNCHED: the cluster manager has it. STOPPING: it is to drain and end. ENDED: it is gone.
+    """
 
     WANTED = "WANTED"
     LAUNCHED = "LAUNCHED"
@@ -48,8 +51,8 @@ class Launch:
     Attributes:
         standby: the number of a standby among those of its processor (`4-0`); 0 for others.
         host: where it is wanted; empty for any.
-        host_found: where the cluster manager put it; empty until that is known.
-        handle: what the cluster manager calls it; empty until that is known.
+        host_found: the host that the cluster manager chose; empty until it is known.
+        handle: the cluster manager's name for it; empty until it is known.
         wanted_at_ms: wall clock.
         expires_at_ms: wall clock, by when it must have begun to send heartbeats; else it is given up. Of one that is
             STOPPING, by when it must have ended; else it is killed.
@@ -77,7 +80,7 @@ class Launch:
 
 
 class LaunchedState(StrEnum):
-    """What a launcher can say of an execution.
+    """The state of an execution as a launcher knows it.
 
     UNKNOWN: nothing, now; silence of a cluster manager is no end.
     """
@@ -94,7 +97,7 @@ class Launched:
 
     Attributes:
         host, handle: as of `Launch`; empty while they are not known.
-        exit_code: of one that has ended; None where nobody can tell.
+        exit_code: of one that has ended; None if it is not known.
         reason: for people, of one that has ended or is unknown.
     """
 

@@ -11,8 +11,8 @@ class InRack:
         return LocationId(host=os.environ["NODE_NAME"], fault_domain=os.environ["RACK"])
 ```
 
-Where a launcher names the host of a container (a logical host, a worker with a `host_` resource), that name is its host
-whatever the provider says: containers are started by it. The provider then gives the fault domain only.
+A launcher may name the host of a container (a logical host, a worker with a `host_` resource). Then that name is its
+host, whatever the provider says: containers are started by it. The provider then gives only the fault domain.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NAME = re.compile(r"[\x21-\x7e]{1,400}")
 
 @dataclass(frozen=True, slots=True)
 class LocationId:
-    """A place whose local state a processor finds again when it comes back there.
+    """A place where a processor finds its local state again.
 
     Attributes:
-        host: what has one set of local directories: a machine, or a pod with a volume of its own.
-        fault_domain: what fails together, a rack or a zone; only compared, and empty if it is not known.
+        host: the owner of one set of local directories: a machine, or a pod with its own volume.
+        fault_domain: a rack or a zone, which fails as a whole; only compared, and empty if it is not known.
 
     Raises:
         ValueError: the host is empty, or one of the two holds blanks or anything but ASCII, or is longer than 400; or

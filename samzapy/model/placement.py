@@ -1,4 +1,4 @@
-"""Seed 004's messages: what an operator asks of a running job, and what the coordinator answers.
+"""The messages of the placement topic: operators' requests, and answers to them.
 
 Requests and responses stand on the placement topic (`stream.placement` has keys and codecs). A request names an
 action; SEP-22 knows only moves, so an action that is left out is `place-container`.
@@ -67,8 +67,8 @@ UNFINISHED: Final = frozenset({StatusCode.ACCEPTED, StatusCode.IN_PROGRESS})
 class Phase(StrEnum):
     """How far a request is that is under way.
 
-    RESERVING: a container is wanted, and is not up. RESTORING: it brings the state of the tasks level. STOPPING: who
-    runs them is to let go. STARTING: they are free, and begin where they are to be.
+    RESERVING: a container is wanted, and is not up. RESTORING: it catches up with the state of the tasks. STOPPING: the
+    current owner is to release them. STARTING: they are free, and begin at their destination.
     """
 
     RESERVING = "RESERVING"
@@ -85,7 +85,7 @@ class PlacementNamespace(StrEnum):
 
 
 class Action(StrEnum):
-    """What is asked for."""
+    """The actions of requests."""
 
     PLACE_CONTAINER = "place-container"
     CONTAINER_STATUS = "container-status"
@@ -119,7 +119,7 @@ class ContainerPlacementMessage:
         destination_host: where a move goes; empty for actions that need none.
         request_expiry: the request fails when it is not done so long after the coordinator read it; None: the
             job's default.
-        timestamp_ms: milliseconds since 1970, by the clock of whoever wrote the message.
+        timestamp_ms: milliseconds since 1970, by the clock of the message's writer.
     """
 
     uuid: uuids.UUID
@@ -136,7 +136,7 @@ class ContainerPlacementMessage:
 class ContainerPlacementRequestMessage(ContainerPlacementMessage):
     """A request, written by an operator.
 
-    `arguments`: what the action needs beside the rest, by name, as texts.
+    `arguments`: further arguments of the action, by name, as texts.
     """
 
     status_code: StatusCode = StatusCode.CREATED
@@ -145,7 +145,7 @@ class ContainerPlacementRequestMessage(ContainerPlacementMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlacementResponseMessage(ContainerPlacementMessage):
-    """What became of a request, written by the coordinator.
+    """The answer to a request, written by the coordinator.
 
     `timestamp_ms` is when it was decided.
 
@@ -180,10 +180,12 @@ def check_message(message: ContainerPlacementRequestMessage) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What `scale` asks for: key buckets per input partition, or containers; None for what stays.
+    """The arguments of `scale`: key buckets per input partition, or containers.
 
-    `generation_expected`: the plan that whoever asked looked at; the request fails when another one is in force. None:
-    whatever is in force.
+    None leaves a number as it is.
+
+    `generation_expected`: the plan that the caller looked at; the request fails when another one is in force. None: any
+    plan.
     """
 
     factor: int | None = None
@@ -222,9 +224,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """What `rewind` asks for: another place in `stream`, for all who read it or only for some.
+    """The arguments of `rewind`: another place in `stream`, for all or some readers.
 
-    `partition`, `task`, `processor`: what is not meant is left as it is; None: all are. Not both of the last two.
+    `partition`, `task`, `processor` restrict the rewind; None is no restriction. At most one of the last two is set.
     """
 
     stream: SystemStream
@@ -235,7 +237,7 @@ class Rewind:
 
 
 def check_arguments(action: Action, arguments: Mapping[str, str]) -> None:
-    """Raise ValueError for arguments that the action does not have, or that say nothing."""
+    """Raise ValueError for arguments that the action does not have, or that are empty."""
     if action is Action.SCALE:
         scale_of(arguments)
     elif action is Action.REWIND:
@@ -283,23 +285,26 @@ def is_standby_wanted(arguments: Mapping[str, str]) -> bool:
     unknown = sorted(arguments.keys() - {"command"})
     if unknown:
         raise ValueError(f"arguments: wanted command, found {', '.join(unknown)[:100]}")
-    found = arguments.get("command")
-    if found not in ("start", "stop"):
+    command = arguments.get("command")
+    if command not in ("start", "stop"):
         raise ValueError(
-            f"arguments.command: wanted start or stop, found {'nothing' if found is None else found!r:.100}"
+            f"arguments.command: wanted start or stop, found {'nothing' if command is None else command!r:.100}"
         )
-    return found == "start"
+    return command == "start"
 
 
 def request_meant(arguments: Mapping[str, str]) -> str:
-    """The argument of `container-status` in place of a processor: the uuid of a request. Raises ValueError."""
+    """The `uuid` of a request, an argument of `container-status`.
+
+    It takes the place of a processor. Raises ValueError.
+    """
     unknown = sorted(arguments.keys() - {"uuid"})
     if unknown:
         raise ValueError(f"arguments: wanted uuid, found {', '.join(unknown)[:100]}")
-    found = arguments.get("uuid", "")
-    if not is_uuid(found):
-        raise ValueError(f"arguments.uuid: wanted one in lower case, with dashes, found {found[:100]!r}")
-    return found
+    uuid = arguments.get("uuid", "")
+    if not is_uuid(uuid):
+        raise ValueError(f"arguments.uuid: wanted one in lower case, with dashes, found {uuid[:100]!r}")
+    return uuid
 
 
 def rewind_of(arguments: Mapping[str, str]) -> Rewind:
@@ -339,8 +344,11 @@ def rewind_arguments(
 
 
 def target_of(text: str) -> Target:
-    """Read `oldest`, `newest`, an offset, milliseconds since 1970 (`1767225600000ms`), or a time in ISO 8601 with its
-    distance from UTC (`2026-01-01T00:00:00Z`). Raises ValueError."""
+    """Read `oldest`, `newest`, an offset or a time.
+
+    A time is milliseconds since 1970 (`1767225600000ms`), or ISO 8601 with its distance from UTC
+    (`2026-01-01T00:00:00Z`). Raises ValueError.
+    """
     if text in (Mark.OLDEST, Mark.NEWEST):
         return Target(Mark(text))
     if text.isascii() and text.isdigit():
@@ -355,7 +363,7 @@ def target_of(text: str) -> Target:
 
 
 def _time_ms(text: str) -> int | None:
-    """Milliseconds since 1970; None where `text` is no time, or nobody can say by whose clock."""
+    """Milliseconds since 1970; None if `text` is no time, or has no time zone."""
     number = text.removesuffix("ms")
     if number != text and number.isascii() and number.isdigit() and len(number) < 19:
         return int(number)

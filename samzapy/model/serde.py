@@ -2,10 +2,10 @@
 
 `None` (no key, a tombstone) passes through every one of them.
 
-JSON is strict both ways: no NaN or Infinity, no number that overflows, no object with the same key twice. What is read
-can be written again. It is written compactly, keys in the order given.
+JSON is strict both ways: no NaN or Infinity, no number that overflows, no object with the same key twice. A value that
+was read can be written again. JSON is written compactly, with keys in the order given.
 
-The message of a value that cannot be read says what its first bytes look like (`model.first_bytes`).
+The error of a value that cannot be read describes its first bytes (`model.first_bytes`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NESTED = (dict, list, tuple)
 def _json_text(value: Any) -> bytes:
     text = _JSON_ENCODER.encode(value)
     if may_be_deep(text) or not _has_text_keys_only(value):
-        # Keys that differ in Python may not in JSON ({1: ..., "1": ...}), and nobody could read that again.
+        # Different keys in Python may be one key in JSON ({1: ..., "1": ...}), which could not be read again.
         parse_json_text(text)
     try:
         return text.encode()
@@ -64,7 +64,10 @@ def _json_text(value: Any) -> bytes:
 
 
 def _has_text_keys_only(value: Any) -> bool:
-    """Whether no object in `value` has a key that JSON makes text of; asked of what was encoded, so it ends."""
+    """Whether no object in `value` has a key that JSON turns into text.
+
+    `value` was encoded before, so it has no cycle.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
             if type(key) is not str or (isinstance(inner, _NESTED) and not _has_text_keys_only(inner)):
@@ -129,6 +132,6 @@ def _json(where: str) -> Serde:
     return Serde(name="json", encode=encode, decode=decode)
 
 
-# Functions of their own for keys: what they are of is looked at when they fail, and costs nothing else.
+# Keys have their own functions, so that only a failure looks at the difference.
 _SERDES = {serde.name: serde for serde in (_bytes(""), _string(""), _json(""))}
 _KEY_SERDES = {serde.name: serde for serde in (_bytes(" (the key)"), _string(" (the key)"), _json(" (the key)"))}

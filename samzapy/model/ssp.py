@@ -108,7 +108,10 @@ class SspKeyBucket(_SspKeyBucket):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `kafka.orders.3:1/4` or `kafka.rules.0@task`; `kafka.orders.3` is bucket 0 of 1. Raises ValueError."""
+        """Read `kafka.orders.3:1/4` or `kafka.rules.0@task`.
+
+        `kafka.orders.3` is bucket 0 of 1. Raises ValueError.
+        """
         # A topic name holds neither colon nor at sign; a task's name may, so the at sign is looked for first.
         ssp, at, reader = text.partition("@")
         if at:
@@ -124,9 +127,11 @@ class SspKeyBucket(_SspKeyBucket):
         return cls(SystemStreamPartition.parse(ssp), int(bucket), int(factor))
 
     def overlaps(self, other: SspKeyBucket) -> bool:
-        """Whether both are a position of some message: same SSP and reader, buckets equal modulo the smaller factor.
+        """Whether both are a position of some message.
 
-        What two tasks read for themselves never overlaps: a broadcast input has no owner (law L6).
+        The SSP and the reader are the same, and the buckets equal modulo the smaller factor.
+
+        Broadcast positions of two tasks never overlap: a broadcast input has no owner (law L6).
         """
         if self.reader != other.reader or self.ssp != other.ssp:
             return False
@@ -134,7 +139,10 @@ class SspKeyBucket(_SspKeyBucket):
         return self.bucket % smaller == other.bucket % smaller
 
     def part_of(self, offsets: int) -> int:
-        """About how many of so many offsets of the partition are this bucket's own; 0 only where there are none."""
+        """About how many of so many offsets of the partition are this bucket's own.
+
+        It is 0 only if there are none.
+        """
         return -(-offsets // self.factor)
 
     def __str__(self) -> str:
@@ -143,17 +151,24 @@ class SspKeyBucket(_SspKeyBucket):
 
 @lru_cache(maxsize=4096)
 def _system_stream(system: str, stream: str) -> SystemStream:
-    """One value for each: a job has many partitions of few streams, and asks each for its stream all the time."""
+    """One shared value for each stream.
+
+    A job has many partitions of few streams, and asks each for its stream all the time.
+    """
     return SystemStream(system, stream)
 
 
 def is_covered(wanted: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
-    """Whether every key of a bucket falls into one of `others`; each is a `(bucket, factor)` of the same partition."""
+    """Whether every key of a bucket falls into one of `others`.
+
+    Each is a `(bucket, factor)` of the same partition.
+    """
     bucket, factor = wanted
-    found = frozenset(others)
-    finest = max((factor, *(other_factor for _, other_factor in found)))
+    pieces = frozenset(others)
+    finest = max((factor, *(other_factor for _, other_factor in pieces)))
     return all(
-        any(piece % other_factor == other for other, other_factor in found) for piece in range(bucket, finest, factor)
+        any(piece % other_factor == other for other, other_factor in pieces)
+        for piece in range(bucket, finest, factor)
     )
 
 
@@ -164,5 +179,8 @@ def check_factor(factor: int) -> None:
 
 
 def _is_decimal(text: str) -> bool:
-    """ASCII digits without a leading zero: exactly one spelling per number, so that text keys are unique."""
+    """Whether `text` is ASCII digits without a leading zero.
+
+    So a number has exactly one spelling, and text keys are unique.
+    """
     return text.isascii() and text.isdigit() and (text == "0" or not text.startswith("0"))

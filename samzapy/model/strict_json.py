@@ -1,6 +1,6 @@
 """JSON as its standard has it and no more, for bytes that come from outside.
 
-Whatever is read here can be written again, so a value never fails only when a task sends it on.
+A value that is read here can be written again, so it never fails only when a task sends it on.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SHOWN_MAX = 100
 def parse_json(raw: bytes) -> Any:
     """The value of `raw`.
 
-    Python's own reader also takes NaN and Infinity, which nobody else reads, and of a key that stands twice in an
-    object the last, where others take the first. It reads a number beyond the largest double as infinity, which is no
-    JSON any more.
+    Python's own reader also takes NaN and Infinity, which other readers refuse. Of a key that occurs twice in an object
+    it takes the last value, where others take the first. It reads a number beyond the largest double as infinity, which
+    is no JSON.
 
     Raises:
         ValueError: it is not JSON; numbers too long or too large, bad UTF-8 and nesting too deep among the reasons.
-            Says what the first bytes look like where they are of a format that is known.
+            Describes the first bytes if they are of a known format.
     """
     try:
         return parse_json_text(raw.decode())
@@ -53,7 +53,10 @@ def parse_json_text(text: str) -> Any:
 
 
 def may_be_deep(text: str) -> bool:
-    """Whether JSON has brackets enough for more than `LEVELS_MAX` levels; those inside of texts count too."""
+    """Whether JSON has brackets enough for more than `LEVELS_MAX` levels.
+
+    Brackets inside of texts are counted too.
+    """
     return text.count("[") + text.count("{") > LEVELS_MAX
 
 
@@ -74,12 +77,12 @@ def _is_within(value: Any, levels_max: int) -> bool:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice[:_SHOWN_MAX]!r} stands twice in an object")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -27,7 +27,9 @@ def cut_mark(length: int, unit: str, whole: bytes) -> str:
 
 
 def error_text(error: BaseException, chars_max: int = ERROR_CHARS_MAX) -> str:
-    """Class and text of an error of user code, as UTF-8 can hold it, cut to `chars_max` characters and a mark.
+    """Class and text of an error of user code, in valid UTF-8.
+
+    It is cut to `chars_max` characters and a mark.
 
     The text is made by user code too (`__str__`), which may raise anything.
     """

@@ -1,9 +1,11 @@
-"""Whether a topic of ours keeps its data: what it must be, held against what the cluster has. Pure.
+"""Check that a topic of ours keeps its data, by its settings in the cluster.
 
-A topic with the wrong settings loses data quietly: the cleanup policy `delete` forgets checkpoints, a second partition
-splits the log, a short `delete.retention.ms` makes a store that was away forget that something was removed. So each
-difference that matters is a finding of its own with the command that mends it (law L9). Settings are never changed by
-samzapy: they may be somebody's decision.
+Pure.
+
+A topic with the wrong settings loses data quietly: the cleanup policy `delete` removes checkpoints, a second partition
+splits the log, a short `delete.retention.ms` makes a store that was away miss removals. So each difference that matters
+is a finding of its own with the command that repairs it (law L9). samzapy never changes settings: they may be an
+operator's decision.
 """
 
 from __future__ import annotations
@@ -58,32 +60,32 @@ class Cluster:
 
 
 def check_topic(
-    spec: TopicSpec, found: TopicFound | None, cluster: Cluster, *, topic_id: str | None = None
+    spec: TopicSpec, topic: TopicFound | None, cluster: Cluster, *, topic_id: str | None = None
 ) -> tuple[Finding, ...]:
-    """Everything in which `found` is not as `spec` wants it.
+    """Everything in which `topic` is not as `spec` wants it.
 
     Args:
-        found: None when there is no such topic.
+        topic: None when there is no such topic.
         topic_id: the recorded one; None before it was recorded.
     """
-    if found is None:
+    if topic is None:
         return (missing(spec.name),)
-    if topic_id is not None and found.topic_id != topic_id:
-        # What else there is to say is of a topic that is not ours.
-        return (made_again(f"topic {spec.name}", topic_id, found.topic_id),)
+    if topic_id is not None and topic.topic_id != topic_id:
+        # The other checks would describe a topic that is not ours.
+        return (made_again(f"topic {spec.name}", topic_id, topic.topic_id),)
     return (
-        *_partition_count(spec, found, cluster),
-        *_replication(spec, found, cluster),
-        *_settings(spec, found, cluster),
+        *_partition_count(spec, topic, cluster),
+        *_replication(spec, topic, cluster),
+        *_settings(spec, topic, cluster),
     )
 
 
-def made_again(subject: str, recorded: str, found: str) -> Finding:
+def made_again(subject: str, recorded: str, actual: str) -> Finding:
     """A topic that was deleted and created again."""
     return Finding(
         code="topic-identity",
         subject=subject,
-        found=f"{subject}: wanted the topic with id {recorded}, which the job's positions belong to, found id {found}: "
+        found=f"{subject}: wanted the topic with id {recorded} of the job's positions, found id {actual}: "
         "it was deleted and made again, so the recorded offsets mean something else",
         remedy="Nothing was read. To begin anew, give the job a new job.id",
     )
@@ -100,7 +102,9 @@ def missing(name: str) -> Finding:
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """Raise for those findings that nothing may start on; the first decides the class, all are told.
+    """Raise an error if a finding forbids to start.
+
+    The first finding decides the class, and the message has all of them.
 
     Raises:
         TopicIdentityError, MissingTopicError, TopicPolicyError.
@@ -113,13 +117,13 @@ def refuse(findings: Sequence[Finding]) -> None:
     raise kind("\n".join(str(finding) for finding in serious))
 
 
-def _partition_count(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[Finding]:
-    if found.partition_count == spec.partition_count:
+def _partition_count(spec: TopicSpec, topic: TopicFound, cluster: Cluster) -> Iterator[Finding]:
+    if topic.partition_count == spec.partition_count:
         return
-    if spec.may_grow and found.partition_count > spec.partition_count:
+    if spec.may_grow and topic.partition_count > spec.partition_count:
         return
     tool = f"kafka-topics.sh --bootstrap-server {cluster.bootstrap_servers}"
-    if found.partition_count < spec.partition_count:
+    if topic.partition_count < spec.partition_count:
         remedy = f"Mend it with: {tool} --alter --topic {spec.name} --partitions {spec.partition_count}"
     else:
         remedy = (
@@ -129,54 +133,54 @@ def _partition_count(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> It
     yield Finding(
         code="topic-partition-count",
         subject=f"topic {spec.name}",
-        found=f"wanted the topic {spec.name} with {spec.partition_count} partitions, found {found.partition_count}",
+        found=f"wanted the topic {spec.name} with {spec.partition_count} partitions, found {topic.partition_count}",
         remedy=remedy,
     )
 
 
-def _replication(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[Finding]:
+def _replication(spec: TopicSpec, topic: TopicFound, cluster: Cluster) -> Iterator[Finding]:
     wanted = spec.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.broker_count)
-    if found.replication_factor >= wanted:
+    if topic.replication_factor >= wanted:
         return
-    # A cluster may have grown since; only what somebody asked for is insisted on.
+    # A cluster may have grown since; only a configured number is required.
     yield Finding(
         code="topic-few-replicas" if spec.replication_factor is None else "topic-replication",
         subject=f"topic {spec.name}",
-        found=f"wanted the topic {spec.name} with {wanted} replicas, found {found.replication_factor}: a broker that "
+        found=f"wanted the topic {spec.name} with {wanted} replicas, found {topic.replication_factor}: a broker that "
         "is lost takes its data along",
         remedy=f"Mend it with: kafka-reassign-partitions.sh --bootstrap-server {cluster.bootstrap_servers} --execute "
         f"--reassignment-json-file FILE, where FILE lists {wanted} brokers for each partition of {spec.name}",
     )
 
 
-def _settings(spec: TopicSpec, found: TopicFound, cluster: Cluster) -> Iterator[Finding]:
+def _settings(spec: TopicSpec, topic: TopicFound, cluster: Cluster) -> Iterator[Finding]:
     for name in spec.fixed:
-        if found.settings.get(name) != spec.settings[name]:
-            yield _setting(spec, found, cluster, name, spec.settings[name])
-    if found.settings.get("unclean.leader.election.enable") != "false":
-        yield _setting(spec, found, cluster, "unclean.leader.election.enable", "false")
-    # What our producers send at most, and Kafka's default; brokers before 2.5 took less.
-    if _number(found, "max.message.bytes") < MESSAGE_BYTES_MAX:
-        yield _setting(spec, found, cluster, "max.message.bytes", f"{MESSAGE_BYTES_MAX} or more")
+        if topic.settings.get(name) != spec.settings[name]:
+            yield _setting(spec, topic, cluster, name, spec.settings[name])
+    if topic.settings.get("unclean.leader.election.enable") != "false":
+        yield _setting(spec, topic, cluster, "unclean.leader.election.enable", "false")
+    # The largest batch of our producers, and Kafka's default; brokers before 2.5 took less.
+    if _number(topic, "max.message.bytes") < MESSAGE_BYTES_MAX:
+        yield _setting(spec, topic, cluster, "max.message.bytes", f"{MESSAGE_BYTES_MAX} or more")
     retention_ms = spec.settings.get("delete.retention.ms")
-    if retention_ms is not None and _number(found, "delete.retention.ms") < int(retention_ms):
-        yield _setting(spec, found, cluster, "delete.retention.ms", f"{retention_ms} or more")
+    if retention_ms is not None and _number(topic, "delete.retention.ms") < int(retention_ms):
+        yield _setting(spec, topic, cluster, "delete.retention.ms", f"{retention_ms} or more")
     kept_ms = spec.settings.get("retention.ms")
-    is_for_ever = found.settings.get("retention.ms") == "-1"
-    if kept_ms is not None and not is_for_ever and _number(found, "retention.ms") < int(kept_ms):
-        yield _setting(spec, found, cluster, "retention.ms", f"{kept_ms} or more")
-    # With 1, what is acknowledged by the leader alone is lost with the leader.
-    least = 2 if found.replication_factor > 2 else 1
-    if not least <= _number(found, "min.insync.replicas") <= found.replication_factor:
-        bounds = f"{least} or more" if _number(found, "min.insync.replicas") < least else str(least)
-        yield _setting(spec, found, cluster, "min.insync.replicas", bounds)
+    is_for_ever = topic.settings.get("retention.ms") == "-1"
+    if kept_ms is not None and not is_for_ever and _number(topic, "retention.ms") < int(kept_ms):
+        yield _setting(spec, topic, cluster, "retention.ms", f"{kept_ms} or more")
+    # With 1, a record that only the leader acknowledged is lost with the leader.
+    least = 2 if topic.replication_factor > 2 else 1
+    if not least <= _number(topic, "min.insync.replicas") <= topic.replication_factor:
+        bounds = f"{least} or more" if _number(topic, "min.insync.replicas") < least else str(least)
+        yield _setting(spec, topic, cluster, "min.insync.replicas", bounds)
 
 
-def _setting(spec: TopicSpec, found: TopicFound, cluster: Cluster, name: str, wanted: str) -> Finding:
+def _setting(spec: TopicSpec, topic: TopicFound, cluster: Cluster, name: str, wanted: str) -> Finding:
     return Finding(
         code=_CODE_OF_SETTING.get(name, "topic-setting"),
         subject=f"topic {spec.name}",
-        found=f"wanted the topic {spec.name} with {name}={wanted}, found {found.settings.get(name) or 'nothing'}: "
+        found=f"wanted the topic {spec.name} with {name}={wanted}, found {topic.settings.get(name) or 'nothing'}: "
         f"{_why(spec, name)}",
         remedy=f"Mend it with: kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} --alter --entity-type "
         f"topics --entity-name {spec.name} --add-config {name}={wanted.removesuffix(' or more')}",
@@ -207,7 +211,7 @@ def _why(spec: TopicSpec, name: str) -> str:
     return of_stream.get(name) or _WHY.get(name, "with that it loses data")
 
 
-def _number(found: TopicFound, name: str) -> int:
+def _number(topic: TopicFound, name: str) -> int:
     """A setting as a number; -1 if it is missing, so that it is too small."""
-    text = found.settings.get(name, "")
+    text = topic.settings.get(name, "")
     return int(text) if text.removeprefix("-").isdigit() else -1

@@ -19,7 +19,7 @@ class TopicSpec:
     Attributes:
         settings: topic configs set at creation; those in `fixed` are refused when found otherwise.
         replication_factor: None means min(3, brokers).
-        may_grow: `partition_count` is the least; samzapy adds what is missing, and more do no harm. Else it is exact.
+        may_grow: `partition_count` is the least; samzapy adds missing ones, and more do no harm. Else it is exact.
     """
 
     name: str
@@ -31,7 +31,10 @@ class TopicSpec:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether it holds facts, of which the newest stays for ever, and not messages, which go by age."""
+        """Whether it holds facts, of which the newest stays for ever.
+
+        Other topics hold messages, which are removed by age.
+        """
         return self.settings.get("cleanup.policy") == "compact"
 
 
@@ -56,7 +59,7 @@ _AUDITED = _COMMON | {
     "delete.retention.ms": str(AUDITED_DELETE_RETENTION_MS),
     "min.compaction.lag.ms": str(7 * DAY_MS),
 }
-# Compacted early: these take records with every micro-batch, and a start must read what is live.
+# Compacted early: these get records with every micro-batch, and a start must read the live ones.
 _BUSY = _COMMON | {
     "min.compaction.lag.ms": "0",
     "segment.ms": str(10 * 60 * 1000),
@@ -90,7 +93,10 @@ def checkpoint_spec(job: str, replication_factor: int | None = None) -> TopicSpe
 
 
 def changelog_spec(job: str, store: str, partition_count: int, replication_factor: int | None = None) -> TopicSpec:
-    """Each task writes to the partition that it was given for ever, so partitions may be added as tasks are."""
+    """A topic with a partition for each task.
+
+    A task keeps its partition for ever, so partitions may be added as tasks are.
+    """
     return TopicSpec(
         name=changelog_topic(job, store),
         partition_count=partition_count,
@@ -101,8 +107,10 @@ def changelog_spec(job: str, store: str, partition_count: int, replication_facto
 
 
 def intermediate_spec(stream: IntermediateStream, replication_factor: int | None = None) -> TopicSpec:
-    """Its messages go by age and by nothing else, and the age is the broker's word: a task may send on what is years
-    old by its own time."""
+    """An intermediate topic removes messages by age only, by the broker's clock.
+
+    A task may send on messages that are years old by their own time.
+    """
     return TopicSpec(
         name=stream.topic,
         partition_count=stream.partition_count,

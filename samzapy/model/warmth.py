@@ -1,4 +1,7 @@
-"""How ready an execution is that runs none of its processor's tasks: a standby, or the reserve of a move."""
+"""The progress of an execution that runs no tasks of its processor.
+
+It is a standby, or the reserve of a move.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmth:
-    """What a warm execution says of the local state that it keeps.
+    """The progress of a standby with the local state that it keeps.
 
     Counts of records are of offsets, markers included.
 
     Attributes:
         tasks: those of its processor in the plan in force, as it has read that.
-        level: those of them whose state here has come to where their changelogs ended when it began with them, or is
+        level: those of them whose state here has reached the end that their changelogs had at its start, or is
             at hand: it stands in the directory that their runner works in.
-        lag: what their changelogs hold beyond the state here, over all tasks that are kept.
+        lag: records of their changelogs beyond the state here, over all tasks that are kept.
         restored, total: how far the way from where it began to the ends as they were then has been gone.
         at_hand: how many of the level ones are so because they stand with their runner.
         is_rehearsed: whether the query has been tried out here, so that the first one that counts begins at once.
@@ -42,7 +45,7 @@ class Warmth:
         return {spelled: getattr(self, name) for name, spelled in _JSON.items()} | {_REHEARSED: self.is_rehearsed}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, object]) -> Warmth:
+    def from_json(cls, fields: Mapping[str, object]) -> Warmth:
         """The other way.
 
         A count that is left out is 0; a query that nothing is said of needs no rehearsal.
@@ -52,11 +55,11 @@ class Warmth:
         """
         counts: dict[str, int] = {}
         for name, spelled in _JSON.items():
-            value = found.get(spelled, 0)
+            value = fields.get(spelled, 0)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
                 raise ValueError(f"warm.{spelled}: wanted a whole number, found {value!r:.100}")
             counts[name] = value
-        is_rehearsed = found.get(_REHEARSED, True)
+        is_rehearsed = fields.get(_REHEARSED, True)
         if not isinstance(is_rehearsed, bool):
             raise ValueError(f"warm.{_REHEARSED}: wanted true or false, found {is_rehearsed!r:.100}")
         return cls(**counts, is_rehearsed=is_rehearsed)

@@ -1,11 +1,12 @@
-"""The stream as a person reads it: what happened, when, on whose word, and what it was before.
+"""The stream as history: events, their times and causes, and earlier values.
 
-A history is made of the records alone, in their order. Compaction takes older entries away, never changes
-one: inside the audit horizon it is whole (`stream.horizon`), and what stands before it is marked as the latest value
-only. What cannot be read is an entry too, with its offset and reason, because an auditor who skips has seen nothing.
+A history is made of the records alone, in their order. Compaction removes older entries and never changes one: inside
+the audit horizon the history is whole (`stream.horizon`), and an entry in front of it is marked as the latest value
+only. A record that cannot be read is an entry too, with its offset and reason, because an auditor must not skip
+records.
 
-Event names are past tense and depend on what the key held before: the same kind of record says that an
-input was first seen, and that it grew.
+Event names are past tense and depend on the earlier value of the key: the same kind of record says that an input was
+first seen, and that it grew.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ LATEST_VALUE_ONLY: Final = "latest value only"
 
 
 class HistoryEntry(NamedTuple):
-    """One record and what it changed.
+    """One record and its change.
 
     `before` is None for a new key, `after` for a removed one.
 
-    `is_whole`: it stands inside the horizon, so that `before` is really what was before.
+    `is_whole`: it is inside the horizon, so `before` is complete.
     """
 
     offset: int
@@ -71,11 +72,11 @@ Entry = HistoryEntry | UnreadableEntry | ForeignEntry
 
 
 class History:
-    """Reads records in their order, as they come, and remembers the latest value of each key.
+    """Reads records in their order, and remembers the latest value of each key.
 
     Args:
-        whole_from: what stands before that offset is marked as `LATEST_VALUE_ONLY`.
-        wanted: of which raw keys to tell; nothing else is decoded, or remembered.
+        whole_from: entries before that offset are marked as `LATEST_VALUE_ONLY`.
+        wanted: the raw keys to report; no other record is decoded, or remembered.
     """
 
     def __init__(
@@ -95,27 +96,27 @@ class History:
 
     def read(self, records: Iterable[LogRecord]) -> Iterator[Entry]:
         """One entry for each record that is wanted; raises nothing for any bytes."""
-        for found in records:
-            self._numbering, said = place(found, self._numbering)
-            if self._wanted is None or self._wanted(found.key or b""):
-                yield self._entry(found, said)
+        for record in records:
+            self._numbering, said = place(record, self._numbering)
+            if self._wanted is None or self._wanted(record.key or b""):
+                yield self._entry(record, said)
 
-    def _entry(self, found: LogRecord, headers: RecordHeaders | Foreign) -> Entry:
+    def _entry(self, raw: LogRecord, headers: RecordHeaders | Foreign) -> Entry:
         if isinstance(headers, Foreign):
             return ForeignEntry(
-                offset=found.offset,
-                timestamp_ms=found.timestamp_ms,
+                offset=raw.offset,
+                timestamp_ms=raw.timestamp_ms,
                 key=headers.key_text,
                 reason=headers.text(self._topic),
                 is_readable=headers.is_readable,
             )
         try:
-            record = decode(found, topic=self._topic, partition=self._partition)
+            record = decode(raw, topic=self._topic, partition=self._partition)
         except CorruptRecordError as error:
-            if found.value is None and not is_key(found.key):
-                return self._tombstone_of_foreign(found, headers)
-            key = "" if found.key is None else found.key.decode(errors="backslashreplace")
-            return UnreadableEntry(offset=found.offset, timestamp_ms=found.timestamp_ms, key=key, reason=str(error))
+            if raw.value is None and not is_key(raw.key):
+                return self._tombstone_of_foreign(raw, headers)
+            key = "" if raw.key is None else raw.key.decode(errors="backslashreplace")
+            return UnreadableEntry(offset=raw.offset, timestamp_ms=raw.timestamp_ms, key=key, reason=str(error))
         key = key_of(record)
         fields_before = self._latest.pop(key, None)
         after = None
@@ -123,21 +124,24 @@ class History:
             after = fields_of(record)
             self._latest[key] = after
         return HistoryEntry(
-            offset=found.offset,
-            timestamp_ms=found.timestamp_ms,
+            offset=raw.offset,
+            timestamp_ms=raw.timestamp_ms,
             event=headers.event,
             key=key,
             before=fields_before,
             after=after,
             headers=headers,
-            is_whole=found.offset >= self._whole_from,
+            is_whole=raw.offset >= self._whole_from,
         )
 
-    def _tombstone_of_foreign(self, found: LogRecord, headers: RecordHeaders) -> HistoryEntry:
-        """A leader's tombstone under a key that is none: it lets compaction take a foreign record."""
-        key = "" if found.key is None else found.key.decode(errors="backslashreplace")
-        is_whole = found.offset >= self._whole_from
-        return HistoryEntry(found.offset, found.timestamp_ms, headers.event, key, None, None, headers, is_whole)
+    def _tombstone_of_foreign(self, raw: LogRecord, headers: RecordHeaders) -> HistoryEntry:
+        """A leader's tombstone under a foreign key.
+
+        It lets compaction remove a foreign record.
+        """
+        key = "" if raw.key is None else raw.key.decode(errors="backslashreplace")
+        is_whole = raw.offset >= self._whole_from
+        return HistoryEntry(raw.offset, raw.timestamp_ms, headers.event, key, None, None, headers, is_whole)
 
 
 def history(records: Iterable[LogRecord], *, topic: str, partition: int = 0) -> Iterator[Entry]:
@@ -146,24 +150,27 @@ def history(records: Iterable[LogRecord], *, topic: str, partition: int = 0) -> 
 
 
 def event_name(record: Record, before: Record | None) -> str:
-    """What happened when `record` took the place of `before`, in the past tense."""
+    """The name of the event when `record` replaced `before`, in the past tense."""
     if isinstance(record, Removed):
         return KIND_OF_WORD[parse_key(record.key).namespace].removal
     return KIND_OF_TYPE[type(record)].event(record, before)
 
 
 def fields_of(record: Record) -> Fields:
-    """The fields of `record` as JSON can hold them, by the names in its schema; SSPs in their text form."""
+    """The fields of `record` as JSON, by the names in its schema.
+
+    SSPs are in their text form.
+    """
     return plain_fields(record)
 
 
 def change_text(entry: HistoryEntry) -> str:
-    """What changed, in one line: `partition_count 4 -> 8`."""
+    """The change in one line: `partition_count 4 -> 8`."""
     return fields_change_text(entry.key, entry.before, entry.after)
 
 
 def fields_change_text(key: str, before: Fields | None, after: Fields | None) -> str:
-    """What became of what `key` held before, in one line."""
+    """The change of the value that `key` had before, in one line."""
     if after is None:
         return _removed_text(key, before)
     if before is None:
@@ -177,7 +184,10 @@ def fields_change_text(key: str, before: Fields | None, after: Fields | None) ->
 
 
 def _removed_text(key: str, before: Fields | None) -> str:
-    """Of a setting also what it was: nothing else on the stream says it."""
+    """The removal in one line.
+
+    Of a setting it names the old value, which no other record has.
+    """
     if before is None:
         return "removed (was not there)"
     if key.partition("/")[0] == Namespace.CONFIG:
@@ -198,7 +208,10 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def as_json(entry: Entry) -> Fields:
-    """An entry as `samzapy stream replay -o json` shows it; the names are an interface."""
+    """An entry as `samzapy stream replay -o json` shows it.
+
+    The names are an interface.
+    """
     where = {
         "offset": entry.offset,
         "time": time_text(entry.timestamp_ms),
@@ -224,7 +237,10 @@ def as_json(entry: Entry) -> Fields:
 
 
 def _short(value: object, length_max: int = 80) -> str:
-    """A field's value for a table: `kafka.a.0:0/1@85162` for a position, and cut where it is long."""
+    """A field's value for a table, cut if it is long.
+
+    A position is `kafka.a.0:0/1@85162`.
+    """
     text = _compact(value)
     return text if len(text) <= length_max else f"{text[:length_max]}..."
 

@@ -1,4 +1,6 @@
-"""The compaction key of a changelog record: whose message wrote the entry, and which entry it is.
+"""The compaction key of a changelog record.
+
+It names the owner of the entry, the message's key or the task, and the entry.
 
 A keyed store's entries belong to the message key they were written under. That key stands in front, with
 its length, so that a reader of the changelog sees the key bucket of each entry from the entry's key alone:
@@ -53,10 +55,16 @@ def split_changelog_key(key: bytes) -> tuple[bytes, bytes]:
 
 
 def task_entry_key(task_name: str, sub_key: bytes) -> bytes:
-    """The compaction key of an entry of a task: a store of scope `broadcast` or `task`."""
+    """The compaction key of an entry that belongs to a task.
+
+    Its store has the scope `broadcast` or `task`.
+    """
     return changelog_key(task_name.encode(), _ENTRY + sub_key)
 
 
 def copy_mark_key(task_name: str) -> bytes:
-    """The key of the record that closes a task's copy of a broadcast store; its value is an epoch, as text."""
+    """The key of the record that closes a task's copy of a broadcast store.
+
+    Its value is an epoch, as text.
+    """
     return changelog_key(task_name.encode(), _MARK)

@@ -1,15 +1,14 @@
 """Records as bytes: text keys (`stream.keys`) and Avro single-object values.
 
-A value is the marker C3 01, the CRC-64-AVRO fingerprint of its schema (little endian), and the body. So
-each record says what it was written with, and a reader that does not ship that schema knows it at once
-(`UnknownSchemaError`) and does not guess. Schemas come from `schemas/` only, never from the topic; those of releases
-that wrote otherwise stand there too, so their records are read for ever.
+A value is the marker C3 01, the CRC-64-AVRO fingerprint of its schema (little endian), and the body. So each record
+names its schema. A reader that does not ship that schema knows it at once (`UnknownSchemaError`) and does not guess.
+Schemas come from `schemas/` only, never from the topic; those of earlier releases that differ are there too, so their
+records stay readable.
 
-What is read may be hostile or broken, and one record that crashes its reader would
-crash every coordinator and container in a loop. Hence: the size is checked before anything is decoded,
-bytes left over are refused, the key must be the one that belongs to the value, and the only exceptions that
-leave `decode` are `CorruptRecordError` and its child. fastavro crashes the interpreter on recursive schemas
-and swells on arrays of zero-width items; a unit test keeps both out of `schemas/`.
+Input may be hostile or broken, and one record that crashes its reader would crash every coordinator and container in a
+loop. Hence the size is checked before anything is decoded, bytes left over are refused, the key must belong to the
+value, and `decode` raises only `CorruptRecordError` and its child. fastavro crashes the interpreter on recursive
+schemas and swells on arrays of zero-width items; a unit test keeps both out of `schemas/`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ within what our producers send and our topics take (`config.MESSAGE_BYTES_MAX`),
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """The key and the value of `record` as they go on the topic; a `Removed` has no value.
+    """The key and the value of `record` for the topic; a `Removed` has no value.
 
     Raises:
-        ValueError: the record is too large, a field holds what its schema does not allow, or a name in the
+        ValueError: the record is too large, a field has a value that its schema does not allow, or a name in the
             key is empty.
     """
     if isinstance(record, Removed):
@@ -47,9 +46,11 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def encode_as_of(record: Record, release: str) -> tuple[bytes, bytes]:
-    """The key and the value of `record`, no tombstone, as `release` wrote them; its kind is one that `release` had.
+    """The key and the value of `record` as `release` wrote them.
 
-    What the schema of `release` lacks is left out: whoever calls knows that it says nothing.
+    `record` is no tombstone, and `release` had its kind.
+
+    Fields that the schema of `release` lacks are left out: the caller knows that they say nothing.
 
     Raises: as `encode`.
     """
@@ -57,18 +58,20 @@ def encode_as_of(record: Record, release: str) -> tuple[bytes, bytes]:
 
 
 def decode(record: LogRecord, *, topic: str, partition: int = 0) -> Record:
-    """The fact that `record` holds, or `Removed` for a tombstone; `topic` and `partition` are for messages.
+    """The fact of `record`, or `Removed` for a tombstone.
+
+    `topic` and `partition` are for messages.
 
     Raises:
         UnknownSchemaError: written by a release that has a schema which this one does not ship.
-        CorruptRecordError: anything else. No other exception leaves, whatever the bytes are.
+        CorruptRecordError: any other bytes. No other exception is raised.
     """
     try:
         return _decode(record.key, record.value)
     except _UnknownFingerprintError as error:
         raise UnknownSchemaError(_described(record, topic, partition, error)) from None
     except Exception as error:
-        # On purpose this wide: fastavro raises whatever it meets (EOFError, UnicodeDecodeError, IndexError).
+        # As broad as this on purpose: fastavro raises many types (EOFError, UnicodeDecodeError, IndexError).
         raise CorruptRecordError(_described(record, topic, partition, error)) from error
 
 
@@ -83,12 +86,18 @@ def unreadable_reason(record: LogRecord) -> str:
 
 
 def plain_fields(record: Record) -> dict[str, Any]:
-    """The fields of `record` by the names in its schema, as Avro and JSON hold them; SSPs in their text form."""
+    """The fields of `record` by the names in its schema, as Avro and JSON.
+
+    SSPs are in their text form.
+    """
     return _FORM_OF_TYPE[type(record)].to_avro(record)
 
 
 def schema_name_of(record: Record) -> str:
-    """The name of the schema of `record`, as its file in `schemas/` is called: `planned_task`."""
+    """The name of the schema of `record`: the name of its file in `schemas/`.
+
+    For instance `planned_task`.
+    """
     return _FORM_OF_TYPE[type(record)].schema_name
 
 
@@ -98,14 +107,16 @@ def schemas_by_name() -> Mapping[str, str]:
 
 
 def schema_as_of(record_type: type[Record], release: str) -> SchemaPut:
-    """The schema in which `release`, which had that kind of record, wrote it; with today's words where it has not
-    changed since."""
-    found = _FORM_OF_TYPE[record_type].as_of(release)
-    return SchemaPut(fingerprint=found.fingerprint, schema_json=found.schema_json)
+    """The schema in which `release` wrote that kind of record.
+
+    Its text is today's if the schema has not changed since.
+    """
+    form = _FORM_OF_TYPE[record_type].as_of(release)
+    return SchemaPut(fingerprint=form.fingerprint, schema_json=form.schema_json)
 
 
 def fingerprint_of(value: bytes) -> str:
-    """What a value says it is written in, as `SchemaPut` spells it."""
+    """The fingerprint of a value's schema, as `SchemaPut` spells it."""
     return value[len(MARKER) : HEADER_BYTES].hex()
 
 
@@ -115,24 +126,26 @@ def is_schema_of(schema_json: str, digits: str) -> bool:
     It may come from anywhere; only its text is used.
     """
     try:
-        found = fingerprint_of_schema(json.loads(schema_json))
+        fingerprint = fingerprint_of_schema(json.loads(schema_json))
     except Exception:
-        # As wide as in `decode`: of hostile text fastavro raises whatever it meets.
+        # As broad as in `decode`: fastavro raises many types for hostile text.
         return False
-    return found == digits
+    return fingerprint == digits
 
 
 @cache
 def schema_records() -> tuple[SchemaPut, ...]:
-    """The schemas that this release writes, messages of the placement topic too, to be recorded on the coordinator
-    stream; in a fixed order."""
+    """The schemas that this release writes, in a fixed order.
+
+    They include messages of the placement topic, and are recorded on the coordinator stream.
+    """
     forms = (*_FORMS, *MESSAGE_FORMS)
-    found = [SchemaPut(fingerprint=known.fingerprint, schema_json=known.schema_json) for known in forms]
-    return tuple(sorted(found, key=lambda schema: schema.fingerprint))
+    schemas = [SchemaPut(fingerprint=known.fingerprint, schema_json=known.schema_json) for known in forms]
+    return tuple(sorted(schemas, key=lambda schema: schema.fingerprint))
 
 
 class RecordHeaders(NamedTuple):
-    """What each coordinator record says about itself.
+    """The headers of each coordinator record.
 
     Term and number tell a leader's record from any other one (`stream.numbering`); the rest is evidence for people.
 
@@ -140,7 +153,7 @@ class RecordHeaders(NamedTuple):
         seq: gapless within the stream as written.
         event: past tense, for instance `TaskGranted` (`stream.audit.event_name`).
         cause: id of the command or request that led to the record.
-        actor: who asked for it.
+        actor: the person or program that asked for it.
     """
 
     term: int
@@ -161,9 +174,12 @@ def headers(*, term: int, seq: int, event: str, cause: str, actor: str) -> Mappi
     }
 
 
-def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | None:
-    """Read `headers` back; None where they are missing or not as we write them (anybody can write them)."""
-    texts = {name: value for name, value in found if value is not None}
+def parse_headers(headers: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | None:
+    """Parse `headers`; None if they are missing or not as we write them.
+
+    Any client can write headers.
+    """
+    texts = {name: value for name, value in headers if value is not None}
     try:
         term, seq = texts["term"], texts["seq"]
         if not (term.isdigit() and seq.isdigit()):
@@ -181,7 +197,7 @@ def parse_headers(found: Iterable[tuple[str, bytes | None]]) -> RecordHeaders | 
 
 def _key_to_write(record: Record) -> bytes:
     text = key_of(record)
-    # What `decode` would refuse is not written: such a record would stop every reader.
+    # A record that `decode` would refuse is not written: it would stop every reader.
     parse_key(text)
     return text.encode()
 
@@ -227,7 +243,7 @@ def _decode(key_bytes: bytes | None, value: bytes | None) -> Record:
     key_wanted = kind.key_of(record)
     if key_wanted != key:
         raise ValueError(f"wanted the key of the value, {key_wanted!r}, found another")
-    # A key that does not parse back would be a fact that nobody can ever remove. Its first word is the kind's.
+    # A key that does not parse back would be a fact that cannot be removed. Its first word is the kind's.
     kind.parts_of(key, key.partition("/")[2])
     return record
 

@@ -19,7 +19,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionCounters:
-    """What the client's statistics say about its connections, summed over all brokers; they only grow."""
+    """The client's statistics on connections, summed over all brokers.
+
+    The counters only grow.
+    """
 
     disconnects: int = 0
     request_timeouts: int = 0
@@ -28,10 +31,12 @@ class ConnectionCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSigns:
-    """What was seen from `begin` until after the end of a transaction (or, if later, until the question).
+    """The client's events from `begin` until after the end of a transaction.
+
+    If the question comes later, until then.
 
     Attributes:
-        error_events: the client's error events, whatever they say.
+        error_events: the number of the client's error events, of any kind.
         counters_before: as known at `begin`.
         counters_after: as known now.
         end_duration_s: how long commit or abort alone took, everything having been flushed before; None while

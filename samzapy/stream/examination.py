@@ -1,4 +1,6 @@
-"""What the records of our topics say about who wrote them, for somebody who looks for what is wrong. Pure.
+"""Findings about the records of our topics and their writers.
+
+Pure.
 
 The coordinator numbers its records without a gap (`stream.numbering`). Inside the audit horizon, where compaction takes
 nothing away, a number that is missing was never written, or its record was removed. Foreign records change no state,
@@ -42,7 +44,7 @@ _ONLY_OURS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something in a stream that no coordinator writes: `code` of `model.finding`, at `offset`."""
+    """A record that no coordinator writes: `code` of `model.finding`, at `offset`."""
 
     code: str
     offset: int
@@ -86,7 +88,10 @@ class _Tally:
 
 
 class Judge(Protocol):
-    """What a coordinator's record may not be, if it may not (`inspection.invariants.Laws.judge`)."""
+    """The invariant that a coordinator's record violates, if any.
+
+    See `inspection.invariants.Laws.judge`.
+    """
 
     def __call__(
         self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False, /
@@ -96,7 +101,10 @@ class Judge(Protocol):
 def examine_coordinator_stream(
     records: Iterable[LogRecord], *, topic: str, whole_from: int, judge: Judge
 ) -> tuple[Finding, ...]:
-    """`faults_of_coordinator_stream` for somebody who wants to know what is wrong, and not all the places."""
+    """`faults_of_coordinator_stream` without all the places.
+
+    A finding has the first place of its kind, and their number.
+    """
     tally = _Tally()
     for fault in faults_of_coordinator_stream(records, topic=topic, whole_from=whole_from, judge=judge):
         tally.add(fault.code, fault.text)
@@ -106,7 +114,9 @@ def examine_coordinator_stream(
 def faults_of_coordinator_stream(
     records: Iterable[LogRecord], *, topic: str, whole_from: int, judge: Judge
 ) -> Iterator[Fault]:
-    """Everything about the records of a coordinator stream that is not as a coordinator writes it, with its place.
+    """Every record of a coordinator stream that a coordinator would not write.
+
+    Each comes with its place.
 
     Args:
         records: from the first that the topic holds.
@@ -149,16 +159,16 @@ class _Examination:
             return [Fault(code="record-unreadable", offset=record.offset, text=str(error)), *of_number]
         if fact is None:
             return of_number
-        found = [*self._content(record, fact), *of_number]
-        self._has_hole = self._has_hole or any(fault.code == "stream-gap" for fault in found)
-        if found:
-            return found
+        faults = [*self._content(record, fact), *of_number]
+        self._has_hole = self._has_hole or any(fault.code == "stream-gap" for fault in faults)
+        if faults:
+            return faults
         is_whole = record.offset >= self._whole_from and not self._has_hole
         broken = self._judge(record.offset, fact, is_whole, said.event == VALUE_RESTORED)
         return [self._fault("stream-law", record, broken)] if broken else []
 
     def finish(self) -> Iterator[Fault]:
-        """What can only be said at the end.
+        """The faults that are known only at the end.
 
         A stream without any schema is no coordinator's, and told about as such.
         """
@@ -189,7 +199,7 @@ class _Examination:
             )
 
     def _number(self, record: LogRecord, said: RecordHeaders, before: Numbering) -> Iterator[Fault]:
-        """What is odd about the number of a record that every reader takes for a leader's."""
+        """The faults in the number of a record that every reader takes for a leader's."""
         if before.offset < 0:
             return
         numbers = f"(term, number) ({said.term}, {said.seq}) follows ({before.term}, {before.seq})"
@@ -197,7 +207,7 @@ class _Examination:
             # Later the tombstones at the end may have been compacted, and their numbers come again (exported files).
             yield self._fault("stream-two-writers", record, f"{numbers}: the number was given out before")
         elif before.offset < self._whole_from:
-            # What is missing may have been compacted.
+            # Missing records may have been compacted.
             return
         elif said.term > before.term and not (record.key == _TERM_KEY and said.term == before.term + 1):
             yield self._fault("stream-wrong-term", record, f"{numbers}: no term {said.term} was begun")
@@ -252,15 +262,15 @@ def examine_changelog(records: Iterable[LogRecord], *, topic: str, partition: in
 
 
 def examine_placement(records: Iterable[LogRecord], *, topic: str) -> tuple[Finding, ...]:
-    """Records that stand on the placement topic and that nobody can act on."""
+    """Records on the placement topic that cannot be handled."""
     standing: dict[bytes | None, LogRecord] = {}
     for record in records:
         standing.pop(record.key, None)
         if record.value is not None:
             standing[record.key] = record
     read = (read_message(record) for record in standing.values())
-    bad = [found for found in read if isinstance(found, Unreadable) or (found is not None and found.message is None)]
-    return tuple(unreadable_request(topic, found.offset, found.reason) for found in bad[-_SHOWN_MAX:])
+    bad = [item for item in read if isinstance(item, Unreadable) or (item is not None and item.message is None)]
+    return tuple(unreadable_request(topic, item.offset, item.reason) for item in bad[-_SHOWN_MAX:])
 
 
 def _shown(key: bytes | None) -> str:

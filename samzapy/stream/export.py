@@ -1,13 +1,14 @@
-"""A coordinator stream in a file: an Avro object container file, so that anybody can read it in years. Pure.
+"""A coordinator stream in a file that any Avro reader can read in years.
 
-The file says itself how to read it. Its header holds the schema of its rows, and beside it (`samzapy.*`) whose topic
-it is, what part of the history it holds, what the topic's settings were, and the schemas of the values. A row is a
-record exactly as it stood on the topic: offset, time, key, value and headers, undecoded. The last row closes the file
-and counts the others, so a file that was cut short is refused and never taken for a short history.
+It is an Avro object container file. Pure.
+
+The file describes itself. Its header holds the schema of its rows, and beside it (`samzapy.*`) the topic, the part of
+the history in the file, the topic's settings, and the schemas of the values. A row is a record exactly as it was on the
+topic: offset, time, key, value and headers, undecoded. The last row closes the file and counts the others, so a file
+that was cut short is refused and never taken for a short history.
 
 A file may come from anywhere: only rows of our own schema are decoded (fastavro can be crashed by a schema), nothing is
-inflated to more than a block may hold, and what the rows hold is judged by whoever decodes them, as if it came from the
-topic.
+inflated to more than a block may hold, and the decoder of the rows checks their content, as if it came from the topic.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ _ROWS: Final = parse_schema({"type": "array", "items": _SCHEMA})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportHeader:
-    """What a file says about itself.
+    """The header of a file.
 
     `looked` and `cluster` are the topic as it was when the file was made.
     """
@@ -179,7 +180,7 @@ def read_export(file: BinaryIO, name: str) -> Export:
             cluster=Cluster(**settings["cluster"]),
         )
     except Exception as error:
-        # On purpose this wide: the file may hold anything, and fastavro raises whatever it meets.
+        # As broad as this on purpose: the file may hold any bytes, and fastavro raises many types.
         raise CorruptRecordError(
             f"{name}: wanted a file that `samzapy stream export` wrote ({FORMAT}), found {_described(error)}"
         ) from error
@@ -187,14 +188,16 @@ def read_export(file: BinaryIO, name: str) -> Export:
 
 
 def merged(exports: Iterable[Export]) -> tuple[ExportHeader, Iterator[LogRecord]]:
-    """Files of one topic, made one after the other, as one history; a record that is in several comes once.
+    """Files of one topic as one history.
+
+    They were made one after the other; a record that is in several comes once.
 
     Raises:
         CorruptRecordError: they are of different topics, or of one that was deleted and made again.
     """
-    found = sorted(exports, key=lambda export: export.header.extent.offset_end)
-    newest = found[-1].header
-    for export in found:
+    in_order = sorted(exports, key=lambda export: export.header.extent.offset_end)
+    newest = in_order[-1].header
+    for export in in_order:
         if (export.header.topic, export.header.looked.topic_id) != (newest.topic, newest.looked.topic_id):
             raise CorruptRecordError(
                 f"wanted files of one topic, found {newest.topic} (id {newest.looked.topic_id}) and "
@@ -202,11 +205,11 @@ def merged(exports: Iterable[Export]) -> tuple[ExportHeader, Iterator[LogRecord]
             )
     header = ExportHeader(
         topic=newest.topic,
-        extent=joined([export.header.extent for export in found]),
+        extent=joined([export.header.extent for export in in_order]),
         looked=newest.looked,
         cluster=newest.cluster,
     )
-    return header, _once(merge(*(export.records for export in found), key=lambda record: record.offset))
+    return header, _once(merge(*(export.records for export in in_order), key=lambda record: record.offset))
 
 
 def _once(records: Iterable[LogRecord]) -> Iterator[LogRecord]:
@@ -220,9 +223,9 @@ def _once(records: Iterable[LogRecord]) -> Iterator[LogRecord]:
 def _head(file: BinaryIO) -> tuple[Mapping[str, str], bytes]:
     """Metadata and sync marker; `file` is then at the first block."""
     head = io.BytesIO(file.read(_HEAD_BYTES_MAX))
-    found: dict[str, Any] = fastavro.schemaless_reader(head, _FILE, None)  # type: ignore[assignment]
+    header: dict[str, Any] = fastavro.schemaless_reader(head, _FILE, None)  # type: ignore[assignment]
     file.seek(head.tell())
-    return {name: text.decode() for name, text in found["meta"].items()}, found["sync"]
+    return {name: text.decode() for name, text in header["meta"].items()}, header["sync"]
 
 
 def _rows(file: BinaryIO, sync: bytes, name: str) -> Iterator[LogRecord]:
@@ -275,16 +278,16 @@ def _block(file: BinaryIO, sync: bytes) -> Sequence[dict[str, Any]]:
     fastavro.schemaless_writer(items, "long", count)
     items.write(inflated + b"\0")
     items.seek(0)
-    found: list[dict[str, Any]] = fastavro.schemaless_reader(items, _ROWS, None)  # type: ignore[assignment]
-    if len(found) != count or items.read(1):
-        raise ValueError(f"a block of {len(found)} rows that counts {count}")
-    return found
+    rows: list[dict[str, Any]] = fastavro.schemaless_reader(items, _ROWS, None)  # type: ignore[assignment]
+    if len(rows) != count or items.read(1):
+        raise ValueError(f"a block of {len(rows)} rows that counts {count}")
+    return rows
 
 
 def _long(file: BinaryIO) -> int:
-    found = fastavro.schemaless_reader(file, "long", None)
-    assert isinstance(found, int), "as its schema says"
-    return found
+    number = fastavro.schemaless_reader(file, "long", None)
+    assert isinstance(number, int), "as its schema says"
+    return number
 
 
 def _refuse_giant(record: LogRecord, topic: str) -> None:
@@ -302,7 +305,7 @@ def _is_ours(declared: str) -> bool:
 
 
 def _plain_schema() -> list[dict[str, Any]]:
-    return json.loads(json.dumps(_SCHEMA))  # type: ignore[no-any-return]  # what was dumped comes back
+    return json.loads(json.dumps(_SCHEMA))  # type: ignore[no-any-return]  # `loads` returns the dumped type
 
 
 def _described(error: Exception) -> str:

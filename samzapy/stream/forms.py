@@ -1,4 +1,4 @@
-"""How each kind of record that is more than text and numbers becomes Avro's dict, and is made of it again.
+"""Conversions of records with more than text and numbers to Avro's dict, and back.
 
 `<kind>_to` makes the dict, `<kind>_from` the record; the rows of `stream.kinds` name them. A record whose fields are
 all text and numbers needs neither: `flat_to` and `flat_from`.
@@ -41,26 +41,29 @@ from samzapy.stream.records import (
 
 
 def flat_to(record_type: type[Any]) -> Callable[[Any], dict[str, Any]]:
-    """Of a record whose fields are text and numbers."""
+    """The conversion to Avro's dict of a record whose fields are text and numbers."""
     names = tuple(field.name for field in fields(record_type))
     return lambda record: {name: getattr(record, name) for name in names}
 
 
 def flat_from(record_type: type[Any]) -> Callable[[dict[str, Any]], Any]:
-    """The way back from what `flat_to` makes."""
+    """The inverse of `flat_to`."""
     return lambda datum: record_type(**datum)
 
 
 @lru_cache(maxsize=32_768)
 def _ssp_kb(text: str) -> SspKeyBucket:
-    """A long stream names the same SSPKbs again and again: parsed once each, and held once."""
+    """An SSPKb, parsed and held once.
+
+    A long stream names the same SSPKbs again and again.
+    """
     return SspKeyBucket.parse(text)
 
 
 def input_from(datum: dict[str, Any]) -> InputPut:
     parsed = {
         "system_stream": SystemStream.parse(datum["system_stream"]),
-        "expansions": tuple(Expansion(**(found | {"ends": tuple(found["ends"])})) for found in datum["expansions"]),
+        "expansions": tuple(Expansion(**(item | {"ends": tuple(item["ends"])})) for item in datum["expansions"]),
     }
     return InputPut(**(datum | parsed))
 
@@ -73,13 +76,13 @@ def input_to(record: InputPut) -> dict[str, Any]:
         "topic_id": record.topic_id,
         "expansions": [
             {
-                "partition_count": found.partition_count,
-                "seen_at_ms": found.seen_at_ms,
-                "settled": found.settled,
-                "ends": list(found.ends),
-                "refused": found.refused,
+                "partition_count": item.partition_count,
+                "seen_at_ms": item.seen_at_ms,
+                "settled": item.settled,
+                "ends": list(item.ends),
+                "refused": item.refused,
             }
-            for found in record.expansions
+            for item in record.expansions
         ],
         "gone_at_ms": record.gone_at_ms,
         "gone_refused": record.gone_refused,
@@ -139,11 +142,11 @@ def locality_from(datum: dict[str, Any]) -> LocalityPut:
 
 
 def locality_to(record: LocalityPut) -> dict[str, Any]:
-    found = record.locality
+    locality = record.locality
     return {
-        "processor_id": found.processor_id,
-        "host": found.host,
-        "fault_domain": found.fault_domain,
+        "processor_id": locality.processor_id,
+        "host": locality.host,
+        "fault_domain": locality.fault_domain,
     }
 
 
@@ -152,8 +155,8 @@ def task_locality_from(datum: dict[str, Any]) -> TaskLocalityPut:
 
 
 def task_locality_to(record: TaskLocalityPut) -> dict[str, Any]:
-    found = record.locality
-    return {"task_name": found.task_name, "processor_id": found.processor_id, "host": found.host}
+    locality = record.locality
+    return {"task_name": locality.task_name, "processor_id": locality.processor_id, "host": locality.host}
 
 
 def input_end_from(datum: dict[str, Any]) -> InputEndPut:
@@ -218,12 +221,12 @@ def startpoint_from(datum: dict[str, Any]) -> StartpointPut:
 
 
 def startpoint_to(record: StartpointPut) -> dict[str, Any]:
-    found = record.startpoint
+    startpoint = record.startpoint
     return {
-        "ssp_kb": str(found.ssp_kb),
-        "offset_next": found.offset_next,
-        "epoch": found.epoch,
-        "uuid": found.uuid,
+        "ssp_kb": str(startpoint.ssp_kb),
+        "offset_next": startpoint.offset_next,
+        "epoch": startpoint.epoch,
+        "uuid": startpoint.uuid,
     }
 
 

@@ -1,9 +1,9 @@
 """How much of a stream's history is whole. Pure.
 
-Compaction takes a record only when a later one of its key is older than `min.compaction.lag.ms`. So from the first
-record that is younger than that, the *audit horizon*, nothing is missing: every record since stands there, and what
-each key held when it began is there too. Before it stands what compaction left: the latest value of each key as of
-then, and no word about what was there in between, or what had been there and was removed.
+Compaction removes a record only when a later one of its key is older than `min.compaction.lag.ms`. So from the first
+younger record, the *audit horizon*, the history is complete: it has every record since, and the value that each key had
+when it began. In front of it only the compacted rest is left: the latest value of each key as of then, without the
+values in between and without removed keys.
 
 A downgrade (`coordinator.lifecycle.downgrade`) has the topic compacted at once. So before the last record that one
 wrote nothing is known to be whole, however young it is.
@@ -40,7 +40,10 @@ class Extent:
     known_until_ms: int
 
     def is_whole_before(self, offset: int | None) -> bool:
-        """Whether all is known that was true just before the record at `offset`; None is the end."""
+        """Whether the state just before the record at `offset` is known completely.
+
+        None is the end.
+        """
         return (self.offset_end if offset is None else offset) >= self.whole_from
 
 
@@ -65,15 +68,15 @@ def is_of_downgrade(record: LogRecord) -> bool:
 
 def offset_after_downgrade(records: Iterable[LogRecord]) -> int:
     """The offset after the last record that a downgrade wrote; 0 where none did."""
-    found = 0
+    offset = 0
     for record in records:
         if is_of_downgrade(record):
-            found = record.offset + 1
-    return found
+            offset = record.offset + 1
+    return offset
 
 
 def extent_of_topic(*, offset_first: int, offset_of_horizon: int, offset_end: int, now_ms: int) -> Extent:
-    """What a topic holds.
+    """The extent of a topic's history.
 
     Args:
         offset_first: where the topic begins. A compacted one begins at 0 for ever, so another number means that
@@ -88,7 +91,10 @@ def extent_of_topic(*, offset_first: int, offset_of_horizon: int, offset_end: in
 
 
 def joined(extents: Sequence[Extent]) -> Extent:
-    """What several sources of one topic hold together: each that reaches the whole part of the next makes it longer."""
+    """The extent of several sources of one topic together.
+
+    Each source that reaches the whole part of the next makes it longer.
+    """
     assert extents, "nothing to join"
     newest, *older = sorted(extents, key=lambda extent: extent.offset_end, reverse=True)
     whole_from = newest.whole_from

@@ -1,4 +1,6 @@
-"""Keys are frozen readable text, `namespace/rest` in UTF-8, and are built here and nowhere else.
+"""The keys of records: frozen readable text, `namespace/rest` in UTF-8.
+
+They are built here and nowhere else.
 
 Those of the coordinator stream and of the checkpoint topic, and at the end those of the placement topic, which others
 write too and which have a second form, Samza's.
@@ -7,9 +9,8 @@ Never Avro: one more field in a schema, even with a default, changes the fingerp
 compaction would keep both the old and the new key for ever. For the same reason a key has exactly one
 spelling: `parse_key` refuses every text that `key_of` would not have written.
 
-A name may hold whatever a topic name may, and config keys and processor ids anything at all. So a key is
-split where there is no doubt: a free part is always the last one, or stands between fixed words, and
-`grant/<task>/<epoch>` is read from the right.
+A name may be any topic name, and config keys and processor ids any text. So a key is split where there is no doubt: a
+free part is always the last one, or between fixed words, and `grant/<task>/<epoch>` is read from the right.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def key_of(record: Record) -> str:
 
 
 def launch_key(execution_id: ExecutionId) -> str:
-    """The key of what is recorded of an execution's start."""
+    """The key of the record of an execution's launch."""
     return f"launch/{execution_id}"
 
 
@@ -79,7 +80,7 @@ def parse_key(text: str) -> ParsedKey:
 
 
 class KeyForm(StrEnum):
-    """How a key of the placement topic is spelled: as all our keys, or as Samza spells it."""
+    """The spelling of a placement topic's key: as all our keys, or as Samza's."""
 
     TEXT = "text"
     SAMZA = "samza"
@@ -99,14 +100,17 @@ _PLACEMENT_KEY_BYTES_MAX = 512
 
 
 def placement_key(key: PlacementKey) -> bytes:
-    """`samza-place-container-v1/<uuid>.<type>`, or `[1,"samza-place-container-v1","<uuid>.<type>"]` as Samza's."""
+    """The key of a message on the placement topic.
+
+    `samza-place-container-v1/<uuid>.<type>`, or `[1,"samza-place-container-v1","<uuid>.<type>"]` as Samza's.
+    """
     name = f"{key.uuid}.{key.message_type}"
     if key.form is KeyForm.SAMZA:
         return json.dumps([1, key.namespace.value, name], separators=(",", ":")).encode()
     return f"{key.namespace}/{name}".encode()
 
 
-def parse_placement_key(found: bytes | None) -> PlacementKey:
+def parse_placement_key(raw: bytes | None) -> PlacementKey:
     """Take a key of the placement topic apart.
 
     Each form has one spelling (no blanks), because compaction tells keys apart by their bytes.
@@ -114,17 +118,17 @@ def parse_placement_key(found: bytes | None) -> PlacementKey:
     Raises:
         ValueError: no key of a request or a response, or one that is spelled otherwise than `placement_key` does.
     """
-    if found is None:
+    if raw is None:
         raise ValueError("wanted a key, found none")
-    if len(found) > _PLACEMENT_KEY_BYTES_MAX:
-        raise ValueError(f"wanted a key of at most {_PLACEMENT_KEY_BYTES_MAX} bytes, found {len(found)}")
-    text = found.decode()
+    if len(raw) > _PLACEMENT_KEY_BYTES_MAX:
+        raise ValueError(f"wanted a key of at most {_PLACEMENT_KEY_BYTES_MAX} bytes, found {len(raw)}")
+    text = raw.decode()
     namespace, name, form = _samza_parts(text) if text.startswith("[") else _text_parts(text)
     uuid, dot, message_type = name.partition(".")
     if not dot or message_type not in (REQUEST_TYPE, RESPONSE_TYPE) or not is_uuid(uuid):
         raise ValueError(f"wanted <uuid>.{REQUEST_TYPE} or <uuid>.{RESPONSE_TYPE}, found {name!r}")
     key = PlacementKey(namespace=PlacementNamespace(namespace), uuid=uuid, message_type=message_type, form=form)
-    if placement_key(key) != found:
+    if placement_key(key) != raw:
         raise ValueError(f"wanted {placement_key(key).decode()!r}, found another spelling of it: {text!r}")
     return key
 

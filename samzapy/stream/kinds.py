@@ -1,8 +1,8 @@
-"""The kinds of records: one row each, and all that differs from kind to kind stands in its row.
+"""The kinds of records, one row each, with all differences between kinds.
 
 A new kind is its class (`stream.records`), its row here, its schema (`schemas/<schema_name>.avsc`), and the part of
-`coordinator.state.CoordinatorState` that holds it. The key, the event names, the codec, the fold and what the fold
-tells again are read off the row. A kind is looked up by its class or by the first word of its key.
+`coordinator.state.CoordinatorState` that holds it. The key, the event names, the codec, the fold and the records of a
+state are derived from the row. A kind is looked up by its class or by the first word of its key.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from samzapy.stream.records import (
 
 
 class Namespace(StrEnum):
-    """The first word of a key: what kind of fact it holds."""
+    """The first word of a key: the kind of fact."""
 
     SCHEMA = "schema"
     FORMAT = "format"
@@ -106,16 +106,16 @@ class RecordKind:
         key_pattern: of its keys, with the fields that stand in them: `grant/{grant.task_name}/{grant.epoch}`.
         key_of: the key of a record.
         parts_of: the parts of a key, whose text and whose rest after the first word are given; raises ValueError.
-        event: what happened, in the past tense.
-        removal: what happened when the key was removed.
+        event: the name of the event, in the past tense.
+        removal: the name of the event when the key was removed.
         is_removed: a coordinator removes such keys. Without the others numbers would be given out twice, or positions
             would count for another topic.
         part: the field of the coordinator's state that holds it; empty for positions, which stand on another topic.
         offsets: the field that holds the offset of the record as well; empty where none does.
         is_table: whether there may be many; then the field is a table by `identity`.
-        identity: what tells a record from others of its kind: the fields in its key.
+        identity: the fields of a record in its key, which tell it from others of its kind.
         identity_of_parts: the same, of the parts of its key.
-        value: what the state holds of a record.
+        value: the part of a record that the state holds.
         record_of: the record, of its identity and its value.
         schema_name: `schemas/<schema_name>.avsc`.
         to_avro, from_avro: the record as Avro's dict, and back.
@@ -225,7 +225,7 @@ def _input_event(record: InputPut, before: Record | None) -> str:
 
 
 def _expansion_event(record: InputPut, before: InputPut) -> str:
-    """The event of a record that differs from `before` in its expansions, or in nothing else."""
+    """The event of a record that differs from `before` at most in its expansions."""
     if len(record.expansions) > len(before.expansions):
         return "InputExpanded"
     for now, then in zip(record.expansions, before.expansions, strict=False):

@@ -39,7 +39,9 @@ class CompactedLog(Protocol):
     """One partition of a compacted topic, with at most one writer at a time."""
 
     def take_over(self) -> None:
-        """Become the writer: abort what the one before left open and fence it (law L4, the first step).
+        """Become the writer (law L4, the first step).
+
+        It aborts the open transaction of the writer before, and fences it.
 
         Raises:
             BrokerUnavailableError: no answer in time; nothing is known to have changed.
@@ -47,7 +49,9 @@ class CompactedLog(Protocol):
         ...
 
     def append_atomically(self, writes: Sequence[Write]) -> int:
-        """Append all of `writes` in one transaction, in order; return the offset after the last of them.
+        """Append all of `writes` in one transaction, in order.
+
+        Returns the offset after the last of them.
 
         Raises:
             FencedError: another writer took over, or the transaction timed out. The outcome of an append that
@@ -68,5 +72,8 @@ class CompactedLog(Protocol):
         ...
 
     def end_offset(self) -> int:
-        """The high watermark: the offset that the next record will have, open transactions included."""
+        """The high watermark: the offset of the next record.
+
+        Open transactions are included.
+        """
         ...

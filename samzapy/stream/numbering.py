@@ -3,13 +3,13 @@
 Pure; every reader of the stream asks here.
 
 A leader names each record by its term and its number (`codec.headers`). Terms only rise, each begins with its own
-record, and within a term each number is the one before plus one. A record that does not go on so is *foreign*: another
-program wrote it, or wrote a copy of it. A foreign record changes no state, whatever its bytes are.
+record, and within a term each number is the one before plus one. Any other record is *foreign*: another program wrote
+it, or a copy of it. A foreign record changes no state, whatever its bytes are.
 
 Compaction removes records and leaves their offsets. So numbers and terms may be skipped, but only as many as offsets
 are missing between two records of the leader. An offset that is missing may also be a marker, or a record of an aborted
-transaction. So a record with forged headers that are exactly next passes here. The leader itself knows what it wrote,
-and puts that right (`coordinator.repair`).
+transaction. So a record with forged headers that are exactly next passes here. The leader itself knows its own records,
+and repairs that (`coordinator.repair`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Foreign(NamedTuple):
 
     Attributes:
         code: of `model.finding`.
-        reason: what was wanted and what was found.
+        reason: the wanted and the actual headers.
         size: bytes of key and value.
         digest: the first 16 digits of the SHA-256 of key and value.
         is_readable: whether it could be decoded, had a leader written it.
@@ -88,7 +88,7 @@ class Foreign(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """Why it is foreign, and what it is."""
+        """The reason why it is foreign, and its content."""
         return f"{self.reason} ({self.size} bytes, sha256 {self.digest})"
 
     def text(self, topic: str) -> str:
@@ -98,7 +98,7 @@ class Foreign(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record, and what it is.
+    """A record, with its fact or the reason why it has none.
 
     Attributes:
         fact: None of a foreign record, and of a leader's tombstone under a key that is none: it only lets compaction
@@ -111,7 +111,7 @@ class Read(NamedTuple):
 
 
 class Reading:
-    """Reads a stream on from `before`: `place`, for who wants the facts of many records."""
+    """Reads a stream on from `before`: `place` for many records."""
 
     def __init__(self, before: Numbering, *, topic: str) -> None:
         self._topic = topic
@@ -126,7 +126,7 @@ class Reading:
         before = self._before
         if self._seq == before.seq:
             return before
-        # What came since was next, each time.
+        # Each record so far was the next one.
         highest = max(self._seq, before.seq_highest)
         return Numbering(before.term, self._seq, highest, self._offset, 0, self._is_tombstone)
 
@@ -148,12 +148,12 @@ class Reading:
                     fact = self._read_otherwise(record)
                 yield Read(record, fact, None)  # type: ignore[arg-type]  # no position is plainly next
                 continue
-            after, found = place(record, self.numbering)
+            after, content = place(record, self.numbering)
             self._turn_to(after)
-            if isinstance(found, Foreign):
-                yield Read(record, None, found)
+            if isinstance(content, Foreign):
+                yield Read(record, None, content)
             else:
-                yield Read(record, fact_of(record, found, topic=topic), None)
+                yield Read(record, fact_of(record, content, topic=topic), None)
 
     def _turn_to(self, numbering: Numbering) -> None:
         self._before = numbering
@@ -179,7 +179,7 @@ def place(record: LogRecord, before: Numbering) -> tuple[Numbering, RecordHeader
 
 
 def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> CoordinatorRecord | None:
-    """What a record of a leader says; as `Read.fact`.
+    """The fact of a leader's record, as `Read.fact`.
 
     Raises:
         UnknownSchemaError, CorruptRecordError: it cannot be read.
@@ -200,11 +200,14 @@ def fact_of(record: LogRecord, said: RecordHeaders, *, topic: str) -> Coordinato
 
 
 def _is_plainly_next(record: LogRecord, term: bytes, seq: bytes) -> bool:
-    """Whether `place` takes the record for the next one of the same term, as most are; told by comparing bytes."""
-    found, key = record.headers, record.key
-    if len(found) != 5 or found[1] != ("seq", seq) or found[0] != ("term", term):
+    """Whether `place` takes the record for the next one of the same term.
+
+    Most records are; comparing bytes tells.
+    """
+    headers, key = record.headers, record.key
+    if len(headers) != 5 or headers[1] != ("seq", seq) or headers[0] != ("term", term):
         return False
-    (event, an_event), (cause, a_cause), (actor, an_actor) = found[2:]
+    (event, an_event), (cause, a_cause), (actor, an_actor) = headers[2:]
     return (
         (event == "event" and cause == "cause" and actor == "actor")
         and (an_event is not None and a_cause is not None and an_actor is not None)
@@ -215,11 +218,16 @@ def _is_plainly_next(record: LogRecord, term: bytes, seq: bytes) -> bool:
 
 
 def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> tuple[str, str]:
-    """The code and text of the reason why no leader wrote the record; empty if one did."""
+    """The code and text of the reason why no leader wrote the record.
+
+    Empty if one did.
+    """
     if said is None:
         names = ", ".join(name for name, _ in record.headers[:10])
-        found = f"the headers {names[:_KEY_SHOWN_MAX]}, not as a leader writes them" if names else "none of them"
-        return "record-foreign", f"wanted a record with the leader's headers, found {found}"
+        headers_text = (
+            f"the headers {names[:_KEY_SHOWN_MAX]}, not as a leader writes them" if names else "none of them"
+        )
+        return "record-foreign", f"wanted a record with the leader's headers, found {headers_text}"
     if record.key is not None and record.key.startswith(_POSITIONS):
         return "record-foreign", "wanted a record of the coordinator, found a position, of the checkpoint topic"
     if record.key == _TERM_KEY and not _is_of_its_term(record, said):
@@ -231,7 +239,10 @@ def _flaw(record: LogRecord, said: RecordHeaders | None, before: Numbering) -> t
 
 
 def _flaw_of_number(record: LogRecord, said: RecordHeaders, before: Numbering) -> tuple[str, str]:
-    """The code and text of a flaw of term or sequence number; empty if a leader may have written it."""
+    """The code and text of a flaw of term or sequence number.
+
+    Empty if a leader may have written it.
+    """
     if said.term <= before.term and (said.term < before.term or said.seq <= before.seq):
         return "stream-two-writers", f"{_numbers(said, before)}: the number was given out before, or the term is over"
     missing = max(0, record.offset - before.offset - 1 - before.foreign_count)
@@ -261,8 +272,8 @@ def _is_of_its_term(record: LogRecord, said: RecordHeaders) -> bool:
 def _can_have_begun(record: LogRecord, said: RecordHeaders, before: Numbering, missing: int) -> bool:
     """Whether a term may have begun between two records, or with the second.
 
-    The records of terms in between, and their markers, were compacted: their offsets are missing. A marker stands
-    behind what was written before.
+    The records of terms in between, and their markers, were compacted: their offsets are missing. A marker comes after
+    the records of its transaction.
     """
     terms = said.term - before.term
     if record.key == _TERM_KEY and record.value is not None:

@@ -1,9 +1,9 @@
-"""The placement topic as data: what operators write there, and the answers.
+"""The placement topic as data: operators' messages and the answers.
 
-Anybody who may write to the topic may write anything, so whatever is read is a value: a request, a message that is
-none of the coordinator's business, or the reason why it cannot be read. Nothing raises and nothing is skipped in
-silence. Size, spelling and numbers are checked before anything is believed, and no text from here
-chooses a class, a module, a path or a word of a command line (law L10).
+Any client that may write to the topic may write any bytes, so each record is read as a value: a request, a message that
+does not concern the coordinator, or the reason why it cannot be read. Nothing raises and nothing is skipped in silence.
+Size, spelling and numbers are checked before anything is believed, and no text from here chooses a class, a module, a
+path or a word of a command line (law L10).
 
 A value is JSON (first byte `{`) in the shape of SEP-22, or Avro as everywhere else here. JSON as Samza writes it, which
 is what `encode_message` does, byte for byte:
@@ -63,7 +63,10 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """How the messages of one request are written; as text, `samza-place-container-v1.text.json`."""
+    """The form of the messages of one request.
+
+    As text it is `samza-place-container-v1.text.json`.
+    """
 
     namespace: PlacementNamespace = PlacementNamespace.PLACEMENT
     key_form: KeyForm = KeyForm.TEXT
@@ -95,14 +98,17 @@ class Requested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A record that nobody can be answered to."""
+    """A record that cannot be answered."""
 
     offset: int
     reason: str
 
 
 def read_message(record: LogRecord) -> Requested | Unreadable | None:
-    """What a record of the placement topic is to a coordinator; None for responses and tombstones. Never raises."""
+    """A record of the placement topic as a coordinator reads it.
+
+    None for responses and tombstones. Never raises.
+    """
     if record.value is None:
         return None
     try:
@@ -125,7 +131,7 @@ def encode_message(message: ContainerPlacementMessage, place: Place) -> Write:
     """Key and value of a message.
 
     Raises:
-        ValueError: a field holds what nobody may write, or the action belongs to another namespace.
+        ValueError: a field has a value that is not allowed, or the action belongs to another namespace.
     """
     if isinstance(message, ContainerPlacementRequestMessage):
         check_message(message)
@@ -144,7 +150,7 @@ def message_key(uuid: str, message_type: str, place: Place) -> bytes:
 
 
 def tombstones(uuid: str, place: Place) -> tuple[Write, Write]:
-    """What removes a request and its response from the topic."""
+    """The tombstones of a request and its response."""
     request = message_key(uuid, REQUEST_TYPE, place)
     return Write(key=request, value=None), Write(key=message_key(uuid, RESPONSE_TYPE, place), value=None)
 
@@ -153,7 +159,7 @@ def decode_message(value: bytes) -> ContainerPlacementRequestMessage | Container
     """The message that `value` holds.
 
     Raises:
-        ValueError: it holds none; says which field, or what was found. Nothing else leaves, whatever the bytes are.
+        ValueError: it holds none; names the field, or the actual bytes. No other exception is raised.
     """
     if len(value) > MESSAGE_BYTES_MAX:
         raise ValueError(f"wanted a message of at most {MESSAGE_BYTES_MAX} bytes, found {len(value)}")
@@ -162,7 +168,7 @@ def decode_message(value: bytes) -> ContainerPlacementRequestMessage | Container
     except ValueError:
         raise
     except Exception as error:
-        # On purpose this wide: fastavro raises whatever it meets, and deep brackets are a RecursionError.
+        # As broad as this on purpose: fastavro raises many types, and deep brackets are a RecursionError.
         raise ValueError(f"wanted a message, found what cannot be decoded ({type(error).__name__})") from None
 
 
@@ -186,7 +192,7 @@ def _type_of(message: ContainerPlacementMessage) -> str:
 
 
 def _encoding_of(value: bytes) -> Encoding:
-    """Whoever writes neither is answered in what every tool can read."""
+    """A request in neither encoding is answered in the one that every tool can read."""
     known = any(value.startswith(known.header) for known in MESSAGE_FORMS)
     return Encoding.AVRO if known else Encoding.JSON
 
@@ -195,66 +201,66 @@ def _encoding_of(value: bytes) -> Encoding:
 
 
 def _to_json(message: ContainerPlacementMessage) -> bytes:
-    found: dict[str, object] = {"processorId": message.processor_id, "deploymentId": message.deployment_id}
+    fields: dict[str, object] = {"processorId": message.processor_id, "deploymentId": message.deployment_id}
     if message.request_expiry is not None:
-        found["requestExpiry"] = expiry_ms(message.request_expiry)
-    found["subType"] = _type_of(message)
+        fields["requestExpiry"] = expiry_ms(message.request_expiry)
+    fields["subType"] = _type_of(message)
     if isinstance(message, ContainerPlacementResponseMessage):
-        found["responseMessage"] = message.response_message
-    found |= {
+        fields["responseMessage"] = message.response_message
+    fields |= {
         "uuid": str(message.uuid),
         "destinationHost": message.destination_host,
         "statusCode": message.status_code.value,
         "timestamp": message.timestamp_ms,
     }
     if message.action is not Action.PLACE_CONTAINER:
-        found["action"] = message.action.value
+        fields["action"] = message.action.value
     if isinstance(message, ContainerPlacementRequestMessage) and message.arguments:
-        found["arguments"] = dict(message.arguments)
+        fields["arguments"] = dict(message.arguments)
     if isinstance(message, ContainerPlacementResponseMessage) and message.phase:
-        found["phase"] = message.phase
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+        fields["phase"] = message.phase
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _from_json(value: bytes) -> ContainerPlacementRequestMessage | ContainerPlacementResponseMessage:
     try:
-        found = parse_json(value)
+        fields = parse_json(value)
     except ValueError as error:
         raise ValueError(f"wanted a message as JSON, found {str(error) or 'something else'}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise ValueError("wanted a message as a JSON object, found something else")
-    expiry = _number(found, "requestExpiry") if found.get("requestExpiry") is not None else None
+    expiry = _number(fields, "requestExpiry") if fields.get("requestExpiry") is not None else None
     common: dict[str, Any] = {
-        "uuid": _uuid(_text(found, "uuid")),
-        "deployment_id": _text(found, "deploymentId"),
-        "processor_id": _text(found, "processorId"),
-        "destination_host": _text(found, "destinationHost") if "destinationHost" in found else "",
+        "uuid": _uuid(_text(fields, "uuid")),
+        "deployment_id": _text(fields, "deploymentId"),
+        "processor_id": _text(fields, "processorId"),
+        "destination_host": _text(fields, "destinationHost") if "destinationHost" in fields else "",
         "request_expiry": _expiry(expiry),
-        "timestamp_ms": _number(found, "timestamp"),
-        "action": _action(_text(found, "action")) if "action" in found else Action.PLACE_CONTAINER,
+        "timestamp_ms": _number(fields, "timestamp"),
+        "action": _action(_text(fields, "action")) if "action" in fields else Action.PLACE_CONTAINER,
     }
-    sub_type = _text(found, "subType")
+    sub_type = _text(fields, "subType")
     if sub_type == REQUEST_TYPE:
-        return ContainerPlacementRequestMessage(**common, arguments=_arguments(found.get("arguments", {})))
+        return ContainerPlacementRequestMessage(**common, arguments=_arguments(fields.get("arguments", {})))
     if sub_type == RESPONSE_TYPE:
         return ContainerPlacementResponseMessage(
             **common,
-            status_code=_status(_text(found, "statusCode")),
-            response_message=_text(found, "responseMessage"),
-            phase=_text(found, "phase") if "phase" in found else "",
+            status_code=_status(_text(fields, "statusCode")),
+            response_message=_text(fields, "responseMessage"),
+            phase=_text(fields, "phase") if "phase" in fields else "",
         )
     raise ValueError(f"subType: wanted {REQUEST_TYPE} or {RESPONSE_TYPE}, found {_shown(sub_type)}")
 
 
-def _text(found: Mapping[str, object], name: str) -> str:
-    value = found.get(name)
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
     if not isinstance(value, str):
         raise ValueError(f"{name}: wanted a text, found {'nothing' if value is None else _shown(value)}")
     return value
 
 
-def _number(found: Mapping[str, object], name: str) -> int:
-    value = found.get(name)
+def _number(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not -_LONG_MAX <= value <= _LONG_MAX:
         raise ValueError(f"{name}: wanted a whole number, found {'nothing' if value is None else _shown(value)}")
     return value
@@ -264,19 +270,19 @@ def _arguments(value: object) -> Mapping[str, str]:
     """Texts by name; a whole number may be written as one."""
     if not isinstance(value, dict):
         raise ValueError(f"arguments: wanted an object, found {_shown(value)}")
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for name, item in value.items():
         if not isinstance(item, str | int) or isinstance(item, bool):
             raise ValueError(f"arguments.{_shown(name)}: wanted a text or a whole number, found {_shown(item)}")
-        found[name] = str(item)
-    return found
+        arguments[name] = str(item)
+    return arguments
 
 
 # --- Avro ---
 
 
 def _to_avro(message: ContainerPlacementMessage) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    datum: dict[str, Any] = {
         "uuid": str(message.uuid),
         "deployment_id": message.deployment_id,
         "processor_id": message.processor_id,
@@ -286,14 +292,14 @@ def _to_avro(message: ContainerPlacementMessage) -> dict[str, Any]:
         "action": message.action.value,
     }
     if isinstance(message, ContainerPlacementRequestMessage):
-        found["arguments"] = dict(message.arguments)
+        datum["arguments"] = dict(message.arguments)
     if isinstance(message, ContainerPlacementResponseMessage):
-        found |= {
+        datum |= {
             "status_code": message.status_code.value,
             "response_message": message.response_message,
             "phase": message.phase,
         }
-    return found
+    return datum
 
 
 def _common_from_avro(datum: dict[str, Any]) -> dict[str, Any]:
@@ -324,26 +330,26 @@ def _response_from_avro(datum: dict[str, Any]) -> ContainerPlacementResponseMess
 def _from_avro(value: bytes) -> ContainerPlacementRequestMessage | ContainerPlacementResponseMessage:
     for known in MESSAGE_FORMS:
         if value.startswith(known.header):
-            found: ContainerPlacementRequestMessage | ContainerPlacementResponseMessage
-            found = known.from_avro(known.datum(value))
-            return found
+            message: ContainerPlacementRequestMessage | ContainerPlacementResponseMessage
+            message = known.from_avro(known.datum(value))
+            return message
     raise ValueError(
         f"wanted a message as JSON (first byte {{) or as an Avro single object of this release, found {len(value)} "
         f"bytes that start with {value[:10].hex(' ') or 'nothing'}"
     )
 
 
-# --- what both have ---
+# --- common to both encodings ---
 
 
 def _uuid(text: str) -> uuids.UUID:
     try:
-        found = uuids.UUID(text)
+        uuid = uuids.UUID(text)
     except ValueError:
-        found = None
-    if found is None or str(found) != text:
+        uuid = None
+    if uuid is None or str(uuid) != text:
         raise ValueError(f"uuid: wanted one in lower case with dashes, found {_shown(text)}")
-    return found
+    return uuid
 
 
 def _expiry(milliseconds: int | None) -> timedelta | None:
@@ -373,7 +379,10 @@ def _shown(value: object) -> str:
 
 
 def _shortened(text: str, length_max: int = _REASON_LENGTH_MAX) -> str:
-    """Cut, and without lone surrogates: legal in JSON, and not to be written to a record."""
+    """A text of limited length, without lone surrogates.
+
+    These are legal in JSON, and cannot be written to a record.
+    """
     cut = text if len(text) <= length_max else f"{text[:length_max]}..."
     return cut.encode(errors="replace").decode()
 

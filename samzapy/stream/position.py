@@ -14,14 +14,19 @@ from samzapy.stream.log import LogRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The moment after the record at `offset`, or at the broker's time `timestamp_ms`; one of the two is given."""
+    """The moment after the record at `offset`, or at the broker's `timestamp_ms`.
+
+    One of the two is given.
+    """
 
     offset: int | None = None
     timestamp_ms: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read `4711`, `2026-03-01`, `2026-03-01T12:00`, or a time with a zone; without one it is UTC.
+        """Read `4711`, `2026-03-01`, `2026-03-01T12:00`, or a time with a zone.
+
+        Without a zone it is UTC.
 
         Raises:
             ValueError: neither an offset nor a time.

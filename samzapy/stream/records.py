@@ -1,4 +1,6 @@
-"""The facts on the coordinator stream and the checkpoint topic: each the whole latest value of its key (L1).
+"""The facts on the coordinator stream and the checkpoint topic.
+
+Each is the whole latest value of its key (L1).
 
 A record class names one kind of fact. Its key, its schema and its event names stand in its row in `stream.kinds`.
 Records that live on the coordinator stream form the union `CoordinatorRecord`; `CheckpointRecord` is the union of the
@@ -25,7 +27,10 @@ FORMAT_LEVEL = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPut:
-    """`schema/<fingerprint>`: a schema in use, so that an export can be read years later by anybody."""
+    """`schema/<fingerprint>`: a schema in use.
+
+    So an export can be read years later by any Avro reader.
+    """
 
     fingerprint: str
     schema_json: str
@@ -33,14 +38,14 @@ class SchemaPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatLevelPut:
-    """`format/level`: what the stream is written in."""
+    """`format/level`: the format of the stream."""
 
     level: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentityPut:
-    """`job`: whose stream this is. A topic of another job is refused."""
+    """`job`: the owner of this stream. A topic of another job is refused."""
 
     job_name: str
     job_id: str
@@ -75,7 +80,9 @@ class ConfigPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expansion:
-    """More partitions of an input, seen and not read yet (`coordinator.inputs.growth`).
+    """More partitions of an input, seen and not read yet.
+
+    See `coordinator.inputs.growth`.
 
     Attributes:
         partition_count: of the topic, with them.
@@ -97,14 +104,14 @@ class Expansion:
 class InputPut:
     """`input/<system.stream>`: an input's partitions.
 
-    `partition_count` are those that the job reads; the topic may have more, see `expansions`, in the order in which
-    they were seen. `partition_count_first` is the count when the job was created, 0 for a topic that came later; what
-    was added since is read from its beginning. `topic_id` is the cluster's id of the topic: another one means deleted
-    and made again. `gone_at_ms` (wall clock) says that the topic was deleted, and since when that is known; 0: it is
-    there. `gone_refused`: why the plan needs it all the same; empty if it does not (`coordinator.inputs.removal`).
-    `period`: after how many partitions its tasks repeated when it went from a job with state, so that its keys find
-    their state again; 0: it did not. What was read under `epoch_before`, or an earlier epoch, was of another topic of
-    that name and counts for nothing.
+    `partition_count` are the partitions that the job reads; the topic may have more, see `expansions`, in the order in
+    which they were seen. `partition_count_first` is the count when the job was created, 0 for a topic that came later;
+    partitions that were added since are read from their beginning. `topic_id` is the cluster's id of the topic: another
+    one means deleted and made again. `gone_at_ms` (wall clock) says that the topic was deleted, and since when that is
+    known; 0: it is there. `gone_refused`: why the plan needs it all the same; empty if it does not
+    (`coordinator.inputs.removal`). `period`: the number of partitions after which its tasks repeated when it was
+    removed from a job with state, so that its keys find their state again; 0: it was not removed. Positions under
+    `epoch_before`, or an earlier epoch, belong to another topic of that name and are ignored.
     """
 
     system_stream: SystemStream
@@ -120,7 +127,10 @@ class InputPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTopicPut:
-    """`topic/<name>`: a topic of samzapy's own, with the identity and partition count it must keep."""
+    """`topic/<name>`: a topic of samzapy's own.
+
+    It must keep its identity and partition count.
+    """
 
     name: str
     topic_id: str
@@ -129,7 +139,10 @@ class OwnTopicPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogPartitionPut:
-    """`changelog/<base task>`: the sticky changelog partition of a base task (factor apart)."""
+    """`changelog/<base task>`: the changelog partition that a base task keeps.
+
+    The factor does not change it.
+    """
 
     task_name: TaskName
     partition: int
@@ -137,9 +150,11 @@ class ChangelogPartitionPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTaskPut:
-    """`plan/<generation>/task/<name>`: one task of a plan; in force only under the generation in force.
+    """`plan/<generation>/task/<name>`: one task of a plan.
 
-    `ssp_kbs` and `broadcast_ssps` as in `TaskModel`: what this task alone reads, and what others read too.
+    It is in force only under the generation in force.
+
+    `ssp_kbs` and `broadcast_ssps` as in `TaskModel`: the task's own SSPKbs, and the SSPs that others read too.
     """
 
     generation: int
@@ -153,7 +168,10 @@ class PlannedTaskPut:
 
     @property
     def positions(self) -> tuple[SspKeyBucket, ...]:
-        """Everything in which the task has a position, so what a grant of it starts: its own SSPKbs come first."""
+        """All positions of the task, as a grant starts them.
+
+        Its own SSPKbs come first.
+        """
         if not self.broadcast_ssps:
             return self.ssp_kbs
         return (*self.ssp_kbs, *(SspKeyBucket(ssp, reader=self.task_name) for ssp in self.broadcast_ssps))
@@ -165,7 +183,7 @@ class GenerationPut:
 
     No number is ever used twice.
 
-    `processor_ids` are the members, in order: for whom the plan was made, also those that got no task.
+    `processor_ids` are the members that the plan was made for, in order, also those without a task.
     """
 
     generation: int
@@ -177,11 +195,13 @@ class GenerationPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPut:
-    """`run`: the run of the job, from its first processor to the last that leaves; `run_id` as Samza's.
+    """`run`: the run of the job, from its first processor until the last one leaves.
+
+    `run_id` is as Samza's.
 
     Grants up to `epoch_before` are of earlier runs. `finished`: all inputs have an end and were read to it, so
-    containers stop by themselves. `counts_after`: positions and state of grants up to this epoch count for nothing;
-    a run whose inputs all have an end begins without what earlier ones left, and later runs keep to that.
+    containers stop by themselves. `counts_after`: positions and state of grants up to this epoch are ignored. A run
+    whose inputs all have an end begins without the state of earlier ones, and later runs keep to that.
     """
 
     run_id: str
@@ -193,7 +213,10 @@ class RunPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputEndPut:
-    """`end/<ssp>`: up to which offset (not included) the run `run_id` reads a partition of a bounded input."""
+    """`end/<ssp>`: where the run `run_id` ends a partition of a bounded input.
+
+    The offset is not included.
+    """
 
     ssp: SystemStreamPartition
     run_id: str
@@ -223,7 +246,10 @@ class TaskLocalityPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPut:
-    """`epoch`: the last number given out to a grant or to startpoints, so that none is ever repeated."""
+    """`epoch`: the last number given to a grant or to startpoints.
+
+    So none is ever repeated.
+    """
 
     epoch: int
 
@@ -237,14 +263,20 @@ class GrantPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartpointPut:
-    """`startpoint/<ssp_kb>`: where a part of an input is to be read from, until later grants have taken that up."""
+    """`startpoint/<ssp_kb>`: where a part of an input is to be read from.
+
+    It stays until later grants have taken it up.
+    """
 
     startpoint: Startpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossAcceptedPut:
-    """`accepted-loss/<ssp_kb>`: the operator gives `[offset_from, offset_to)` of an input up."""
+    """`accepted-loss/<ssp_kb>`: the operator gives up a range of an input.
+
+    The range is `[offset_from, offset_to)`.
+    """
 
     ssp_kb: SspKeyBucket
     offset_from: int
@@ -253,7 +285,9 @@ class LossAcceptedPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPut:
-    """`request/<uuid>`: a request from the placement topic, from its reading to its last answer.
+    """`request/<uuid>`: a request from the placement topic.
+
+    It stays from its reading to its last answer.
 
     Attributes:
         offset: where it stood on the placement topic when it was read.
@@ -296,7 +330,7 @@ class RequestPut:
 
 
 class MemoryPhase(StrEnum):
-    """Whether the messages of a request that is over still stand on the placement topic.
+    """Whether the messages of a finished request are still on the placement topic.
 
     ANSWERED: they do, for people to read. COLLECTING: they are to be removed. COLLECTED: they were.
     """
@@ -308,7 +342,9 @@ class MemoryPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMemoryPut:
-    """`request-memory/<uuid>`: a request that was answered for good; its uuid is never taken again.
+    """`request-memory/<uuid>`: a request with a final answer.
+
+    Its uuid is never taken again.
 
     `offset` is that of the latest message with the uuid; in phase COLLECTED the offset after the tombstones. `run_id`
     is the run in which it was answered. Others as in `RequestPut`.
@@ -328,7 +364,10 @@ class RequestMemoryPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxPut:
-    """`inbox`: how far the placement topic was read, and the newest request that was forgotten (-1: none was)."""
+    """`inbox`: how far the placement topic was read.
+
+    It also has the newest request that was forgotten (-1: none was).
+    """
 
     offset_next: int
     forgotten_timestamp_ms: int = -1
@@ -337,7 +376,9 @@ class InboxPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPut:
-    """`restart/<processor id>`: the processor's query is to be one that was started after this was read.
+    """`restart/<processor id>`: an order to restart the processor's query.
+
+    A query is new enough if it was started after this was read.
 
     `number` counts the restarts of the processor; `uuid` is that of the request.
     """
@@ -349,7 +390,9 @@ class RestartPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPut:
-    """`placed/<processor id>`: the execution that runs the processor's tasks, whatever processor it is of itself.
+    """`placed/<processor id>`: the execution that runs the processor's tasks.
+
+    It may be of another processor.
 
     Without it that is the processor's own. `uuid` is that of the request; `left_host` the host that it was to leave for
     a standby, which is not where the next one is to stand; empty otherwise.
@@ -370,7 +413,9 @@ class LaunchPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCountPut:
-    """`container-count`: how many containers the coordinator keeps running, as processors 0, 1, ...
+    """`container-count`: how many containers the coordinator keeps running.
+
+    They are the processors 0, 1, ...
 
     `uuid` is that of the request that asked for it; empty where the configuration did. Without it containers are
     started by people.
@@ -382,7 +427,9 @@ class ContainerCountPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyPut:
-    """`standby/<processor id>`: how many standbys the processor is to have, whatever the configuration says.
+    """`standby/<processor id>`: how many standbys the processor is to have.
+
+    It overrides the configuration.
 
     `uuid` is that of the request; empty once that has failed and the number is as before.
     """
@@ -394,10 +441,11 @@ class StandbyPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendedPut:
-    """`suspended/<processor id>`: no container of the processor is started, because the next one would end as
-    `execution_id` did (`coordinator.launching.suspension`).
+    """`suspended/<processor id>`: no container of the processor is started.
 
-    `exit_code` is one of `errors.ExitCode`; `reason` is what the container said of its end.
+    The next one would end as `execution_id` did (`coordinator.launching.suspension`).
+
+    `exit_code` is one of `errors.ExitCode`; `reason` is the container's report of its end.
     """
 
     processor_id: ProcessorId

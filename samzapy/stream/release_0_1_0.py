@@ -1,4 +1,4 @@
-"""What release 0.1.0 can read, and how it wrote it.
+"""The records that release 0.1.0 can read, and the form in which it wrote them.
 
 Frozen, as that release is. Pure.
 
@@ -136,7 +136,10 @@ def has_key(key: str) -> bool:
 
 
 def has_setting(key: str) -> bool:
-    """Whether it knows the configuration key; another one in a properties file is refused there by name."""
+    """Whether it knows the configuration key.
+
+    It refuses another one in a properties file by name.
+    """
     if key in _CONFIG_KEYS or (key.startswith("systems.") and ".client." in key):
         return True
     return any(key.startswith(begin) and key.endswith(ends) for begin, ends in _CONFIG_FAMILIES)
@@ -159,5 +162,8 @@ def can_read(record: LogRecord) -> bool:
 
 
 def first_unread(records: Iterable[LogRecord]) -> LogRecord | None:
-    """The first record because of which it refuses all of them; None where it reads them."""
+    """The first record that it cannot read.
+
+    It refuses all records then. None if it reads them all.
+    """
     return next((record for record in records if not can_read(record)), None)

@@ -1,8 +1,11 @@
-"""Avro single-object values: the marker C3 01, the CRC-64-AVRO fingerprint of the schema (little endian), the body.
+"""Avro single-object values.
+
+A value is the marker C3 01, the CRC-64-AVRO fingerprint of the schema (little endian), and the body.
 
 Shared by the codecs of the topics that hold Avro (`stream.codec`, `stream.placement`). Schemas come from `schemas/`
-only, never from a topic. What an earlier release wrote in a schema that has changed since is read by that release's,
-`schemas/<release>/`, and takes the defaults of today's for the fields that came later (Avro's schema resolution).
+only, never from a topic. A value that an earlier release wrote in a schema that has changed since is read by that
+release's schema, `schemas/<release>/`, and takes the defaults of today's for the fields that came later (Avro's schema
+resolution).
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class WrittenIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How one class is written: its schema, and the way from the class to Avro's dict and back.
+    """The form of one class: its schema, and the conversions to Avro's dict and back.
 
     `older`: the schemas in which earlier releases wrote it, by the header of their values; `of_release`: by the
     release, of those that wrote it otherwise.
@@ -52,13 +55,16 @@ class Form:
     from_avro: Callable[[dict[str, Any]], Any]
 
     def encode(self, record: object) -> bytes:
-        """Raises ValueError or TypeError where a field holds what the schema does not allow."""
+        """Encode a value.
+
+        Raises ValueError or TypeError if a field has a value that the schema does not allow.
+        """
         return self._encoded(record, self.header, self.schema)
 
     def encode_as_of(self, record: object, release: str) -> bytes:
         """As `release` wrote it.
 
-        What its schema lacks is left out, so whoever calls knows that it says nothing.
+        Fields that its schema lacks are left out, so the caller must know that they say nothing.
 
         Raises: as `encode`.
         """
@@ -66,26 +72,28 @@ class Form:
         return self._encoded(record, wanted.header, wanted.schema)
 
     def as_of(self, release: str) -> WrittenIn:
-        """What `release`, which had this class, wrote it in."""
+        """The form in which `release`, which had this class, wrote it."""
         now = WrittenIn(self.schema, self.schema_json, self.fingerprint, self.header)
         return self.of_release.get(release, now)
 
     def datum(self, value: bytes) -> dict[str, Any]:
-        """The fields of a value that begins with one of this form's headers; bytes left over are refused.
+        """The fields of a value that begins with one of this form's headers.
+
+        Bytes left over are refused.
 
         Raises:
-            Exception: whatever fastavro meets; the codecs turn it into errors of their own.
+            Exception: any type that fastavro raises; the codecs turn it into errors of their own.
         """
         body = io.BytesIO(value)
         body.seek(HEADER_BYTES)
         older = self.older.get(value[:HEADER_BYTES])
         if older is None:
-            found = schemaless_reader(body, self.schema, None)
+            datum = schemaless_reader(body, self.schema, None)
         else:
-            found = schemaless_reader(body, older, self.schema)
+            datum = schemaless_reader(body, older, self.schema)
         if body.tell() != len(value):
             raise ValueError(f"wanted {body.tell()} bytes for a {self.schema_name}, found {len(value)}")
-        return cast("dict[str, Any]", found)
+        return cast("dict[str, Any]", datum)
 
     def _encoded(self, record: object, header: bytes, schema: Any) -> bytes:
         buffer = io.BytesIO()
@@ -95,7 +103,10 @@ class Form:
 
 
 def fingerprint_of_schema(declared: Any) -> str:
-    """CRC-64-AVRO of the parsing canonical form, spelled in the order of the bytes in a value's header."""
+    """CRC-64-AVRO of the parsing canonical form.
+
+    It is spelled in the order of the bytes in a value's header.
+    """
     digits: str = fingerprint(to_parsing_canonical_form(declared), "CRC-64-AVRO")
     return digits
 
@@ -109,7 +120,7 @@ def form(
     """The form of a class, with the schema `schemas/<schema_name>.avsc`."""
     declared = _declared(f"{schema_name}.avsc")
     assert declared is not None, f"no schema {schema_name}"
-    found = _written_in(declared)
+    written_in = _written_in(declared)
     of_release = {
         release: _written_in(older)
         for release in _RELEASES_READ
@@ -118,10 +129,10 @@ def form(
     return Form(
         record_type=record_type,
         schema_name=schema_name,
-        schema=found.schema,
-        schema_json=found.schema_json,
-        fingerprint=found.fingerprint,
-        header=found.header,
+        schema=written_in.schema,
+        schema_json=written_in.schema_json,
+        fingerprint=written_in.fingerprint,
+        header=written_in.header,
         older={older.header: older.schema for older in of_release.values()},
         of_release=of_release,
         to_avro=to_avro,
