@@ -1,4 +1,4 @@
-"""Which boot of the host this is: what was before a reboot is known by another id."""
+"""The id of the host's current boot, which changes with each reboot."""
 
 from __future__ import annotations
 

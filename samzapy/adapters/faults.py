@@ -1,8 +1,8 @@
-"""Notes that a process leaves when a fault of its own ends it: SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL.
+"""Notes of a process that a fault of its own ends: SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL.
 
-Python's `faulthandler` writes the stack of the thread that met the fault, from inside the signal's handler. A process
-that somebody kills (SIGKILL) leaves an empty note. So the next process can tell the two apart, and sees in which code
-the fault was, although it is no parent of the first one.
+Python's `faulthandler` writes the stack of the faulty thread from inside the signal's handler. A process that is killed
+(SIGKILL) leaves an empty note. So the next process can distinguish the two, and sees the code with the fault, although
+it is not the parent of the first one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _KEPT_S = 86_400
 
 @cache
 def note_faults(directory: Path) -> None:
-    """Let a fault of this process be noted in `directory`; the last directory that was given counts.
+    """Note a fault of this process in `directory`; the last call counts.
 
-    Where no note can be written faults go unnoticed, as they would without this.
+    If no note can be written, faults leave no trace, as without this call.
     """
     with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def note_faults(directory: Path) -> None:
 
 
 def fault_of(directory: Path, process: str) -> Fault | None:
-    """The fault that ended a process (`this_process` of it); None where none was noted."""
+    """The fault that ended a process, by its name of `this_process`; None if there is no note of one."""
     try:
         text = (directory / process).read_text(errors="replace")
     except OSError:
@@ -43,7 +43,7 @@ def fault_of(directory: Path, process: str) -> Fault | None:
 
 
 class Fault:
-    """What a process noted of its fault."""
+    """The note of a process about its fault."""
 
     def __init__(self, text: str) -> None:
         self.name = text.strip().partition("\n")[0].removeprefix("Fatal Python error: ")
@@ -51,17 +51,17 @@ class Fault:
         self._innermost = frames[0] if frames else ""
 
     def is_in(self, directory: str) -> bool:
-        """Whether the fault came from what a file of this directory called."""
+        """Whether the innermost frame is of a file in this directory."""
         return os.path.dirname(self._innermost) == directory
 
 
 def this_process() -> str:
-    """A name of this process that no other one has: pid, start, and the namespace of pids."""
+    """A unique name of this process: pid, start time, and the namespace of pids."""
     return _name_of(os.getpid()) or str(os.getpid())
 
 
 def _name_of(pid: int) -> str | None:
-    """None where no process has the pid."""
+    """The unique name of the process with this pid; None if there is none."""
     try:
         # The second field is the name in parentheses, and may itself hold blanks and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -71,12 +71,12 @@ def _name_of(pid: int) -> str | None:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove notes of processes that ended without a fault, and those that are old."""
+    """Remove notes of processes that ended without a fault, and old notes."""
     own = this_process().rpartition("-")[2]
     for note in directory.iterdir():
         with suppress(OSError, ValueError):
             pid, _, namespace = note.name.split("-")
             is_over = namespace == own and _name_of(int(pid)) != note.name
-            found = note.stat()
-            if (is_over and not found.st_size) or found.st_mtime < time.time() - _KEPT_S:
+            stat = note.stat()
+            if (is_over and not stat.st_size) or stat.st_mtime < time.time() - _KEPT_S:
                 note.unlink()

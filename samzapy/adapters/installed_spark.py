@@ -1,7 +1,7 @@
-"""Finds the Spark of a job: PySpark of the one release that the connector's jars belong to.
+"""Find the Spark of a job: PySpark of the release that the connector's jars belong to.
 
-Several may be importable: `PYTHONPATH` and `SPARK_HOME` often name another installation, and both come before what pip
-installed beside samzapy. PySpark is found by its files here and never imported, which takes a second.
+Several may be importable: `PYTHONPATH` and `SPARK_HOME` often name another installation, and both come before the one
+that pip installed beside samzapy. This module looks at files and never imports PySpark, which takes a second.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _VERSION = re.compile(r"""^__version__[^=\n]*=\s*["']([^"'+\n]+)""", re.MULTILIN
 
 
 def pyspark_home() -> Path:
-    """The directory of PySpark of `SPARK_VERSION`, another release before it on `sys.path` or not.
+    """The directory of PySpark of `SPARK_VERSION`, even if another release comes before it on `sys.path`.
 
-    Below spark-submit that PySpark comes out of a zip, which has no jars; then it is the Spark of SPARK_HOME.
+    Below spark-submit, PySpark comes out of a zip, which has no jars; then it is the Spark of SPARK_HOME.
 
     Raises:
-        EnvironmentMissingError: there is none; names those of other releases.
+        EnvironmentMissingError: there is none; the text has the other releases.
     """
     importable = _importable(sys.path)
     spec = next((spec for spec in importable if _version(spec) == SPARK_VERSION), None)
@@ -42,20 +42,20 @@ def pyspark_home() -> Path:
 
 
 def pyspark_jar(artifact: str) -> Path:
-    """The jar `<artifact>-<version>.jar` out of those that PySpark ships."""
+    """The jar `<artifact>-<version>.jar` that PySpark ships."""
     jar_dir = pyspark_home() / "jars"
     jars = sorted(jar_dir.glob(f"{artifact}-[0-9]*.jar"))
     if not jars:
         raise EnvironmentMissingError(
-            f"pyspark's {artifact} jar is wanted, but {jar_dir} has none; reinstall pyspark with pip."
+            f"wanted pyspark's {artifact} jar, found none in {jar_dir}; reinstall pyspark with pip"
         )
     return jars[0]
 
 
 def refuse_other_pyspark() -> None:
-    """Raise EnvironmentMissingError where `import pyspark` would give another release than `SPARK_VERSION`.
+    """Raise EnvironmentMissingError if `import pyspark` would give another release than `SPARK_VERSION`.
 
-    Below spark-submit that is the release of its JVM too: spark-submit puts its own PySpark first.
+    Below spark-submit its JVM has that release too, because spark-submit puts its own PySpark first.
     """
     spec = next(iter(_importable(sys.path)), None)
     if spec is None or _version(spec) == SPARK_VERSION:
@@ -67,12 +67,12 @@ def refuse_other_pyspark() -> None:
 
 
 def submit_option(option: str) -> str:
-    """An option for SPARK_SUBMIT_OPTS and its like, which Spark and the JVM take apart at blanks, and quotes away."""
+    """Quote an option for SPARK_SUBMIT_OPTS and similar variables, which Spark and the JVM split at blanks."""
     return f'"{option}"' if " " in option else option
 
 
 def _importable(path: Iterable[str]) -> list[ModuleSpec]:
-    """Each `pyspark` that can be imported from an entry of `path`, in its order."""
+    """Each `pyspark` that can be imported from an entry of `path`, in the order of `path`."""
     specs = (PathFinder.find_spec("pyspark", [entry]) for entry in dict.fromkeys(path))
     return [spec for spec in specs if spec is not None and spec.origin is not None]
 

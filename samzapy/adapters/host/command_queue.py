@@ -1,8 +1,8 @@
-"""Where commands wait between the server's thread and the coordinator's.
+"""The queue of commands between the server's thread and the coordinator's.
 
-A round of the coordinator looks at the whole job, however few commands it has. With many containers there is always a
-heartbeat waiting, and rounds without a pause would leave the server's thread, which shares the interpreter, no time to
-answer. So who takes commands rests as long as the round took, and has more of them to do in the next.
+A round of the coordinator looks at the whole job, however few commands it has. With many containers a heartbeat is
+always waiting, and rounds without a pause would leave the server's thread, which shares the interpreter, no time to
+answer. So the coordinator pauses for as long as the round took, and the next round takes more commands.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from samzapy.coordinator.commands import Command
 
 WAITING_MAX = 10_000
-"""More than any number of containers says in the time a coordinator may take for a round."""
+"""More than all containers of a job send during one round of the coordinator."""
 
 REST_S_MAX = 0.1
-"""A new container is registered a round and a rest later at most."""
+"""The longest pause between rounds; it delays the registration of a new container."""
 
 
 class CommandInbox:
     """A `coordinator.ports.CommandSource`; `put` may be called from any thread.
 
     Args:
-        monotonic_s, rest: a clock, and what passes time by it.
+        monotonic_s, rest: a clock, and a sleep by that clock.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CommandInbox:
         self._taken_at_s: float | None = None
 
     def put(self, command: Command) -> bool:
-        """Whether there was room; never waits."""
+        """Add a command; whether there was room. Never waits."""
         try:
             self._waiting.put_nowait(command)
         except queue.Full:
@@ -51,15 +51,17 @@ class CommandInbox:
         """See `CommandSource.take`."""
         if timeout_ms and self._taken_at_s is not None:
             self._rest(min(self._monotonic_s() - self._taken_at_s, REST_S_MAX, timeout_ms / 1000))
-        found = self._all(timeout_ms)
+        commands = self._all(timeout_ms)
         self._taken_at_s = self._monotonic_s()
-        return found
+        return commands
 
     def _all(self, timeout_ms: int) -> Sequence[Command]:
-        found: list[Command] = []
+        commands: list[Command] = []
         try:
-            found.append(self._waiting.get(timeout=timeout_ms / 1000) if timeout_ms else self._waiting.get_nowait())
+            commands.append(
+                self._waiting.get(timeout=timeout_ms / 1000) if timeout_ms else self._waiting.get_nowait()
+            )
             while True:
-                found.append(self._waiting.get_nowait())
+                commands.append(self._waiting.get_nowait())
         except queue.Empty:
-            return found
+            return commands

@@ -1,4 +1,4 @@
-"""Whether a signal interrupted this process: user code may raise `KeyboardInterrupt` without one."""
+"""Tell a SIGINT from a `KeyboardInterrupt` that user code raises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Interrupts:
 
     @classmethod
     def installed(cls) -> Interrupts:
-        """The handler in force from now on. To be called in the main thread."""
+        """Install a handler and return it. Call this in the main thread."""
         interrupts = cls()
         signal.signal(signal.SIGINT, interrupts.interrupt)
         return interrupts

@@ -1,7 +1,7 @@
-"""Does what the log says of containers that are to be started and ended, for the coordinator that leads the job.
+"""Start, kill and watch containers as the log says, for the leader.
 
-In a thread of its own, because a cluster manager that does not answer must not keep the coordinator from answering.
-What is to be done is read off the state of each round (law L3); what was seen becomes a command.
+The watch has a thread of its own, because a cluster manager that does not answer must not keep the coordinator from
+answering. Each round reads the acts from the state (law L3), and its observations become a command.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class LaunchWatch:
     """Acts and looks every half second while this process leads.
 
     Args:
-        state: what the coordinator knows; None while this process does not lead.
-        put: takes the command; may be called from this thread.
-        retry_window_ms: as of `LaunchesLooked`.
-        on_failure: called with what nobody expected of a launcher; the watch has ended then.
-        wall_ms: the wall clock, as of the records.
+        state: the coordinator's state; None while this process does not lead.
+        put: takes the command; called from the thread of this watch.
+        retry_window_ms: see `LaunchesLooked`.
+        on_failure: called with an unexpected error of a launcher, after which the watch ends.
+        wall_ms: the wall clock that the records use.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LaunchWatch:
         self._retry_window_ms = retry_window_ms
         self._on_failure = on_failure
         self._wall_ms = wall_ms
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._was_in_trouble = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samzapy-launches", daemon=True)
@@ -63,13 +63,13 @@ class LaunchWatch:
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """End after the round that is under way."""
+        """End after the current round."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def go_on(self) -> None:
-        """One round: start, kill, look."""
+        """Do one round: start, kill and look at containers."""
         state = self._state()
         if state is None:
             return
@@ -77,24 +77,24 @@ class LaunchWatch:
             **self._tried(self._launcher.launch, to_start),
             **self._tried(self._launcher.kill, lambda state: to_kill(state, self._wall_ms())),
         }
-        said = list(troubles.values())
+        texts = list(troubles.values())
         launches = to_look_at(state)
         try:
-            found = self._launcher.look(launches) if launches else {}
+            launched = self._launcher.look(launches) if launches else {}
             hosts = self._launcher.hosts() if launches else {}
         except LaunchError as error:
-            said.append(str(error))
+            texts.append(str(error))
             troubles = {launch.execution_id: str(error) for launch in to_start(state)} | troubles
         else:
-            # Also when it sees nothing and names no hosts: that it does not name any is news.
+            # An empty answer counts too, because no hosts are also an observation.
             if launches:
                 now_ms, window_ms = self._wall_ms(), self._retry_window_ms
-                self._put(LaunchesLooked(found=found, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
-        # Those who wait for a container are told why there is none; a coordinator that has just come, too.
+                self._put(LaunchesLooked(found=launched, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
+        # Requests that wait for a container get the reason, also from a new leader.
         if troubles or self._was_in_trouble:
             self._put(LaunchTroubles(troubles))
         self._was_in_trouble = bool(troubles)
-        self._tell(said)
+        self._log_new(texts)
 
     def _tried(
         self, act: Callable[[Launch], None], asked_for: Callable[[CoordinatorState], Sequence[Launch]]
@@ -102,7 +102,7 @@ class LaunchWatch:
         troubles: dict[ExecutionId, str] = {}
         state = self._state()
         for launch in () if state is None else asked_for(state):
-            # Each act may take seconds where nobody answers, and another process may lead meanwhile.
+            # An act may take seconds if the cluster manager does not answer, and another process may lead meanwhile.
             now = self._state()
             if now is None:
                 break
@@ -114,20 +114,20 @@ class LaunchWatch:
                 troubles[launch.execution_id] = str(error)
         return troubles
 
-    def _tell(self, troubles: Sequence[str]) -> None:
-        """Say once what is in the way, however long it is."""
-        for trouble in dict.fromkeys(troubles):
-            if trouble not in self._said:
-                _LOG.warning("%s; it is tried again", trouble)
-        self._said = frozenset(troubles)
+    def _log_new(self, texts: Sequence[str]) -> None:
+        """Log each trouble once, however long it lasts."""
+        for text in dict.fromkeys(texts):
+            if text not in self._logged:
+                _LOG.warning("%s; it is tried again", text)
+        self._logged = frozenset(texts)
 
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
                 self.go_on()
             except Exception as error:
-                # A coordinator that leads and starts nothing would be worse than none.
-                _LOG.exception("containers can no longer be looked after")
+                # A leader that starts no containers would be worse than no leader.
+                _LOG.exception("containers can no longer be started or watched")
                 self._on_failure(error)
                 return
             self._ended.wait(_ROUND_S)

@@ -1,14 +1,14 @@
-"""Containers as processes of this machine, on logical hosts (`coordinator.ports.Launcher`).
+"""Start containers as processes of this machine, on logical hosts (`coordinator.ports.Launcher`).
 
-A logical host is a name, a directory with local state and logs, and so many slots. So a job of many hosts can be
-developed and tried on one machine; one that is to survive the loss of a machine needs another launcher.
+A logical host has a name, a directory with local state and logs, and a number of slots. With them a job of many hosts
+can be developed and tried on one machine. A job that must survive the loss of a machine needs another launcher.
 
-A container is found by the variables that its processes were started with, never by a pid that somebody wrote down: so
-it is adopted by a coordinator that did not start it, together with whatever it has started itself. The exit code of a
-process is known to the coordinator that started it and to nobody else.
+A container is identified by environment variables of its processes, never by a recorded pid. So a coordinator that did
+not start it can adopt it, together with its child processes. Only the coordinator that started a process knows its exit
+code.
 
 Coordinators of one machine that use one directory share its slots. A lock on it makes looking and starting one step:
-while a term ends and another begins, two of them may be asked for the same container.
+between two terms, two coordinators may be asked to start the same container.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _REASON_CHARS: Final = 300
 
 
 @dataclass(slots=True)
-class _Found:
-    """An execution as it runs."""
+class _Running:
+    """An execution and its processes."""
 
     host: str
     processor_id: str
@@ -54,13 +54,13 @@ class _Found:
 
     @property
     def leader(self) -> ProcessIdentity | None:
-        """The process that was started for it: the leader of its session; None when only what it started is left."""
-        return next((found for found in self.processes if _session_of(found.pid) == found.pid), None)
+        """The leader of its session, which the launcher started; None when only child processes are left."""
+        return next((process for process in self.processes if _session_of(process.pid) == process.pid), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """What this launcher started itself, and where."""
+    """A process that this launcher started itself, and its host."""
 
     process: ProcessIdentity
     host: str
@@ -69,8 +69,11 @@ class _Child:
 
 @contextmanager
 def _faults_pass() -> Iterator[None]:
-    """What this machine lacks for now (processes, descriptors, room on a disk, spark-submit while pip replaces it) is
-    no failure of a container: it is asked for again, until the coordinator gives the launch up."""
+    """Turn a lack of resources into a LaunchError, which is retried until the coordinator gives the launch up.
+
+    The machine may lack processes, descriptors, room on a disk, or spark-submit while pip replaces it. None of these is
+    a failure of a container.
+    """
     try:
         yield
     except (OSError, EnvironmentMissingError) as error:
@@ -82,9 +85,9 @@ class ProcessLauncher:
 
     Args:
         hosts: the logical hosts, and how many containers each may have.
-        directory: where each has its directory.
-        command_of: the command for a launch whose local state is to be in a directory.
-        environment: of the containers, besides what tells them who and where they are.
+        directory: the parent of the hosts' directories.
+        command_of: the command for a launch, given the directory of its local state.
+        environment: for the containers, besides the variables that identify them.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class ProcessLauncher:
         command_of: Callable[[Launch, Path], Sequence[str]],
         environment: Mapping[str, str],
     ) -> None:
-        self._slots = {found.host: found.slot_count for found in hosts}
+        self._slots = {slots.host: slots.slot_count for slots in hosts}
         self._directory = directory.resolve()
         self._command_of = command_of
         self._environment = environment
@@ -128,14 +131,14 @@ class ProcessLauncher:
     @_faults_pass()
     def kill(self, launch: Launch) -> None:
         """See `Launcher.kill`."""
-        found = self._running().get(launch.execution_id)
-        for process in () if found is None else found.processes:
+        running = self._running().get(launch.execution_id)
+        for process in () if running is None else running.processes:
             process.send(signal.SIGKILL)
 
     @_faults_pass()
     def hosts(self) -> Mapping[str, int]:
-        """See `Launcher.hosts`: the logical ones."""
-        load = Counter(found.host for found in self._running().values())
+        """See `Launcher.hosts`; these are the logical hosts."""
+        load = Counter(execution.host for execution in self._running().values())
         return {host: max(0, count - load[host]) for host, count in self._slots.items()}
 
     @_faults_pass()
@@ -145,25 +148,25 @@ class ProcessLauncher:
         self._reap()
         seen: dict[ExecutionId, Launched] = {}
         for launch in launches:
-            found = running.get(launch.execution_id)
-            if found is not None:
-                seen[launch.execution_id] = self._looked(found)
+            execution = running.get(launch.execution_id)
+            if execution is not None:
+                seen[launch.execution_id] = self._looked(execution)
             elif launch.phase is not LaunchPhase.WANTED or self._is_known(launch.execution_id):
                 seen[launch.execution_id] = self._ended(launch)
         return seen
 
     # --- starting ---
 
-    def _host_for(self, launch: Launch, running: Mapping[ExecutionId, _Found]) -> str | None:
-        """Where to start it; None where that can never be.
+    def _host_for(self, launch: Launch, running: Mapping[ExecutionId, _Running]) -> str | None:
+        """The host to start it on; None if there is no such host.
 
         Raises:
-            LaunchError: no slot is free there now.
+            LaunchError: no slot is free now.
         """
         if launch.host and launch.host not in self._slots:
             return None
-        load = Counter(found.host for found in running.values())
-        taken = {found.host for found in running.values() if found.processor_id == launch.processor_id}
+        load = Counter(execution.host for execution in running.values())
+        taken = {execution.host for execution in running.values() if execution.processor_id == launch.processor_id}
         avoided = taken if launch.role is LaunchRole.STANDBY else frozenset[str]()
         free = [
             host
@@ -197,7 +200,7 @@ class ProcessLauncher:
         descriptor = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:
-                # Not waited for: one that was stopped with the lock must not stop the watch of all others.
+                # Without waiting: a coordinator that is stopped while it holds the lock must not block the others.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise LaunchError(f"wanted the lock of {self._directory}, another coordinator starts there") from None
@@ -207,28 +210,28 @@ class ProcessLauncher:
 
     # --- looking ---
 
-    def _running(self) -> Mapping[ExecutionId, _Found]:
-        found: dict[ExecutionId, _Found] = {}
-        for process, of in processes_bearing(EXECUTION_VARIABLE):
-            if of.get(DIRECTORY) == str(self._directory):
-                alone = _Found(of.get(HOST_VARIABLE, ""), of.get(PROCESSOR, ""))
-                found.setdefault(ExecutionId(of[EXECUTION_VARIABLE]), alone).processes.append(process)
-        # A child is known without its environment, which one that is just becoming another program does not show.
+    def _running(self) -> Mapping[ExecutionId, _Running]:
+        running: dict[ExecutionId, _Running] = {}
+        for process, environment in processes_bearing(EXECUTION_VARIABLE):
+            if environment.get(DIRECTORY) == str(self._directory):
+                new = _Running(environment.get(HOST_VARIABLE, ""), environment.get(PROCESSOR, ""))
+                running.setdefault(ExecutionId(environment[EXECUTION_VARIABLE]), new).processes.append(process)
+        # A child counts without its environment, which is hidden while the process becomes another program (exec).
         for execution_id, child in self._children.items():
             if execution_id not in self._exit_codes and child.process.is_alive():
-                of_child = found.setdefault(execution_id, _Found(child.host, child.processor_id))
-                if child.process not in of_child.processes:
-                    of_child.processes.append(child.process)
-        return found
+                execution = running.setdefault(execution_id, _Running(child.host, child.processor_id))
+                if child.process not in execution.processes:
+                    execution.processes.append(child.process)
+        return running
 
-    def _looked(self, found: _Found) -> Launched:
-        leader = found.leader
+    def _looked(self, execution: _Running) -> Launched:
+        leader = execution.leader
         if leader is None:
-            # It lives and dies as a whole: what is left of it would keep its slot.
-            for process in found.processes:
+            # Child processes that are left behind would keep the slot.
+            for process in execution.processes:
                 process.send(signal.SIGKILL)
         handle = "" if leader is None else f"{leader.pid}@{leader.started_ticks}"
-        return Launched(state=LaunchedState.RUNNING, host=found.host, handle=handle)
+        return Launched(state=LaunchedState.RUNNING, host=execution.host, handle=handle)
 
     def _ended(self, launch: Launch) -> Launched:
         refused = self._refused.get(launch.execution_id)
@@ -236,7 +239,7 @@ class ProcessLauncher:
         return Launched(
             state=LaunchedState.ENDED,
             exit_code=exit_code,
-            reason=refused or ("" if exit_code == 0 else self._last_words(launch.execution_id)),
+            reason=refused or ("" if exit_code == 0 else self._last_line(launch.execution_id)),
         )
 
     def _is_known(self, execution_id: ExecutionId) -> bool:
@@ -254,8 +257,8 @@ class ProcessLauncher:
                 code = os.waitstatus_to_exitcode(status)
                 self._exit_codes[execution_id] = code if code >= 0 else 128 - code
 
-    def _last_words(self, execution_id: ExecutionId) -> str:
-        """The last line that it printed."""
+    def _last_line(self, execution_id: ExecutionId) -> str:
+        """The last line that the execution printed."""
         for host in sorted(self._slots):
             path = self._directory / host / f"{execution_id}.log"
             if path.exists():

@@ -1,10 +1,9 @@
-"""Processes named so that they cannot be mistaken for others.
+"""Identify processes for ever, and send them signals.
 
-A pid alone is a name that the kernel gives away again. With the time the process started, in ticks since
-boot, and the boot itself it means one process for ever, so a pid file left behind by a crash never gets
-somebody else's process killed. Containers of one machine (Docker, pods) share the boot, but each has pids of its
-own, so the namespace of pids belongs to it too. Signals go through a pidfd: between the check and the signal the pid
-cannot change hands. Linux only (`/proc`, pidfd).
+The kernel reuses pids. The pid, the start time in ticks since boot, and the boot together mean one process for ever, so
+a pid file that a crash leaves behind never gets another process killed. Containers of one machine (Docker, pods) share
+the boot, but each has pids of its own, so the identity has the namespace of pids too. Signals go through a pidfd, so
+the pid cannot be reused between the check and the signal. Linux only (`/proc`, pidfd).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """One process, for ever: pid, start time in clock ticks since boot, and which boot and namespace of pids."""
+    """One process for ever: pid, start time in clock ticks since boot, boot and namespace of pids."""
 
     pid: int
     started_ticks: int
@@ -36,7 +35,7 @@ class ProcessIdentity:
 
     @property
     def started_ms(self) -> int:
-        """When it started, in milliseconds since boot."""
+        """The start time in milliseconds since boot."""
         return self.started_ticks * 1000 // _TICKS_PER_S
 
     @classmethod
@@ -48,7 +47,7 @@ class ProcessIdentity:
         return cls(pid=pid, started_ticks=stat.started_ticks, boot_id=_boot_and_namespace())
 
     def is_alive(self) -> bool:
-        """Whether anything of it still runs, or is stopped; a zombie does not."""
+        """Whether a thread of it still runs or is stopped; a zombie does not count."""
         stat = self._stat()
         return stat is not None and not stat.is_over
 
@@ -58,7 +57,7 @@ class ProcessIdentity:
         return stat is not None and stat.state == "T"
 
     def send(self, number: signal.Signals) -> bool:
-        """Sends a signal; False when the process is gone already. Nobody else ever gets it."""
+        """Send a signal; False if the process is gone. No other process ever gets it."""
         with self._pidfd() as fd:
             if fd is None:
                 return False
@@ -68,7 +67,7 @@ class ProcessIdentity:
             return False
 
     def wait_gone(self, deadline_s: float) -> bool:
-        """Waits for the process to end, and reaps it when it is a child; whether it is gone."""
+        """Wait for the process to end, and reap it if it is a child; whether it is gone."""
         with self._pidfd() as fd:
             if fd is not None:
                 poll = select.poll()
@@ -94,23 +93,24 @@ class ProcessIdentity:
             yield None
             return
         try:
-            # Opened first, asked after: if the answer is yes, then the descriptor means this very process.
+            # The check comes after the opening: if the process is alive now, the descriptor is of this very process.
             yield fd if self.is_alive() else None
         finally:
             os.close(fd)
 
 
 def start_in_own_session(command: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> ProcessIdentity:
-    """Start a process that may outlive this one: own session, nothing on stdin, all it prints behind `log_path`.
+    """Start a process that may outlive this one, in a session of its own.
 
-    It gets no descriptor of this one: a lock on a file that a shell gave to us would be held as long as it lives.
+    Its stdin is empty, and its output goes to the end of `log_path`. It inherits no descriptor: otherwise it would hold
+    a file lock that this process got from its shell.
 
-    When it returns `processes_bearing` finds the process, unless it has ended.
+    On return `processes_bearing` lists the process, unless it has ended.
 
     Raises:
         OSError: the program cannot be started, or the file cannot be written.
     """
-    # Not Popen: that object complains when dropped while its process lives, as a detached one shall.
+    # No Popen, because it warns when it is dropped before its process ends.
     pid = os.posix_spawn(
         command[0],
         list(command),
@@ -124,8 +124,8 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
         ],
     )
     process = ProcessIdentity.of(pid)
-    # The kernel lets us go on a moment before it has put the new program's environment in place. Who looks just then
-    # would take what was started for ended, and its place for free.
+    # The call returns a moment before the kernel shows the new program's environment. A look in between would miss the
+    # process, and count its slot as free.
     give_up_s = time.monotonic() + _VISIBLE_WITHIN_S
     while environment and not _environ(pid) and process.is_alive() and time.monotonic() < give_up_s:
         time.sleep(_LOOK_AGAIN_S)
@@ -133,39 +133,39 @@ def start_in_own_session(command: Sequence[str], log_path: Path, environment: Ma
 
 
 def _inherited_descriptors() -> list[int]:
-    """Those that a program started now would get, but for stdin, stdout and stderr."""
-    found = []
+    """The descriptors that a new program would inherit, without stdin, stdout and stderr."""
+    descriptors = []
     for fd in (int(name) for name in os.listdir("/proc/self/fd")):
-        with suppress(OSError):  # The one of the listing itself is closed by now.
+        with suppress(OSError):  # The descriptor of the listing itself is closed by now.
             if fd > 2 and os.get_inheritable(fd):
-                found.append(fd)
-    return found
+                descriptors.append(fd)
+    return descriptors
 
 
 def _environ(pid: int | str) -> bytes:
-    """What a process was started with; nothing when it is gone or is somebody else's."""
-    return _shown(pid, "environ")
+    """The environment of a process; empty if it is gone or belongs to another user."""
+    return _proc_file(pid, "environ")
 
 
-def _shown(pid: int | str, what: str) -> bytes:
+def _proc_file(pid: int | str, name: str) -> bytes:
     try:
-        return Path("/proc", str(pid), what).read_bytes()
+        return Path("/proc", str(pid), name).read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""
 
 
 def _environ_of_program(pid: str) -> bytes:
-    """As `_environ`, also of a process that is just becoming another program (exec)."""
-    found, believed_after = _environ(pid), 3
+    """Like `_environ`, also for a process that is just becoming another program (exec)."""
+    environment, tries_left = _environ(pid), 3
     give_up_s = time.monotonic() + _VISIBLE_WITHIN_S
-    while not found and believed_after and _runs_program(pid) and time.monotonic() < give_up_s:
-        # Until the kernel has put the new program's environment in place, it shows no command line either.
-        if _shown(pid, "cmdline"):
-            believed_after -= 1
+    while not environment and tries_left and _runs_program(pid) and time.monotonic() < give_up_s:
+        # Until the kernel shows the new program's environment, it shows no command line either.
+        if _proc_file(pid, "cmdline"):
+            tries_left -= 1
         else:
             time.sleep(_LOOK_AGAIN_S)
-        found = _environ(pid)
-    return found
+        environment = _environ(pid)
+    return environment
 
 
 def _runs_program(pid: str) -> bool:
@@ -177,16 +177,17 @@ def _runs_program(pid: str) -> bool:
 
 
 def processes_with(variable: str, value: str) -> tuple[ProcessIdentity, ...]:
-    """The living processes of this user that were started with `variable` set to `value`, in the order of their pids.
+    """The living processes of this user with `variable` set to `value`, in the order of their pids.
 
-    Children inherit it, so those whose parents are gone are found too.
+    Children inherit the variable, so the result also has children without a parent.
     """
-    return tuple(process for process, found in processes_bearing(variable) if found[variable] == value)
+    bearing = processes_bearing(variable)
+    return tuple(process for process, environment in bearing if environment[variable] == value)
 
 
 def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str, str]], ...]:
-    """The living processes of this user that were started with `variable` set, and what they were started with."""
-    mark, found = f"{variable}=".encode(), []
+    """The living processes of this user that were started with `variable` set, and their environments."""
+    mark, bearing = f"{variable}=".encode(), []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -195,8 +196,8 @@ def processes_bearing(variable: str) -> tuple[tuple[ProcessIdentity, Mapping[str
             if not any(entry.startswith(mark) for entry in entries):
                 continue
             texts = (entry.decode(errors="replace").partition("=") for entry in entries if entry)
-            found.append((ProcessIdentity.of(int(name)), {key: value for key, _, value in texts}))
-    return tuple(sorted(((process, of) for process, of in found if process.is_alive()), key=lambda item: item[0].pid))
+            bearing.append((ProcessIdentity.of(int(name)), {key: value for key, _, value in texts}))
+    return tuple(sorted((one for one in bearing if one[0].is_alive()), key=lambda one: one[0].pid))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,5 +224,5 @@ def _read_stat(pid: int) -> _Stat | None:
 
 @cache
 def _boot_and_namespace() -> str:
-    # The kernel gives the number of a namespace away again, but only when no process is left in it.
+    # The kernel reuses the number of a namespace only when no process is left in it.
     return f"{boot_id()}.{Path('/proc/self/ns/pid').stat().st_ino}"

@@ -1,8 +1,7 @@
-"""A processor's id that is kept on its host: the first one in a directory that no living process has.
+"""Keep processor ids on their host: a process takes the first id of a directory that no other one holds.
 
-Each id is a file with a POSIX record lock, which the kernel frees when the process ends, however it ends; children do
-not inherit it. So two processes on one host get two ids, and each that comes back gets one that was there before,
-together with the local state that belongs to it.
+Each id is a file with a POSIX record lock. The kernel frees the lock when the process ends, and children do not inherit
+it. So two processes on one host get two ids, and a restarted process gets an earlier id, with its local state.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ _ID = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 @contextmanager
 def kept_processor_id(directory: Path) -> Iterator[str]:
-    """An id of `directory`, this process's own until the end of the block. Once per process and directory: closing
-    any descriptor of a file drops the process's lock on it.
+    """Hold an id of `directory` until the end of the block.
+
+    Call this once per process and directory: closing any descriptor of a file drops the process's lock on it.
 
     Raises:
-        EnvironmentMissingError: the directory cannot be written, or knows no locks.
+        EnvironmentMissingError: the directory cannot be written, or its file system has no locks.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def kept_processor_id(directory: Path) -> Iterator[str]:
 
 
 def _first_free(directory: Path) -> int:
-    """The descriptor of the first file that could be locked; there is always one more."""
+    """The descriptor of the first file that could be locked; a new file is always free."""
     for number in count():
         descriptor = os.open(directory / str(number), os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -64,7 +64,7 @@ def _id_in(descriptor: int) -> str:
     kept = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
     if _ID.fullmatch(kept):
         return kept
-    # New, or its writer died over it. The host's name is for people; the rest makes it like no other.
+    # The file is new, or its writer died over it. The host's name is for people; the rest makes the id unique.
     host = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())[:40]
     made = f"{host}_{uuid.uuid4().hex[:12]}"
     os.ftruncate(descriptor, 0)

@@ -1,7 +1,7 @@
-"""An execution's scratch directory: Spark's files, the worker slots, and state that is to be kept nowhere.
+"""The scratch directory of an execution: Spark's files, the worker slots, and state that is not kept.
 
-In memory where there is room, as a commit of a micro-batch is a rename there and not a wait for a disk. What is in
-memory must not stay when its execution was killed, so each start removes what nobody uses any more.
+It is in memory if there is room, because a commit of a micro-batch is a rename there and does not wait for a disk.
+Directories of killed executions must not fill the memory, so each start removes the ones that are not used any more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from samzapy.errors import EnvironmentMissingError
 
 _LOG = logging.getLogger(__name__)
 _MEMORY = Path("/dev/shm")  # noqa: S108  # tmpfs on purpose: nothing in it outlives the host
-# What spills there is as large as a micro-batch; Docker's default of 64 MiB is no room for one.
+# Spark spills as much as a micro-batch holds there; Docker's default of 64 MiB is too small for that.
 _MEMORY_FREE_MIN_BYTES = 512 << 20
 # logind.conf(5), RemoveIPC: root and system users are exempt.
 _SYSTEM_UID_MAX = 999
@@ -33,13 +33,13 @@ _WITHOUT_OWNER_S = 60.0
 
 
 def scratch_directories() -> Sequence[Path]:
-    """What executions of this user have, or have left, on this host; each is named by its execution."""
+    """All scratch directories of this user on this host, used or left behind; the name is the execution's id."""
     return [path for root in _roots() for path in root.glob("*")]
 
 
 @contextmanager
 def scratch_directory(execution_id: str) -> Iterator[Path]:
-    """A directory of this process's own, removed at its end; those of executions that are gone are removed now.
+    """Make a directory for this process, and remove it at the end; directories that are left behind go first.
 
     Raises:
         EnvironmentMissingError: it cannot be made.
@@ -53,7 +53,7 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700)
-        # On the directory: what ages files away (systemd-tmpfiles) leaves one alone that is locked, with all in it.
+        # On the directory, because systemd-tmpfiles, which deletes old files, skips a locked one with all its files.
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
         own = ProcessIdentity.of(os.getpid())
@@ -61,7 +61,7 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
     except OSError as error:
         raise EnvironmentMissingError(
             f"wanted a scratch directory at {path}, found {error.strerror}; "
-            "it must be writable for this user, and not be another one's"
+            "make it writable for this user, or remove it"
         ) from error
     try:
         yield path
@@ -71,7 +71,7 @@ def scratch_directory(execution_id: str) -> Iterator[Path]:
 
 
 def _roots() -> Sequence[Path]:
-    """In memory, and on disk for where memory is short; the latter only where there is such a place."""
+    """The parent directories: in memory, and on disk for a host with little memory, if it has a temporary directory."""
     places = [_MEMORY]
     with suppress(FileNotFoundError):
         places.append(Path(tempfile.gettempdir()))
@@ -79,10 +79,10 @@ def _roots() -> Sequence[Path]:
 
 
 def _is_removed_at_logout(uid: int) -> bool:
-    """Whether systemd-logind empties `/dev/shm` of a user's files, also those in use, when their last session ends.
+    """Whether systemd-logind removes this user's files from `/dev/shm` when the last session ends.
 
-    It does so by default for people, who log out while what they started with nohup goes on, and spares those whose
-    services linger (`loginctl enable-linger`).
+    It does so by default for ordinary users, also with files in use, for instance by a job that was started with nohup.
+    Users with lingering services are spared (`loginctl enable-linger`).
     """
     if uid <= _SYSTEM_UID_MAX or not _LOGIND.is_dir():
         return False
@@ -95,8 +95,8 @@ def _is_removed_at_logout(uid: int) -> bool:
 def _has_room(memory: Path) -> bool:
     if not os.access(memory, os.W_OK):
         return False
-    found = os.statvfs(memory)
-    free_bytes = found.f_bavail * found.f_frsize
+    size = os.statvfs(memory)
+    free_bytes = size.f_bavail * size.f_frsize
     if free_bytes < _MEMORY_FREE_MIN_BYTES:
         _LOG.warning(
             "%s has %d MiB free, less than %d: scratch is in %s, which may be slower",
@@ -109,19 +109,19 @@ def _has_room(memory: Path) -> bool:
 
 
 def _is_left_behind(scratch_dir: Path) -> bool:
-    """Whether nobody uses a scratch directory any more: its owner keeps a lock on it as long as it lives.
+    """Whether the owner of a scratch directory is gone; it keeps a lock on the directory as long as it lives.
 
-    A pid would not do: containers of one machine may share the directory, and do not see each other's processes. It
-    counts all the same, as executions of earlier releases keep no lock.
+    A pid alone is not enough: containers of one machine may share the directory, and do not see each other's processes.
+    The pid is checked too, because executions of earlier releases keep no lock.
 
-    One without an owner is being made this moment, or a JVM that outlived its driver made parts of it anew.
+    A directory without an owner is just being made, or a JVM that outlived its driver has made it again.
     """
     try:
         lock = os.open(scratch_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             boot, pid, started = (scratch_dir / "owner").read_text().split()
-            found, started_ms = ProcessIdentity.of(int(pid)), int(started)
+            owner, started_ms = ProcessIdentity.of(int(pid)), int(started)
         finally:
             os.close(lock)
     except ProcessLookupError:
@@ -131,5 +131,5 @@ def _is_left_behind(scratch_dir: Path) -> bool:
             return time.time() - scratch_dir.stat().st_mtime > _WITHOUT_OWNER_S
         return False
     except OSError:
-        return False  # In use; or who uses it cannot be told.
-    return (boot, started_ms) != (boot_id(), found.started_ms) or not found.is_alive()
+        return False  # In use, or its use cannot be determined.
+    return (boot, started_ms) != (boot_id(), owner.started_ms) or not owner.is_alive()

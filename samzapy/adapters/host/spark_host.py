@@ -37,7 +37,7 @@ class SparkHost:
 
     Attributes:
         has_user_entry: whether the user database knows this process's user; if not, Java knows no home directory.
-        home: a directory that stands for it; need not exist.
+        home: the home directory to use; it need not exist.
         files_max: how many files may be open, the hard limit, up to which a JVM raises its own; None for no limit.
         temp_dir: where Java shall keep temporary files; empty for its default.
         has_temp_dir: whether there is a directory for temporary files at all.
@@ -73,8 +73,8 @@ class SparkHost:
         )
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """`given` with what lets spark-submit start here; what somebody else has set in it stays."""
-        # All connections of a container's session stay on the host. Else Spark resolves the host's own name.
+        """`given` and the variables that let spark-submit start here; variables that are set stay."""
+        # All connections of a container's session stay on the host. Otherwise Spark resolves the host's own name.
         environment = {_LOCAL_ADDRESS: "127.0.0.1", **given}
         options = []
         if not self.has_user_entry:
@@ -96,7 +96,7 @@ class SparkHost:
             arguments: of spark-submit, and other paths that its JVM is to read.
 
         Raises:
-            EnvironmentMissingError: names what is missing and the way out.
+            EnvironmentMissingError: the text has the fault and its remedy.
         """
         if not self.has_bash:
             raise EnvironmentMissingError(
@@ -131,17 +131,17 @@ def has_user_entry() -> bool:
 
 
 def is_ascii_locale() -> bool:
-    """Whether Java, which is started with this process's environment, takes paths for ASCII.
+    """Whether Java, started with this process's environment, reads paths as ASCII.
 
-    Python does not: it reads them as UTF-8 under the same locale (PEP 540).
+    Python reads them as UTF-8 under the same locale (PEP 540).
     """
     return locale.setlocale(locale.LC_CTYPE) in ("C", "POSIX")
 
 
 def refuse_replaced_letters(arguments: Iterable[str]) -> None:
-    """Raise EnvironmentMissingError where a job's arguments came through a JVM that reads ASCII, and lost letters.
+    """Raise EnvironmentMissingError if a JVM that reads ASCII has replaced letters of a job's arguments.
 
-    Such a letter has become `?`: a directory of another name would be made and used without a word.
+    Such a letter has become `?`. A directory of another name would be made and used without a warning.
     """
     if not is_ascii_locale():
         return

@@ -1,13 +1,13 @@
-"""Pinned jars, fetched once, verified at every use.
+"""Fetch pinned jars once, and verify them at every use.
 
-`pip install` brings Java no jars, and `--packages` resolves anew on each machine and each start. So the sets
-are lock lists (`locks.py`), and a missing jar is fetched by the Ivy that pyspark ships: Java and access to a
-Maven repository are all that is needed.
+`pip install` brings no jars, and `--packages` resolves versions again on each machine and each start. So the sets of
+jars are lock lists (`locks.py`), and the Ivy that pyspark ships fetches a missing jar. This needs only Java and access
+to a Maven repository.
 
-What makes it safe: a jar appears under its final name only by an atomic rename, after its hash was right. A
-download that was cut off leaves a staging directory, which the next fetch throws away. Two processes at once
-queue on a file lock. A jar that is there is hashed each time it is handed out (44 MB: 0.13 s), so a file that
-was damaged or exchanged later is refused too. When all are there, nothing touches the network.
+A jar appears under its final name only by an atomic rename, after its hash is verified. An interrupted download leaves
+a staging directory, which the next fetch removes. Concurrent processes queue on a file lock. A jar in the cache is
+hashed at each use (44 MB: 0.13 s), so a file that was damaged or replaced later is refused too. If all jars are in the
+cache, the network is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.maven.locks import LockedJar, read_lock
 from samzapy.errors import EnvironmentMissingError
 
-# The broker's 42 jars took 36 s on a slow line; more than this is a line that hangs.
+# The broker's 42 jars took 36 s on a slow line; a download that takes longer than this hangs.
 FETCH_DEADLINE_S = 900
 
 _log = logging.getLogger(__name__)
@@ -39,10 +39,10 @@ SETTINGS_VARIABLE = "SAMZAPY_IVY_SETTINGS"
 
 
 def cache_root() -> Path:
-    """Where samzapy keeps what it can make again: SAMZAPY_CACHE_DIR, else the user's cache directory.
+    """The directory for files that can be fetched again: SAMZAPY_CACHE_DIR, or the user's cache directory.
 
     Raises:
-        EnvironmentMissingError: there is neither, or `~` stands in front of it.
+        EnvironmentMissingError: there is neither, or the variable begins with `~`.
     """
     own = os.environ.get("SAMZAPY_CACHE_DIR")
     if own and own.startswith("~"):
@@ -57,9 +57,9 @@ def cache_root() -> Path:
     try:
         return Path.home() / ".cache" / "samzapy"
     except RuntimeError as error:
-        # As in a container that runs under a number that /etc/passwd does not know.
+        # As in a container that runs under a user id that /etc/passwd does not have.
         raise EnvironmentMissingError(
-            f"wanted a directory for what is fetched once, found no home directory of user {os.getuid()}; "
+            f"wanted a directory for downloaded jars, found no home directory of user {os.getuid()}; "
             "set SAMZAPY_CACHE_DIR"
         ) from error
 
@@ -81,13 +81,13 @@ def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
 
 
 def jars_there(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
-    """As `jar_paths`, for who must not wait: nothing is fetched or verified, and none when one is missing."""
+    """The jars of a lock list that are in the cache, or none if one is missing; nothing is fetched or verified."""
     jars, jar_dir = read_lock(lock), (cache_dir or cache_root()).absolute() / "jars"
     return () if _missing(jars, jar_dir) else tuple(_home_of(jar, jar_dir) for jar in jars)
 
 
 def verified_jars(jars: Sequence[LockedJar], cache_dir: Path) -> tuple[Path, ...]:
-    """`jar_paths` for jars that no list of ours names."""
+    """Like `jar_paths`, for jars that are on no lock list."""
     jar_dir = cache_dir.absolute() / "jars"
     if _missing(jars, jar_dir):
         _fetch_missing(jars, jar_dir)
@@ -145,12 +145,12 @@ def _exclusive(jar_dir: Path) -> Iterator[None]:
 
 def _refuse_other_bytes(jar: LockedJar, path: Path) -> None:
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != jar.sha256:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != jar.sha256:
         raise EnvironmentMissingError(
             f"{jar.coordinates} is not the jar that samzapy was locked to: wanted SHA-256 {jar.sha256}, found"
-            f" {found} in {path}. Delete that file to have it fetched again, or point SAMZAPY_CACHE_DIR at"
-            " another directory; if it comes back like this, your repository serves other bytes."
+            f" {sha256} in {path}. Delete that file to have it fetched again, or point SAMZAPY_CACHE_DIR at"
+            " another directory; if the error comes again, your repository serves other bytes."
         )
 
 
@@ -165,14 +165,14 @@ def _download(jars: Sequence[LockedJar], staging: Path) -> None:
 
 
 def run_ivy(wishes: str, staging: Path) -> subprocess.CompletedProcess[str]:
-    """Runs pyspark's Ivy on an `ivy.xml`; the jars land in `<staging>/out/<group>/<file name>`.
+    """Run pyspark's Ivy on an `ivy.xml`; the jars land in `<staging>/out/<group>/<file name>`.
 
-    They come from Maven Central, as Ivy itself knows it, or from the repository that SAMZAPY_MAVEN_REPOSITORY names.
-    Nothing outside `staging` is read or written, unless SAMZAPY_IVY_SETTINGS names a settings file, which
-    then takes the place of ours and may lean on files in the home directory.
+    They come from the repository in SAMZAPY_MAVEN_REPOSITORY, or from Maven Central, as Ivy is configured by itself.
+    Nothing outside `staging` is read or written, unless SAMZAPY_IVY_SETTINGS has a settings file. That file replaces
+    ours, and may refer to files in the home directory.
 
     Raises:
-        EnvironmentMissingError: one of the two variables says what cannot be, or both are set.
+        EnvironmentMissingError: one of the two variables is wrong, or both are set.
     """
     settings_path = staging / "settings.xml"
     own_settings, repository = os.environ.get(SETTINGS_VARIABLE), os.environ.get(REPOSITORY_VARIABLE)
@@ -207,10 +207,10 @@ def run_ivy(wishes: str, staging: Path) -> subprocess.CompletedProcess[str]:
 
 
 def ivy_settings(repository: str | None) -> str:
-    """Ivy's settings for one Maven repository: a URL, or Maven Central where none is named.
+    """Ivy's settings for one Maven repository: a URL, or Maven Central if None.
 
     Raises:
-        EnvironmentMissingError: it is no URL that Ivy reads, or holds a password, which Ivy would print.
+        EnvironmentMissingError: Ivy cannot read the URL, or it has a password, which Ivy would print.
     """
     root = ""
     if repository is not None:
@@ -218,7 +218,7 @@ def ivy_settings(repository: str | None) -> str:
         if parts.username is not None or parts.password is not None:
             raise EnvironmentMissingError(
                 f"{REPOSITORY_VARIABLE}: wanted a URL without user and password, found one with; write them as "
-                f"<credentials> in an Ivy settings file, and name that in {SETTINGS_VARIABLE}"
+                f"<credentials> in an Ivy settings file, and set {SETTINGS_VARIABLE} to that file"
             )
         if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.path):
             raise EnvironmentMissingError(
@@ -236,7 +236,7 @@ def ivy_settings(repository: str | None) -> str:
 
 
 def ivy_file(jars: Sequence[LockedJar]) -> str:
-    """Ivy's wish list: every jar by its full name, none of what their poms would drag in."""
+    """Ivy's list of dependencies: every jar by its full name, without the dependencies of their poms."""
     wishes = "\n".join(_ivy_dependency(jar) for jar in jars)
     return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="samzapy" module="jars"/>
@@ -266,11 +266,11 @@ def _why_ivy_failed(jars: Sequence[LockedJar], output: str) -> str:
     if denied:
         return _no_repository(jars, denied)
     names = ", ".join(jar.coordinates for jar in jars)
-    said = [line.lstrip(": ") for line in lines if "#" in line and line.startswith((":: ", "[FAILED"))]
-    last_words = " | ".join(dict.fromkeys(said)) or " | ".join(lines[-5:])
+    failures = [line.lstrip(": ") for line in lines if "#" in line and line.startswith((":: ", "[FAILED"))]
+    report = " | ".join(dict.fromkeys(failures)) or " | ".join(lines[-5:])
     return (
-        f"The Maven repository does not have: {names}. A mirror that lags behind Maven Central does that;"
-        f" name another in {REPOSITORY_VARIABLE}. Ivy said: {last_words}"
+        f"The Maven repository does not have: {names}. This happens with a mirror that lags behind Maven Central;"
+        f" set {REPOSITORY_VARIABLE} to another one. Ivy said: {report}"
     )
 
 

@@ -1,5 +1,7 @@
-"""Which Java to run. Spark, Ivy and the development broker all need one, and each dies of a wrong one in
-its own obscure way; here it is one question with one readable answer."""
+"""Find the Java to run, for Spark, Ivy and the development broker.
+
+Each of them fails in its own obscure way with a wrong Java. One check with a readable error comes before them.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ _HOW_TO_GET_ONE = f"Install a Java runtime {JAVA_VERSION_MIN} or newer and put i
 
 
 def find_java() -> Path:
-    """The `java` to run: `$JAVA_HOME/bin/java` when JAVA_HOME is set, else the first on PATH.
+    """The `java` to run: `$JAVA_HOME/bin/java` if JAVA_HOME is set, otherwise the first on PATH.
 
     Raises:
-        EnvironmentMissingError: there is none, it does not run, or it is older than 17. JAVA_HOME that points
-            nowhere is refused rather than passed over: Spark's own scripts would use it and fail.
+        EnvironmentMissingError: there is none, it does not run, or it is older than 17. A wrong JAVA_HOME is refused,
+            because Spark's own scripts would use it and fail.
     """
     java = _from_java_home() or _from_path()
     version = _major_version(java)
@@ -47,12 +49,12 @@ def _from_java_home() -> Path | None:
 
 
 def _from_path() -> Path:
-    found = shutil.which("java")
-    if found is None:
+    java = shutil.which("java")
+    if java is None:
         raise EnvironmentMissingError(
             f"Java is needed, but JAVA_HOME is not set and no java is on PATH. {_HOW_TO_GET_ONE}"
         )
-    return Path(found)
+    return Path(java)
 
 
 @cache
@@ -65,10 +67,10 @@ def _major_version(java: Path) -> int:
 
 
 def parse_major_version(banner: str, java: Path) -> int:
-    """17 from `openjdk version "17.0.15" 2025-04-15`, 8 from the `"1.8.0_392"` that Java 8 says of itself."""
-    found = re.search(r'version "(?:1\.)?(\d+)', banner)
-    if found is None:
+    """Read the major version: 17 from `openjdk version "17.0.15" 2025-04-15`, 8 from Java 8's `"1.8.0_392"`."""
+    matched = re.search(r'version "(?:1\.)?(\d+)', banner)
+    if matched is None:
         raise EnvironmentMissingError(
-            f"{java} -version says no version that can be read: {banner.strip()!r}. {_HOW_TO_GET_ONE}"
+            f"{java} -version prints no version that samzapy can read: {banner.strip()!r}. {_HOW_TO_GET_ONE}"
         )
-    return int(found.group(1))
+    return int(matched.group(1))

@@ -1,8 +1,8 @@
-"""The lock lists: which jars samzapy runs with, by name, version and SHA-256.
+"""The lock lists: the jars that samzapy runs with, by name, version and SHA-256.
 
-A list is data beside this module, one jar per line: `group:artifact:version[:classifier] sha256`, `#` opens
-a comment. It holds the whole set, dependencies included, so nothing is resolved at run time: the same bytes
-run everywhere or nothing runs. `scripts/lock_jars.py` writes a list anew.
+A list is a file beside this module with one jar per line: `group:artifact:version[:classifier] sha256`; `#` opens a
+comment. It has the whole set with all dependencies, so nothing is resolved at run time: every machine runs the same
+bytes, or nothing. `scripts/lock_jars.py` writes the lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedJar:
-    """One jar that may be used: what it is called in a Maven repository, and the only bytes it may have."""
+    """One jar that may be used: its name in a Maven repository, and the hash of its only valid content."""
 
     group: str
     artifact: str
@@ -61,17 +61,17 @@ def read_lock(lock: str) -> tuple[LockedJar, ...]:
 
 
 def parse_lock(text: str, origin: str) -> tuple[LockedJar, ...]:
-    """The jars that `text` lists; `origin` is what messages call it."""
+    """The jars of the list `text`; `origin` is its name in errors."""
     jars: list[LockedJar] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.partition("#")[0].strip()
         if not line:
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
+        matched = _LINE.fullmatch(line)
+        if matched is None:
             raise ConfigError(
                 f"{origin}, line {number}: wanted `group:artifact:version[:classifier] sha256` with 64"
-                f" lower-case hex digits, found {line!r}. Write the list anew with scripts/lock_jars.py."
+                f" lower-case hex digits, found {line!r}. Write the list again with scripts/lock_jars.py."
             )
-        jars.append(LockedJar(**found.groupdict()))
+        jars.append(LockedJar(**matched.groupdict()))
     return tuple(jars)

@@ -1,7 +1,8 @@
-"""Asking a coordinator. Whoever answers may be anybody: a port is used again, an old leader wakes up.
+"""Send requests to a coordinator, and check that the answer comes from one.
 
-An answer counts only if it is small, in time, of the right shape, and names the job (and for a heartbeat the
-execution) that was asked about. Everything else is no answer, which is what the caller is prepared for.
+Another program may answer: a port is used again, or an old leader wakes up. An answer counts only if it is small, in
+time, of the right shape, and has the job (and for a heartbeat the execution) of the request. Everything else counts as
+no answer, which callers expect.
 """
 
 from __future__ import annotations
@@ -27,27 +28,29 @@ _REASON_BYTES_MAX = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer:
-    """What the coordinator of `term` says to a heartbeat. `alive: False` is final."""
+    """The answer of the coordinator of `term` to a heartbeat. `alive: False` is final."""
 
     alive: bool
     term: int
 
 
 class HttpCoordinatorClient:
-    """Talks to whichever coordinator it is told to; keeps no connection."""
+    """Sends each request to the given coordinator; keeps no connection."""
 
     def heartbeat(self, url: str, body: Mapping[str, object], timeout_ms: int) -> HeartbeatAnswer | None:
-        """Send a heartbeat (`coordinator.assignment.heartbeat_json` has the shape); None when there is no valid answer.
+        """Send a heartbeat; None when there is no valid answer.
 
         Args:
-            body: its `job` and `executionId` must come back in the answer.
+            body: as `coordinator.assignment.heartbeat_json` reads it; the answer must repeat `job` and `executionId`.
             timeout_ms: for everything together.
         """
-        found = _asked(url, "POST", "/containerHeartbeat", json.dumps(body).encode(), timeout_ms, ANSWER_BYTES_MAX)
-        if found is None:
+        answer = _ask_json(
+            url, "POST", "/containerHeartbeat", json.dumps(body).encode(), timeout_ms, ANSWER_BYTES_MAX
+        )
+        if answer is None:
             return None
-        alive, term = found.get("alive"), found.get("term")
-        if found.get("job") != body["job"] or found.get("executionContainerId") != body["executionId"]:
+        alive, term = answer.get("alive"), answer.get("term")
+        if answer.get("job") != body["job"] or answer.get("executionContainerId") != body["executionId"]:
             _LOG.warning("%s answered for another job or execution: not a coordinator of %s", url, body["job"])
             return None
         if not isinstance(alive, bool) or not isinstance(term, int) or isinstance(term, bool):
@@ -56,41 +59,41 @@ class HttpCoordinatorClient:
 
     def status(self, url: str, job: str, timeout_ms: int) -> Mapping[str, object] | None:
         """`GET /status` of the leader of `job`; None when there is no valid answer."""
-        found = _asked(url, "GET", "/status", None, timeout_ms, STATUS_BYTES_MAX)
-        return found if found is not None and found.get("job") == job else None
+        status = _ask_json(url, "GET", "/status", None, timeout_ms, STATUS_BYTES_MAX)
+        return status if status is not None and status.get("job") == job else None
 
 
-def _asked(
+def _ask_json(
     url: str, method: str, path: str, body: bytes | None, timeout_ms: int, bytes_max: int
 ) -> Mapping[str, object] | None:
-    """The JSON object of a 200 answer."""
+    """The JSON object of an answer with status 200; None for any other answer."""
     answer = ask(method, url, path, body, timeout_ms=timeout_ms, bytes_max=bytes_max)
     if answer is None:
         return None
     status, text = answer
     if 400 <= status < 500:
-        # Asking again will not help, and without an answer a container ends when its grace is over.
+        # Retries will not help, and without an answer a container ends after its grace period.
         reason = text[:_REASON_BYTES_MAX].decode(errors="replace")
-        _LOG.warning("%s%s refused what was sent: %d %s", url, path, status, reason)
+        _LOG.warning("%s%s refused the request: %d %s", url, path, status, reason)
     if status != 200:
         return None
     try:
-        found: object = json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         _LOG.debug("no answer from %s%s: %s", url, path, error)
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def ask(
     method: str, url: str, path: str, body: bytes | None = None, *, timeout_ms: int, bytes_max: int
 ) -> tuple[int, bytes] | None:
-    """Status code and body of the answer; None when there is none, or not all of it in time, or it is too large.
+    """Status code and body of the answer; None if it does not come whole and in time, or is too large.
 
     Args:
-        url: `http://host:port`; `path` is put behind it, with its query. Redirects are not followed.
+        url: `http://host:port`; `path` with its query is appended. Redirects are not followed.
         body: JSON.
-        timeout_ms: for everything together, the look-up of the name included.
+        timeout_ms: for everything together, with the resolution of the name.
     """
     try:
         target = urlsplit(url)
@@ -112,16 +115,16 @@ def ask(
         return None
     finally:
         connection.close()
-    # What was cut reads as an end; the length that was announced tells them apart.
+    # An answer that was cut off looks complete; only the announced length shows the difference.
     is_whole = len(text) <= bytes_max and not response.length
     return (response.status, text) if is_whole else None
 
 
 def _connected(host: str, port: int, until_s: float) -> socket.socket:
-    """A connection to one of the host's addresses, each of which has its share of the time.
+    """A connection to one of the host's addresses; each one gets its share of the time.
 
     Raises:
-        OSError, ValueError: there is none, or not in time.
+        OSError, ValueError: no address answers in time.
     """
     addresses = _resolved(host, port, until_s)
     for number, address in enumerate(addresses):
@@ -131,34 +134,36 @@ def _connected(host: str, port: int, until_s: float) -> socket.socket:
         except OSError as error:
             _LOG.debug("no connection to %s: %s", address, error)
             continue
-        # As `HTTPConnection.connect` has it: head and body are sent one after the other.
+        # As in `HTTPConnection.connect`, because head and body are sent one after the other.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.settimeout(None)  # Its end is cut.
+        connected.settimeout(None)  # `_cut_at` limits the time.
         return connected
     raise ConnectionError(f"none of the addresses of {host} answered")
 
 
 def _resolved(host: str, port: int, until_s: float) -> list[tuple[str, int]]:
-    """The addresses of a host. A resolver takes the time it wants and cannot be stopped, so nobody waits for its end.
+    """The addresses of a host.
+
+    A thread resolves them, because a resolver may take any time and cannot be stopped.
 
     Raises:
         OSError, ValueError: there are none, or not in time.
     """
-    found: Future[list[tuple[str, int]]] = Future()
+    addresses: Future[list[tuple[str, int]]] = Future()
 
     def resolve() -> None:
         try:
-            told = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.set_result([(str(address[0]), port) for *_, address in told])
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses.set_result([(str(address[0]), port) for *_, address in infos])
         except (OSError, ValueError) as error:
-            found.set_exception(error)
+            addresses.set_exception(error)
 
     threading.Thread(target=resolve, name="samzapy-resolver", daemon=True).start()
-    return found.result(_left_s(until_s))
+    return addresses.result(_left_s(until_s))
 
 
 def _left_s(until_s: float) -> float:
-    """What is left of the time. Raises TimeoutError when that is nothing."""
+    """The time that is left. Raises TimeoutError if there is none."""
     left_s = until_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("the time is up")
@@ -167,7 +172,7 @@ def _left_s(until_s: float) -> float:
 
 @contextmanager
 def _cut_at(connected: socket.socket, until_s: float) -> Iterator[None]:
-    """End the connection when the time is up: a socket's own time-out starts anew with each byte."""
+    """End the connection when the time is up; a socket's own time-out starts again with each byte."""
 
     def cut() -> None:
         with suppress(OSError):

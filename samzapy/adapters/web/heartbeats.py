@@ -1,4 +1,4 @@
-"""Heartbeats in a thread of their own, so that they go on while the container restores or waits for a broker."""
+"""Send heartbeats from a thread of their own, also while the container restores or waits for a broker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from samzapy.errors import SamzapyError
 _LOG = logging.getLogger(__name__)
 _ANSWER_WAIT_MS = 2000
 _SOON_S = 1.0
-"""What somebody may wait for, and what changes all the time, is told after so long; and what nobody answered, again."""
+"""The interval for progress that the coordinator may wait for, and for a heartbeat that had no answer."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Leader:
-    """Who leads, as the coordinator stream has it."""
+    """The leader according to the coordinator stream."""
 
     term: int
     url: str
@@ -61,18 +61,18 @@ class _Lease:
 class HeartbeatThread:
     """Sends the content published last every `interval_ms` (`container.ports.Heartbeats`).
 
-    It comes at once when it says that something was done (`_level`), and within a second when it says how far something
-    has come (`_reached`), or when the last one had no answer. Figures wait for their turn.
+    It sends at once when an act is done (`_acts`), and within a second after progress (`_progress`) or after a
+    heartbeat without an answer. Statistics wait for the interval.
 
-    A heartbeat that nobody answers makes it look for a newer leader by itself: the container may be busy with a
-    restore for longer than a lease lasts, and reads no stream meanwhile.
+    After a heartbeat without an answer it looks for a newer leader by itself: the container may be busy with a restore
+    for longer than a lease, and reads no stream meanwhile.
 
     Args:
         identity: the part of the heartbeat that never changes, in its JSON form.
         on_alive: called with the CLOCK_BOOTTIME nanoseconds at which a heartbeat was *sent* that was answered
             `alive`; the lease counts from the sending, because the coordinator's clock starts no earlier.
-        find_leader: looks on the coordinator stream, from an offset on, for the newest leader; None: nothing new.
-            What it raises as a SamzapyError is told, and it is asked again.
+        find_leader: looks on the coordinator stream, from an offset on, for the newest leader; None: nothing new. A
+            SamzapyError of it is logged, and the search is repeated.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class HeartbeatThread:
         self._given_up: str | None = None
         self._trouble = ""
         self._lease = _Lease(lease_ms)
-        # When the first heartbeat was sent that no answer has followed; None while the last one was answered.
+        # When the first unanswered heartbeat was sent; None if the last one was answered.
         self._unanswered_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="samzapy-heartbeats", daemon=True)
 
@@ -115,14 +115,14 @@ class HeartbeatThread:
         before, self._content = self._content, content
         if content.coordinator_url is not None:
             self._newest.replace(Leader(content.term, content.coordinator_url))
-        if before is None or _level(before) != _level(content):
+        if before is None or _acts(before) != _acts(content):
             self._wake.set()
 
     def given_up(self) -> str | None:
         return self._given_up
 
     def leader_url(self) -> str | None:
-        """The URL of the newest leader that is known; any thread may ask."""
+        """The URL of the newest leader that is known; any thread may call it."""
         leader = self._newest.leader
         return None if leader is None else leader.url
 
@@ -146,24 +146,24 @@ class HeartbeatThread:
                 if content is not None and not is_answered:
                     self._look_for_leader(content.stream_offset)
             except SamzapyError as error:
-                # Without heartbeats a container drains, whatever the trouble was and however soon it is over.
-                self._tell(str(error))
+                # The thread must go on: without heartbeats a container drains, also after a short trouble.
+                self._log_new(str(error))
             else:
                 self._trouble = ""
             self._rest(content, is_answered)
 
     def _rest(self, sent: HeartbeatContent | None, is_answered: bool) -> None:
-        """Until the next heartbeat is due."""
+        """Wait until the next heartbeat is due."""
         until_s = time.monotonic() + self._interval_s
         while not self._wake.wait(max(0.0, min(_SOON_S, until_s - time.monotonic()))):
-            is_news = _reached(self._content) != _reached(sent)
+            is_news = _progress(self._content) != _progress(sent)
             if is_news or not is_answered or time.monotonic() >= until_s:
                 return
 
-    def _tell(self, trouble: str) -> None:
-        """Say once what is in the way, however long it is."""
+    def _log_new(self, trouble: str) -> None:
+        """Log a trouble once, however long it lasts."""
         if trouble != self._trouble:
-            _LOG.warning("%s; heartbeats go on", trouble)
+            _LOG.warning("%s; heartbeats continue", trouble)
         self._trouble = trouble
 
     def _look_for_leader(self, offset_from: int) -> None:
@@ -172,7 +172,7 @@ class HeartbeatThread:
             self._wake.set()
 
     def _send(self, timeout_ms: int) -> bool:
-        """One heartbeat; whether the leader answered it."""
+        """Send one heartbeat; whether the leader answered it."""
         with self._lock:
             content, leader = self._content, self._newest.leader
             if content is None or leader is None:
@@ -181,7 +181,7 @@ class HeartbeatThread:
             since_s = sent_at_s if self._unanswered_since_s is None else self._unanswered_since_s
             body = {**self._body(content), "unansweredMs": int((sent_at_s - since_s) * 1000)}
             answer = self._client.heartbeat(leader.url, body, timeout_ms)
-            # A leader that was deposed while it slept does not know it yet.
+            # A leader that was deposed while it was suspended does not know it yet.
             newest = self._newest.leader
             if answer is None or newest is None or answer.term < newest.term:
                 self._unanswered_since_s = since_s
@@ -212,16 +212,17 @@ class HeartbeatThread:
         }
 
 
-def _level(content: HeartbeatContent) -> tuple[object, ...]:
-    """What somebody waits for."""
-    told = content.warm
-    warm = None if told is None else (told.tasks, told.level, told.is_rehearsed)
+def _acts(content: HeartbeatContent) -> tuple[object, ...]:
+    """The part that the coordinator waits for."""
+    standby = content.warm
+    warm = None if standby is None else (standby.tasks, standby.level, standby.is_rehearsed)
     return content.held, content.state, content.term, content.finished, content.restart, content.step, warm
 
 
-def _reached(content: HeartbeatContent | None) -> tuple[object, ...]:
-    """How far it has come with what somebody may wait for: who moves a processor, or ends what an older plan left.
+def _progress(content: HeartbeatContent | None) -> tuple[object, ...]:
+    """The progress that a move of a processor, or the end of an older plan, may wait for.
 
-    Not the figures, which change with each micro-batch: who waits for a position, an input that grows, has minutes.
+    The statistics are not part of it: they change with each micro-batch, and an input that grows, which waits for a
+    position, has minutes.
     """
     return () if content is None else (content.stream_offset, content.warm)

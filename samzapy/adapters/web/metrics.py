@@ -43,7 +43,7 @@ def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | Summary
 
 
 def exposition(samples: Iterable[Sample]) -> bytes:
-    """What `GET /metrics` answers, in `CONTENT_TYPE`."""
+    """The body of `GET /metrics`, in `CONTENT_TYPE`."""
     registry = CollectorRegistry()
     registry.register(_Samples(list(samples)))
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""What the coordinator answers over HTTP. Answers come from a snapshot; only heartbeats are passed on.
+"""The coordinator's HTTP routes. Answers come from a snapshot; only heartbeats are passed on.
 
 | route | answer |
 |---|---|
@@ -8,10 +8,9 @@
 | `GET /status` | `inspection.status` |
 | `GET /metrics` | `inspection.metrics`, in Prometheus' text format |
 
-Whoever does not lead, or has not made sure of it for longer than a lease, answers 503 and names the leader it
-knows; but `/metrics` is always answered, because who scrapes all processors of a job must not find most of them down.
-`alive: false` is final, so a new execution is not told so while it is being registered: it waits for that, or gets a
-503 and asks again.
+A coordinator that does not lead, or has not verified for longer than a lease that it does, answers 503 with the leader
+it knows. `/metrics` always answers, because a scrape of all processors of a job must not show most of them as down.
+`alive: false` is final. So a new execution waits until it is registered, or gets a 503 and asks again.
 """
 
 from __future__ import annotations
@@ -42,34 +41,34 @@ from samzapy.model.job import ExecutionId
 from samzapy.plan.job_model_json import job_model_json
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
-"""A heartbeat names every task that a container holds and where each stands: 6.5 MB for 10,000 tasks of a topic with
-the longest name there is. A server takes so many connections at once (`server.CONNECTIONS_MAX`), so this bounds it."""
+"""A heartbeat has every task of a container and its offsets: 6.5 MB for 10,000 tasks of a topic with the longest
+possible name. Together with `server.CONNECTIONS_MAX` this bounds the memory of a server."""
 
 BODY_WAIT_S = 10.0
 REGISTERING_WAIT_S = 2.0
-"""About ten times what a transaction takes; a container that was not registered by then asks again."""
+"""About the time of ten transactions; a container that is not registered by then asks again."""
 
 _LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class InvalidCalls:
-    """How often a container was told that it is none of the job, or was given up; one thread answers."""
+    """How often the answer was that a container is unknown or was declared lost; one thread answers."""
 
     count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """What the routes need.
+    """The dependencies of the routes.
 
     Attributes:
         snapshot: the coordinator's latest; None before there is one.
         put: takes a heartbeat; False when there is no room.
-        url: this coordinator's own, which is not named as that of the leader.
-        lease_ms: a snapshot that was verified longer ago is not answered from.
-        leader: the URL of the leader as far as this process knows it from elsewhere; asked while it does not lead.
-        invalid: counts the calls of containers that are none, or are given up.
+        url: this coordinator's own URL, which is never given as that of another leader.
+        lease_ms: a snapshot that was verified longer ago gives no answers.
+        leader: the leader's URL from another source, for a process that does not lead; None if unknown.
+        invalid: counts the calls of containers that are unknown, or were declared lost.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -81,14 +80,14 @@ class Answering:
     invalid: InvalidCalls = field(default_factory=InvalidCalls)
 
     def leading(self) -> Snapshot | None:
-        """The snapshot if it may be answered from."""
-        found = self.snapshot()
+        """The snapshot, if this coordinator leads and may answer from it."""
+        snapshot = self.snapshot()
         now_ms = self.clock.monotonic_ms()
-        return found if found is not None and found.may_answer(now_ms, self.lease_ms) else None
+        return snapshot if snapshot is not None and snapshot.may_answer(now_ms, self.lease_ms) else None
 
 
 def make_app(answering: Answering, hosts: list[str]) -> Starlette:
-    """The application. `hosts` are the names under which it may be asked (against DNS rebinding)."""
+    """The application. `hosts` are the host names that requests may have (against DNS rebinding)."""
 
     def route(path: str, method: str, answer: Callable[[Answering, Request], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -188,16 +187,16 @@ async def _metrics(answering: Answering, request: Request) -> Response:
 
 async def _body(request: Request) -> bytes:
     """The whole body, up to a limit in bytes and in time."""
-    found = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_WAIT_S):
             async for chunk in request.stream():
-                found += chunk
-                if len(found) > BODY_BYTES_MAX:
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
                     raise HTTPException(413, f"wanted a body of at most {BODY_BYTES_MAX} bytes, found more")
     except TimeoutError:
         raise HTTPException(408, f"wanted the body within {BODY_WAIT_S:.0f} s") from None
-    return bytes(found)
+    return bytes(body)
 
 
 def _alive(snapshot: Snapshot, execution_id: str, *, alive: bool) -> Response:
@@ -228,5 +227,5 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """A fault of ours; the log has the trace, the caller does not."""
+    """The answer after a fault of ours; only the log has the trace."""
     return _wrong(500, "the coordinator failed to answer; see its log")

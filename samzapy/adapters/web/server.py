@@ -1,7 +1,7 @@
-"""The coordinator's HTTP server, in a thread of its own. Binds to loopback unless told otherwise.
+"""The coordinator's HTTP server, in a thread of its own.
 
-It starts before its coordinator does, because the coordinator's first record names the URL; until there is a
-snapshot it answers 503.
+It starts before its coordinator, because the coordinator's first record has the URL. Until there is a snapshot it
+answers 503.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CoordinatorServer:
     Args:
         host, port: to bind to; port 0 takes any free one.
         snapshot, put, lease_ms, leader: see `routes.Answering`.
-        advertised_host: the name that others reach `host` by, where it is another.
+        advertised_host: the name in the URL, if other processes reach `host` by another one.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class CoordinatorServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
-        """Begin to answer; return the URL, with the real port.
+        """Start to answer, and return the URL with the real port.
 
         Raises:
             ConfigError: the address cannot be bound, for instance because the port is taken.
@@ -125,9 +125,12 @@ class CoordinatorServer:
 
 
 class _Connection(H11Protocol):
-    """Is closed when the head of a request is not there `HEAD_WAIT_S` after the connection was made, or after a next
-    request began. uvicorn itself only waits so long for that beginning; whoever says nothing, or half a head, would
-    have one of `CONNECTIONS_MAX` for ever."""
+    """A connection that is closed unless the head of a request is complete within `HEAD_WAIT_S`.
+
+    The time starts with the connection, and again with each further request. uvicorn only limits the time until a
+    further request begins. Without this, a client that sends nothing, or half a head, would keep one of
+    `CONNECTIONS_MAX` for ever.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -156,19 +159,20 @@ class _Connection(H11Protocol):
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit them: of a peer that vanished the kernel knows, also while an answer is on its way.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PEER_GONE_S // 2)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PEER_GONE_S // 4)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PEER_GONE_S * 1000)
-        found.bind((host, port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit these options. With them the kernel ends the connection of a peer that vanished, also
+        # while an answer is on its way.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PEER_GONE_S // 2)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PEER_GONE_S // 4)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PEER_GONE_S * 1000)
+        listener.bind((host, port))
     except OSError as error:
-        found.close()
+        listener.close()
         raise ConfigError(
             f"job.coordinator.host, job.coordinator.port: wanted to listen on {host}:{port}, found {error.strerror}; "
             "port 0 takes any free one"
         ) from error
-    return found
+    return listener

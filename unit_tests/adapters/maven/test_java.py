@@ -80,5 +80,5 @@ def test_the_version_is_read_from_the_banner(banner: str, version: int) -> None:
 
 
 def test_a_banner_without_a_version_is_shown_as_it_is() -> None:
-    with pytest.raises(EnvironmentMissingError, match="says no version that can be read: 'hello'"):
+    with pytest.raises(EnvironmentMissingError, match="prints no version that samzapy can read: 'hello'"):
         parse_major_version("hello\n", Path("java"))

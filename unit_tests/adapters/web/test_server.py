@@ -156,10 +156,10 @@ def test_calls_of_containers_that_are_none_of_the_job_are_counted(job):
     assert ['samzapy_coordinator_invalid_heartbeats_total{job="flights-1"} 2.0'] == counted()
 
 
-def test_a_heartbeat_that_is_refused_is_told_of_with_the_reason(job, caplog):
+def test_a_refused_heartbeat_is_logged_with_the_reason(job, caplog):
     assert CLIENT.heartbeat(job.url, IDLE | {"pid": 0}, 20_000) is None
 
-    assert "refused what was sent: 400" in caplog.text
+    assert "refused the request: 400" in caplog.text
     assert "pid: wanted a whole number" in caplog.text
 
 
