@@ -1,8 +1,8 @@
-"""Performs actions: fences executions, resolves starts, reads offsets, answers requests.
+"""Performs actions: fences, resolves starts, reads offsets, answers requests.
 
-The only module that uses the ports `Fencing`, `Positions` and `PlacementWriter`. It changes no state: what an action
-has learned is yielded as commands, and the next action is read off the state after them. An action that fails is asked
-for again later, because the state still asks for it.
+The only module that uses the ports `Fencing`, `Positions` and `PlacementWriter`. It changes no state: the results of an
+action are yielded as commands, and the next action is read off the state after them. An action that fails is asked for
+again later, because the state still asks for it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ ANSWERS_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderView:
-    """What the leader knows when an action is performed.
+    """The leader's knowledge when an action is performed.
 
     `is_submission_pending`: a changed configuration waits; nothing is granted that may be wrong for it.
     """
@@ -92,7 +92,7 @@ class LeaderView:
 
 @dataclass(frozen=True, slots=True)
 class _Postponed:
-    """What a task waits for before it can be granted, and when that is looked at again."""
+    """The reason why a task is not granted yet, and when to look again."""
 
     awaited: str
     again_ms: int
@@ -128,7 +128,10 @@ class ActionPerformer:
 
     @property
     def trouble(self) -> str:
-        """The errors of the last attempts, and what tasks wait for; empty when all is well."""
+        """The errors of the last attempts, and the topics that tasks wait for.
+
+        Empty when all is well.
+        """
         return "; ".join(text for text in (self._hand_over_trouble, self._answer_trouble, self._waits()) if text)
 
     def note_trouble(self, error: SamzapyError) -> None:
@@ -136,7 +139,9 @@ class ActionPerformer:
         self._hand_over_trouble = str(error)
 
     def hand_overs(self, view: Callable[[], LeaderView]) -> Iterator[Sequence[Command]]:
-        """Perform what tasks wait for, until the state asks for nothing new; yields the results.
+        """Perform the actions that tasks wait for; yields the results of each.
+
+        Ends when the state asks for nothing new.
 
         Args:
             view: called before each action; the results of the one before have been appended by then.
@@ -179,7 +184,10 @@ class ActionPerformer:
             yield results
 
     def _next_results(self, view: LeaderView, asked: set[HandOver]) -> Sequence[Command] | None:
-        """Perform the actions of one kind that are not in `asked`, and add them; None: there are none."""
+        """Perform the actions of one kind that are not in `asked`, and add them.
+
+        Returns None if there are none.
+        """
         wanted = [action for action in hand_overs(view.state) if action not in asked]
         # Fences alone: a task of a fenced execution is free only when the log says so.
         if fences := [action for action in wanted if isinstance(action, FenceExecution)]:
@@ -300,7 +308,10 @@ class ActionPerformer:
         return (StartsResolved(generation=wanted[0].generation, epoch_before=state.epoch, tasks=tuple(resolved)),)
 
     def _resolvable(self, wanted: Sequence[HandOver], view: LeaderView) -> Sequence[ResolveStarts]:
-        """The starts to resolve now: none while a submission is pending, and no postponed ones."""
+        """The starts to resolve now.
+
+        None while a submission is pending; postponed tasks are left out.
+        """
         if view.is_submission_pending:
             return []
         now_ms = self._clock.monotonic_ms()
@@ -318,13 +329,19 @@ class ActionPerformer:
         self._postponed = {name: task for name, task in self._postponed.items() if name in wanting}
 
     def _wait_for_topic(self, planned: PlannedTaskPut, ssp: SystemStreamPartition) -> None:
-        """Postpone one task until its topic is back or an operator has removed it; other tasks go on."""
+        """Postpone a task until its topic is back, or an operator has removed it.
+
+        Other tasks go on.
+        """
         again_ms = self._clock.monotonic_ms() + MISSING_TOPIC_RETRY_MS
         text = f"{ssp}, which is not there, or has no leader"
         self._postponed = {**self._postponed, planned.task_name: _Postponed(text, again_ms)}
 
     def _wait_for_copies(self, planned: PlannedTaskPut, awaited: Sequence[TaskName]) -> None:
-        """Postpone one task until the tasks `awaited`, which are granted first, have copied its broadcast stores."""
+        """Postpone a task until the tasks `awaited` have copied its broadcast stores.
+
+        They are granted first.
+        """
         again_ms = self._clock.monotonic_ms() + RETRY_MS
         text = f"the copies of broadcast stores that {some(awaited)} take"
         self._postponed = {**self._postponed, planned.task_name: _Postponed(text, again_ms)}
@@ -367,9 +384,10 @@ class ActionPerformer:
 
 
 def _accepted_losses(view: LeaderView) -> tuple[AcceptedLoss, ...]:
-    """The losses that operators accepted, in this process's configuration or in a container's.
+    """The losses that operators accepted.
 
-    The leader may have been started before anything was lost.
+    They come from this process's configuration and from containers: the leader may have been started before anything
+    was lost.
     """
     reported = [view.seen.last[execution_id].accepted_losses for execution_id in sorted(view.seen.last)]
     return (*view.config.accepted_losses, *(loss for losses in reported for loss in losses))
@@ -378,13 +396,13 @@ def _accepted_losses(view: LeaderView) -> tuple[AcceptedLoss, ...]:
 def _ends_to_fix(
     planned: PlannedTaskPut, read: PositionsRead, view: LeaderView
 ) -> tuple[tuple[SystemStreamPartition, int], ...]:
-    """The current ends of a task's bounded inputs whose end this run has not recorded yet."""
+    """The ends of a task's bounded inputs that this run has not recorded yet."""
     ssps = {ssp_kb.ssp for ssp_kb in planned.positions if view.config.is_bounded(str(ssp_kb.ssp.system_stream))}
     return tuple((ssp, read.bounds[ssp].offset_end) for ssp in sorted(ssps) if input_end(view.state, ssp) is None)
 
 
 def _changelogs_to_begin(tasks: Sequence[PlannedTaskPut], view: LeaderView) -> Mapping[int, Sequence[str]]:
-    """By partition, the stores of these tasks whose changelogs have no recorded start in this run."""
+    """By partition, the stores whose changelogs have no recorded start in this run."""
     if not counts_after(view.state):
         return {}
     begun = changelogs_begun(view.state)
@@ -398,6 +416,9 @@ def _changelogs_to_begin(tasks: Sequence[PlannedTaskPut], view: LeaderView) -> M
 
 
 def _epoch_not_comparable(planned: PlannedTaskPut, state: CoordinatorState) -> int:
-    """The epoch before which local state is not comparable: an earlier topic of the same name may have been longer."""
+    """The epoch before which local state is not comparable.
+
+    An earlier topic of the same name may have been longer.
+    """
     epochs = [epoch_before(ssp_kb.ssp, state) for ssp_kb in planned.positions]
     return max((epoch + 1 for epoch in epochs if epoch), default=0)

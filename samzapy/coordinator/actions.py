@@ -1,8 +1,8 @@
 """External actions, derived from committed state (law L3).
 
-A coordinator that dies between an append and what follows from it comes back, replays, and asks for the same
-again. So every action may be performed any number of times: `attempt` tells a repetition within one term
-(already done) from a new term's asking (do it once more, it does no harm).
+A coordinator that dies between an append and its actions comes back, replays, and asks for the same actions again. So
+every action may be performed any number of times. `attempt` tells a repetition within one term (already done) from a
+request of a new term (done once more, which does no harm).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from samzapy.stream.records import MemoryPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceExecution:
-    """Initialise all transactional ids of a lost execution; its answer is `ExecutionFenced`."""
+    """Initialise all transactional ids of a lost execution.
+
+    Its result is `ExecutionFenced`.
+    """
 
     execution_id: ExecutionId
     transactional_ids: tuple[str, ...]
@@ -32,7 +35,10 @@ class FenceExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveStarts:
-    """Read positions to the end and compute a task's starts; its answer is `StartsResolved`."""
+    """Read positions to the end and compute a task's starts.
+
+    Its result is `StartsResolved`.
+    """
 
     task_name: TaskName
     execution_id: ExecutionId
@@ -42,7 +48,10 @@ class ResolveStarts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadEnds:
-    """Ask where partitions end, for the expansion of their stream to `partition_count`; its answer is `EndsRead`."""
+    """Ask where partitions end, for the expansion of their stream.
+
+    Its result is `EndsRead`.
+    """
 
     system_stream: SystemStream
     partition_count: int
@@ -52,7 +61,10 @@ class ReadEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOffsetBounds:
-    """Ask where partitions can be rewound to, for a request; its answer is `OffsetBoundsRead`."""
+    """Ask where partitions can be rewound to, for a request.
+
+    Its result is `OffsetBoundsRead`.
+    """
 
     uuid: str
     ssps: tuple[SystemStreamPartition, ...]
@@ -62,7 +74,10 @@ class ReadOffsetBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResponse:
-    """Put the response with the status of a request on the placement topic; its answer is `ResponsesWritten`."""
+    """Write a response with the status of a request to the placement topic.
+
+    Its result is `ResponsesWritten`.
+    """
 
     uuid: str
     status_code: StatusCode
@@ -71,7 +86,10 @@ class WriteResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveMessages:
-    """Take a request and its response off the placement topic; its answer is `MessagesRemoved`."""
+    """Remove a request and its response from the placement topic.
+
+    Its result is `MessagesRemoved`.
+    """
 
     uuid: str
     attempt: int
@@ -83,13 +101,13 @@ Action = HandOver | Answer
 
 
 def actions(state: CoordinatorState) -> tuple[Action, ...]:
-    """Everything that is to be done, in a fixed order."""
+    """All actions that the state asks for, in a fixed order."""
     return (*hand_overs(state), *answers(state))
 
 
 @remembered
 def hand_overs(state: CoordinatorState) -> tuple[HandOver, ...]:
-    """What tasks wait for."""
+    """The actions that tasks or requests wait for."""
     if state.term is None or state.job is None:
         return ()
     job = f"{state.job.job_name}-{state.job.job_id}"
@@ -131,7 +149,7 @@ def hand_overs(state: CoordinatorState) -> tuple[HandOver, ...]:
 
 @remembered
 def answers(state: CoordinatorState) -> tuple[Answer, ...]:
-    """What operators wait for."""
+    """The answers that operators wait for."""
     if state.term is None or state.job is None:
         return ()
     responses = [
@@ -142,7 +160,7 @@ def answers(state: CoordinatorState) -> tuple[Answer, ...]:
     removals = [
         RemoveMessages(uuid=memory.uuid, attempt=state.term.term)
         for memory in in_order(
-            found for found in state.request_memory.values() if found.phase is MemoryPhase.COLLECTING
+            memory for memory in state.request_memory.values() if memory.phase is MemoryPhase.COLLECTING
         )
     ]
     return (*responses, *removals)

@@ -1,16 +1,16 @@
-"""When a process leads: it stands for election, and holds office while it is elected and nobody fences it.
+"""Decides when a process leads: while it is elected and not fenced.
 
-Theory. Two things say who leads, and they may disagree for a while. The election is a hint: it makes the candidates
-take office one after the other and not all at once. The transactional id of the coordinator stream is the lock: what
-is committed under it is decided, whatever anybody believes. So losing the seat ends a term at once, being fenced ends
-it too, and nothing else does; other candidates that come and go in the meantime are none of the leader's business.
+Two things say which process leads, and they may disagree for a while. The election is a hint: it makes candidates
+become leader one after the other and not all at once. The transactional id of the coordinator stream is the lock: a
+record that is committed under it is decided, whatever any process believes. So losing the seat ends a term at once,
+being fenced ends it too, and nothing else does. The leader ignores candidates that come and go.
 
-Whoever was fenced by a newer leader drops everything and stands again behind the others (law L5): its seat, if it
-still has one, is a hint that has proven wrong. Whoever merely failed (no broker answered, a transaction ended in
-doubt) keeps the seat and takes office again: another would hardly fare better, and would have to read everything
-anew. But who fails to take office again and again lets others try: what ails may be this process's alone.
-A topic that is not there is such a failure too: a process that starts is refused without one (`runtime.submission`),
-so a candidate found it once, and a broker that was just restarted may not know it yet.
+A leader that a newer one has fenced drops its state and rejoins the election behind the others (law L5): its seat, if
+it still has one, is a hint that has proven wrong. A leader that merely failed (no broker answered, a transaction ended
+in doubt) keeps the seat and becomes leader again: another process would hardly do better, and would have to read the
+whole stream. But a candidate that fails several times in a row lets others try: the cause may be in this process alone.
+A missing topic is such a failure too. A process does not start without its topics (`runtime.submission`), so the topic
+was there once, and a broker that was just restarted may not know it yet.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from samzapy.errors import DeadlineError, FencedError, MissingTopicError, Produc
 
 _LOG = logging.getLogger(__name__)
 TERM_ENDS = (TemporaryError, DeadlineError, ProducerError, MissingTopicError)
-"""What ends a term, and neither the process nor its candidacy."""
+"""Errors that end a term, and neither the process nor its candidacy."""
 FAILURES_MAX = 3
-"""So often in a row a candidate fails to take office before it lets others try."""
+"""Failures in a row after which a candidate lets others try."""
 
 
 class Candidate:
-    """One process that would lead, for `service`; driven by one thread.
+    """One process that may lead; driven by one thread.
 
     Args:
-        submission: the job as it is to be handed in at the beginning of a term, by what its stream says then. Asked
-            each time, because the inputs may have grown since the process was started. It refuses nothing that a leader
-            would only show: the job may be running (docs/guides/doctor.md).
+        submission: returns the job to submit at the beginning of a term, given the state then. It is called each time,
+            because the inputs may have grown since the process was started. It accepts problems that a leader only
+            reports: the job may be running (docs/guides/doctor.md).
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class Candidate:
         self._is_submitted = False
 
     def run_once(self, timeout_ms: int) -> None:
-        """Wait for the seat, take office, or do one round in office; each waits at most `timeout_ms` for news.
+        """Wait for the seat, become leader, or do one round of the loop.
+
+        Each waits at most `timeout_ms`.
 
         Raises:
             Exception: one of `TERM_ENDS`: the term is over; call again after a little while.
@@ -60,7 +62,7 @@ class Candidate:
         service = self._service
         if not self._election.wait(0 if service.is_leader else timeout_ms):
             if service.is_leader:
-                _LOG.warning("lost the seat in the election: the term ends, and this process is a candidate again")
+                _LOG.warning("lost the election: the term ends, and this process is a candidate again")
                 service.step_down()
             return
         try:
@@ -70,13 +72,15 @@ class Candidate:
             service.run_once(timeout_ms)
             self._failures = 0
         except FencedError as error:
-            _LOG.warning("left office and stands again behind the others: %s", error)
-            self._stand_behind_the_others()
+            _LOG.warning("stepped down; rejoined the election behind the others: %s", error)
+            self._rejoin_election()
         except TERM_ENDS:
             self._failures += 1
             if self._failures >= FAILURES_MAX:
-                _LOG.warning("could not hold office %d times in a row: others may try", self._failures)
-                self._stand_behind_the_others()
+                _LOG.warning(
+                    "failed to lead %d times in a row; rejoined the election behind the others", self._failures
+                )
+                self._rejoin_election()
             else:
                 service.step_down()
             raise
@@ -87,12 +91,12 @@ class Candidate:
     def _submit(self) -> None:
         submission = self._submission(self._service.status().state)
         if self._is_submitted:
-            # What was looked at before this process was started has been applied.
+            # The plan that the operator looked at before this process was started has been applied.
             submission = replace(submission, expected_generation=None)
         self._service.submit(submission)
         self._is_submitted = True
 
-    def _stand_behind_the_others(self) -> None:
+    def _rejoin_election(self) -> None:
         self._failures = 0
         self._service.step_down()
         self._election.rejoin()

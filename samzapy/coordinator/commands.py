@@ -1,7 +1,7 @@
 """Commands: imperatives are requests, past tenses are external events.
 
-Everything that a decision depends on and that is not on the log comes in here: time, ids, what a cluster
-looks like. So two coordinators with equal state that are told the same decide the same (law L7).
+A command carries everything that a decision depends on and that is not on the log: time, ids, the state of the cluster.
+So two coordinators with equal state that get the same command decide the same (law L7).
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from samzapy.stream.records import SchemaPut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTerm:
-    """Begin the term after `term_before`, having fenced the predecessor and read to the end (law L4).
+    """Begin the term after `term_before`.
+
+    The leader has fenced its predecessor and read to the end (law L4).
 
     Attributes:
-        term_before: the last term on the log, 0 on a new stream; makes a repetition recognisable.
+        term_before: the last term on the log, 0 on a new stream; by it a repetition is recognised.
         version: of samzapy.
-        schemas: what this release writes with.
+        schemas: the schemas that this release writes with.
     """
 
     term_before: int
@@ -69,18 +71,18 @@ class OwnTopicFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitJob:
-    """Run the job with this configuration, on whatever processors join.
+    """Run the job with this configuration, on all processors that join.
 
     Attributes:
         inputs: one for each stream that `config` reads, broadcast ones too.
         own_topics: coordinator, checkpoint and changelog topics.
         cause, actor: id of the submission and who made it, for the audit.
-        groupers: the job's own, made from the code beside the job file of whoever submits (law L10).
-        container_count: how many containers the coordinator is to keep running; None: people start them.
-        run_over: the run that was over when whoever submits was started, so that the next one is to begin; empty where
-            none was. Of use where no processor comes by itself.
-        expected_generation: of the plan that whoever submits has looked at, 0 for none; None: whichever there is.
-        now_ms: when it came, by the wall clock.
+        groupers: the job's own, from the code beside the submitter's job file (law L10).
+        container_count: how many containers the coordinator keeps running; None: they are self-managed.
+        run_over: the run that was over when the submitter started, so that the next one is to begin; empty: none.
+            Needed where no processor joins by itself.
+        expected_generation: of the plan that the submitter has looked at, 0 for none; None: any.
+        now_ms: wall clock at which it arrived.
     """
 
     config: JobConfig
@@ -97,7 +99,7 @@ class SubmitJob:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HeldGrant:
-    """One entry of a container's list of what it holds."""
+    """One entry of a container's list of held grants."""
 
     task_name: TaskName
     epoch: int
@@ -105,10 +107,10 @@ class HeldGrant:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a container has read an SSPKb, and where the topic ended when it looked.
+    """How far a container has read an SSPKb, and the end of the topic then.
 
-    `records_in`: how many of its records it has handled; None where that is not known. `bootstrap_end`: up to where it
-    is read before the other inputs of its task; 0: nothing waits for it.
+    `records_in`: how many of its records it has handled; None: not known. `bootstrap_end`: the offset up to which it is
+    read before the other inputs of its task; 0: the other inputs do not wait.
     """
 
     offset_next: int
@@ -119,20 +121,21 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Counters of one execution since it began, for people; no decision looks at them but `coordinator.inputs.growth`
-    at the positions.
+    """Counters of one execution since its start, for people.
+
+    Only `coordinator.inputs.growth` decides on them, on the positions.
 
     Attributes:
-        at_ms: the container's monotonic time at which they were so; rates are differences over it.
-        recoveries: queries that failed and were started anew.
+        at_ms: the container's monotonic time of the counters; rates are differences over it.
+        recoveries: queries that failed and were started again.
         batch_ns: the time of its micro-batches.
-        input_ns: what its workers waited for rows, and took to unpack them.
-        keyhash_ns: what the key buckets of the records it read took to compute, as far as that was measured.
-        offsets_read: how far it went on in the partitions that it reads.
-        skipped: what it read there and did not handle: mostly the records of other containers' key buckets.
-        restored, restore_total: how many offsets of the changelogs a start has read, of how many; like
-        restore_left_ms, its estimate of the time left, 0 but while a start takes long.
-        tasks: of the tasks that are told one by one; `other_tasks` is the sum of the `other_task_count` others.
+        input_ns: the time that its workers waited for rows and unpacked them.
+        keyhash_ns: the measured time to compute the key buckets of the records it read.
+        offsets_read: the offsets it has passed in the partitions that it reads.
+        skipped: records that it read and did not handle, mostly of other containers' key buckets.
+        restored, restore_total: how many offsets of the changelogs a start has read, of how many.
+        restore_left_ms: its estimate of the time left; all three are 0 unless a start takes long.
+        tasks: of the tasks that are reported one by one; `other_tasks` is the sum of the `other_task_count` others.
     """
 
     at_ms: int = 0
@@ -158,23 +161,23 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """All that a container says: level-triggered, so losing one loses nothing.
+    """The state of a container; complete, so losing one heartbeat loses nothing.
 
     Attributes:
         job: `<job.name>-<job.id>` that the container works for.
-        state: STARTED, RUNNING or STOPPED; what the container says of itself.
-        stream_offset: the next offset of the coordinator stream that it will read. Of one moment with `held`.
-        held: every grant it has read and not let go.
-        finished: everything it holds has an end and was read to it, and is committed.
+        state: STARTED, RUNNING or STOPPED, as the container reports it.
+        stream_offset: the next offset of the coordinator stream that it will read, at the same moment as `held`.
+        held: all grants that it has read and not released.
+        finished: all its grants have an end, were read to it, and are committed.
         accepted_losses: ranges of inputs that an operator gave up when this execution was started.
-        comes_back: as of `model.container.Container`.
-        restart: the number of the newest order to restart that it had read when it started the query that runs.
-        warm: how ready it is, where it is a standby or a reserve that runs nothing.
-        failing: that its query fails without a commit; None where it does not.
-        exit_code: what its process is about to end with because of an error, of which `reason` tells; 0 while it works.
-        step: of the start procedure that is under way; empty while none is.
-        unanswered_ms: for how long its heartbeats have had no answer, by its clock; 0 where the last one had.
-        kafka_silent_ms: for how long no broker has answered it; 0 while one does.
+        comes_back: see `model.container.Container`.
+        restart: the number of the newest restart order that it had read when it started its query.
+        warm: the progress of a standby, or of a reserve that runs nothing.
+        failing: its query fails without a commit; None: it does not.
+        exit_code: the code with which its process is about to end because of the error in `reason`; 0: it works.
+        step: the current step of the start procedure; empty: none.
+        unanswered_ms: how long its heartbeats have had no answer, by its clock; 0: the last one had an answer.
+        kafka_silent_ms: how long no broker has answered it; 0: one does.
         received_ms: monotonic time at which the coordinator received it.
     """
 
@@ -208,12 +211,12 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time went by.
+    """Time has passed.
 
     Attributes:
-        lost_ms: a container is given up so long after its last heartbeat of this term.
-        release_ms: and so long after a plan took a grant away that it still holds, at least 1.
-        lease_ms: and when its heartbeats come and have had no answer for longer than that; None: that is not looked at.
+        lost_ms: a container is declared lost this long after its last heartbeat of this term.
+        release_ms: also this long after a plan revoked a grant that it still holds; at least 1.
+        lease_ms: also when its heartbeats have had no answer for longer than this; None: this is not checked.
     """
 
     now_ms: int
@@ -227,10 +230,10 @@ class TopicsLooked:
     """The job's topics as the cluster has them now.
 
     Attributes:
-        found: by name, with their settings; None for one that is not there. One that is left out was not looked for.
+        found: by name, with their settings; None: the topic is missing. Topics that were not looked for are left out.
         topics: the names of all topics of the cluster.
         looked_at_ms: wall clock.
-        is_monitoring: whether partitions and topics that have come are to be taken in.
+        is_monitoring: whether to read new partitions and topics.
     """
 
     found: Mapping[str, TopicFound | None]
@@ -242,10 +245,10 @@ class TopicsLooked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewInputs:
-    """Look which expansions have settled, and which partitions may be read now.
+    """Review which expansions have settled, and which partitions may be read now.
 
     Attributes:
-        settle_ms: so long after an expansion was seen nobody who keeps order writes by the count before it.
+        settle_ms: this long after an expansion was seen, no producer that keeps order writes by the old count.
         groupers: those of the last submission.
     """
 
@@ -256,7 +259,10 @@ class ReviewInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsRead:
-    """Where the partitions ended that an input had before it grew to `partition_count`, by their number."""
+    """The ends of the partitions that an input had before it grew.
+
+    By partition number; `partition_count` is the count after it.
+    """
 
     system_stream: SystemStream
     partition_count: int
@@ -265,11 +271,11 @@ class EndsRead:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBounds:
-    """Where a partition can be rewound to.
+    """The offsets to which a partition can be rewound.
 
     Attributes:
-        offset_first, offset_end: what it holds, up to the end of what is committed.
-        offset_at: its first record of the asked time or later, or what comes next; None where no time was asked for.
+        offset_first, offset_end: its first offset, and the end of its committed records.
+        offset_at: its first record of the given time or later, else its end; None: no time was given.
     """
 
     offset_first: int
@@ -279,7 +285,7 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetBoundsRead:
-    """What the inputs hold that a request is to rewind.
+    """The bounds of the inputs that a request is to rewind.
 
     Attributes:
         now_ms: wall clock.
@@ -292,13 +298,13 @@ class OffsetBoundsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewMembers:
-    """Look whether the plan still fits those who are there.
+    """Review whether the plan still fits the living processors.
 
     Attributes:
-        debounce_ms: processors that join while others run are planned for so long after the first of them.
-        grace_ms: a processor without a living container keeps its tasks so long.
-        run_id_next: the id of the run that begins now, should one begin.
-        run_over: as of `SubmitJob`; where the coordinator starts the containers, the next run begins behind that one.
+        debounce_ms: processors that join while others run are planned this long after the first of them.
+        grace_ms: a processor without a living container keeps its tasks this long.
+        run_id_next: the id of the run, if one begins now.
+        run_over: see `SubmitJob`; with coordinator-managed containers, the next run begins after that one.
         groupers: those of the last submission.
     """
 
@@ -312,7 +318,7 @@ class ReviewMembers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsRead:
-    """What was read of the placement topic from `offset_from` up to, not including, `offset_next`.
+    """The messages of the placement topic from `offset_from` to before `offset_next`.
 
     Attributes:
         now_ms: wall clock; expiry and age are counted by it, because they must outlive a coordinator.
@@ -327,21 +333,20 @@ class RequestsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewLaunches:
-    """Look which containers are to be started, which are to stop, and of which nothing need be known any more.
+    """Review which containers are to start, to stop, or to be forgotten.
 
     Attributes:
-        now_ms: wall clock; what it bounds must outlive a coordinator.
+        now_ms: wall clock, because its limits must outlive a coordinator.
         seed: unique per review; new execution ids are derived from it.
-        request_timeout_ms: within it a container must have sent a heartbeat after it was wanted.
-        stop_timeout_ms: within it one that was told to stop must have ended.
-        retry_count, retry_window_ms: so many failures of a processor's containers within that time are made good by
-            another one.
-        fails_job: whether one more ends the job; else that processor gets no other container within the window.
-        has_affinity: whether a processor comes back to the host where it was.
-        hosts: all that there are, where the cluster manager knows them; else those are found out as containers come.
-            With each how many containers it still has room for; None where nobody has said so lately.
-        names_hosts: False where the cluster manager has said that it has no hosts by name: none can be asked for.
-        listening_since_ms: wall clock, since when this coordinator hears who calls.
+        request_timeout_ms: a container must send a heartbeat within this time after it was requested.
+        stop_timeout_ms: a stopping container must end within this time.
+        retry_count, retry_window_ms: a processor gets another container after this many failures within this time.
+        fails_job: whether one more failure ends the job; else the processor gets no other container within the window.
+        has_affinity: whether a processor returns to its last host.
+        hosts: all hosts, if the cluster manager knows them; otherwise hosts are known when containers come. By host the
+            free places for containers; None: no recent count.
+        names_hosts: False: the cluster manager has no hosts by name, so none can be asked for.
+        listening_since_ms: wall clock since when this coordinator receives heartbeats.
     """
 
     now_ms: int
@@ -359,9 +364,9 @@ class ReviewLaunches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesLooked:
-    """What the launcher sees of the executions that were started; of one that is left out nothing is known.
+    """The launcher's view of started executions; unknown ones are left out.
 
-    `now_ms`: wall clock, by which failures are counted; `retry_window_ms`, `hosts` as of `ReviewLaunches`.
+    `now_ms`: wall clock, by which failures are counted; `retry_window_ms`, `hosts`: see `ReviewLaunches`.
     """
 
     found: Mapping[ExecutionId, Launched]
@@ -372,21 +377,21 @@ class LaunchesLooked:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTroubles:
-    """What is in the way of executions that are to be started or killed, as their launcher says; all there is now."""
+    """The current problems of executions that are to be started or killed."""
 
     troubles: Mapping[ExecutionId, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequests:
-    """Look which requests are over, and which are next.
+    """Review which requests are over, and which are next.
 
     Attributes:
-        expiry_ms: for requests that brought none; counted from when they were read.
+        expiry_ms: for requests without an expiry of their own; counted from when they were read.
         groupers: those of the last submission.
-        launching: how containers are started and stopped, where the coordinator does that.
-        tries_max: so many containers are started for a move, one after the other, before it fails.
-        release_ms: who is to let go has so long before it is given up, as of `Tick`.
+        launching: how containers are started and stopped; None: they are self-managed.
+        tries_max: how many containers are started for a move, one after the other, before it fails.
+        release_ms: the time to release a grant before a container is declared lost, as in `Tick`.
     """
 
     now_ms: int
@@ -399,11 +404,11 @@ class ReviewRequests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectRequests:
-    """Look which messages are to be removed from the placement topic, and which uuids may be forgotten.
+    """Review which messages to remove, and which uuids to forget.
 
     Attributes:
-        retention_ms: the messages of a request that is over stay so long.
-        memory_max: so many uuids are remembered, and those whose messages still stand.
+        retention_ms: how long the messages of a closed request stay.
+        memory_max: how many uuids are remembered, besides those whose messages are still on the topic.
     """
 
     now_ms: int
@@ -413,14 +418,20 @@ class CollectRequests:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesWritten:
-    """Responses that stand on the placement topic now, by uuid, with the status that they tell."""
+    """Responses that were written to the placement topic.
+
+    `answered`: uuid and the status in the response.
+    """
 
     answered: tuple[tuple[str, StatusCode], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesRemoved:
-    """Requests and responses that were removed from the placement topic, up to `offset_next`."""
+    """Requests and responses that were removed from the placement topic.
+
+    All before `offset_next`.
+    """
 
     uuids: tuple[str, ...]
     offset_next: int
@@ -428,7 +439,7 @@ class MessagesRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
-    """The process of an execution is known to have ended without saying so."""
+    """The process of an execution has ended without a last heartbeat."""
 
     execution_id: ExecutionId
     reason: str
@@ -436,7 +447,7 @@ class ContainerGone:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFenced:
-    """All transactional ids of a lost execution have been initialised by the coordinator."""
+    """The coordinator has initialised all transactional ids of a lost execution."""
 
     execution_id: ExecutionId
     attempt: int
@@ -444,7 +455,7 @@ class ExecutionFenced:
 
 @dataclass(frozen=True, slots=True)
 class LossUsed:
-    """A start that lay below the log's beginning and was moved there on the operator's word."""
+    """A start below the log's beginning that an accepted loss has moved."""
 
     ssp_kb: SspKeyBucket
     offset_from: int
@@ -453,12 +464,14 @@ class LossUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStarts:
-    """Where a task is to begin in its next grant, computed after its earlier owners were done.
+    """The starts of a task in its next grant.
+
+    They are computed after its earlier owners were done.
 
     Attributes:
-        ends: where bounded inputs ended when they were read, for those whose end the run has not fixed yet.
-        changelog_ends: by store, where the task's changelogs ended then; of those of which it is to be fixed from
-            where on they count.
+        ends: the ends of bounded inputs at that time, where the run has not recorded an end yet.
+        changelog_ends: by store, the ends of the task's changelogs at that time, where the run has not recorded their
+            starts yet.
     """
 
     task_name: TaskName
@@ -473,11 +486,11 @@ class TaskStarts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartsResolved:
-    """Where tasks of a plan are to begin, all of them computed from one reading of the positions.
+    """The starts of tasks of a plan, all from one reading of the positions.
 
     Attributes:
-        epoch_before: the last epoch given out when the positions were read. A grant of a task or of its buckets
-            since then makes the answer for it stale.
+        epoch_before: the last epoch when the positions were read. A later grant of a task or of its buckets makes the
+            starts of that task stale.
     """
 
     generation: int

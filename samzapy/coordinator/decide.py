@@ -86,7 +86,7 @@ def decide(command: Command, state: CoordinatorState, seen: Sightings) -> Decisi
     """Return the records that `command` leads to.
 
     Raises:
-        ConfigError, DataError, RejectedError: `StartTerm` or `SubmitJob` asks for what the log does not allow.
+        ConfigError, DataError, RejectedError: `StartTerm` or `SubmitJob` asks for a change that the log does not allow.
         TopicIdentityError: `TopicsLooked` shows a topic that is not the recorded one. Other commands never raise:
             late or repeated news changes nothing.
     """
@@ -166,7 +166,10 @@ def _messages_removed(command: MessagesRemoved, state: CoordinatorState, _: Sigh
 
 
 def _review_launches(command: ReviewLaunches, state: CoordinatorState, seen: Sightings) -> Decision:
-    """The loss comes first: a standby takes over in the same decision, since a repeated command decides nothing."""
+    """Review losses first, then launches, then standbys.
+
+    A standby takes over in the decision that records the loss: a repeated command decides nothing (law L2).
+    """
     steps, causes = Round(state), []
     causes += ["containers did not stop in time"] if steps.add(stopped_too_late(command, state)) else []
     causes += ["containers end at one step of their start"] if steps.add(suspended_at_a_step(state, seen)) else []
@@ -223,11 +226,11 @@ DECISIONS: Final[Mapping[type[Any], Callable[[Any, CoordinatorState, Sightings],
     ExecutionFenced: _execution_fenced,
     StartsResolved: _starts_resolved,
 }
-"""What decides on each type of command."""
+"""The deciding function of each type of command."""
 
 
 def observe(command: Command, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """What a term has heard after `command`; `state` is the one after the decision."""
+    """The sightings of a term after `command`; `state` is the one after the decision."""
     match command:
         case Heartbeat():
             return noted_step(command, state, sighted(seen, command, state))

@@ -1,7 +1,7 @@
 """The coordinator stream as its leader uses it: replay, append, watch, repair.
 
-State changes only by committed records: what is appended here is folded in at once. A record that the leader did not
-write itself is foreign. It changes no state, and the leader writes again what it has replaced (`coordinator.repair`).
+State changes only by committed records: appended records are folded in at once. A record that the leader did not write
+itself is foreign. It changes no state, and the leader writes the replaced value again (`coordinator.repair`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LeaderLog:
         return self._known.foreign_count
 
     def replay(self) -> None:
-        """Read the stream from its beginning to its end; what was known before is dropped."""
+        """Read the stream from its beginning to its end; the state before is dropped."""
         self._known = replay(self.log.read(), topic=self.topic)
 
     def watch(self) -> None:
@@ -70,11 +70,17 @@ class LeaderLog:
 
     @property
     def term_before(self) -> int:
-        """The last term on the stream, also where a foreign record has replaced the term's own record."""
+        """The last term on the stream.
+
+        The numbering knows it even where a foreign record has replaced the term's own record.
+        """
         return self._known.numbering.term
 
     def begin_term(self, records: Sequence[CoordinatorRecord], *, cause: str, actor: str) -> None:
-        """Append the first records of a new term; this process leads when they are committed."""
+        """Append the first records of a new term.
+
+        This process leads when they are committed.
+        """
         lost = lost_numbers(self.state)
         if lost:
             _LOG.warning("%s: numbers that were given out are lost; going on behind the highest in use", self.topic)
@@ -88,11 +94,17 @@ class LeaderLog:
         self.term = None
 
     def forget_terms(self) -> None:
-        """Forget that this process has ever led, so that a later term than its own is no reason not to lead."""
+        """Forget the terms that this process led.
+
+        A later term on the stream is then no reason not to lead.
+        """
         self._term_last = None
 
     def later_term(self) -> tuple[int, TermPut] | None:
-        """This process's last term, and a later one that the stream has; None: it led never, or last."""
+        """This process's last term, and a later one that the stream has.
+
+        None: this process has not led, or its term is the last one.
+        """
         newest = self.state.term
         if self._term_last is None or newest is None or newest.term <= self._term_last:
             return None
@@ -121,7 +133,7 @@ class LeaderLog:
         self._fold(records, writes, offset_after)
 
     def look(self) -> Looked | None:
-        """Read what others have written since the last look; None: there is nothing to read."""
+        """Read the records of other writers since the last look; None if there are none."""
         offset_end = self.log.end_offset()
         if offset_end <= self._known.offset_next:
             return None
@@ -133,7 +145,9 @@ class LeaderLog:
         return looked
 
     def begin_term_above(self, misled: Sequence[bytes]) -> None:
-        """Go on in a new term, which readers of a misled stream follow, and write again what they missed.
+        """Begin a term above a forged one, and write missed records again.
+
+        Readers of a misled stream follow the new term.
 
         Raises:
             FencedError: the later term is a successor's, and not forged.
@@ -147,7 +161,10 @@ class LeaderLog:
         self.term = self._term_last = begun.term
 
     def restore(self) -> bool:
-        """Write again what foreign records have replaced, a limited number of keys; returns whether it wrote."""
+        """Write the values again that foreign records have replaced.
+
+        Writes a limited number of keys; returns whether it wrote.
+        """
         known = self._known
         if not known.foreign:
             return False
@@ -168,7 +185,10 @@ class LeaderLog:
         offset_after: int,
         term: int | None = None,
     ) -> None:
-        """Fold what was appended; `term`: in which it was written, if not in the current one."""
+        """Fold appended records into the state.
+
+        `term`: the term of the records, if it is not the current one.
+        """
         known, count = self._known, len(writes)
         number = known.numbering
         in_term = term or self.term or number.term + 1

@@ -17,7 +17,10 @@ from samzapy.stream.log import Write
 
 
 class Clock(Protocol):
-    """Monotonic time decides; wall time, and how many nanoseconds something took, are only shown."""
+    """The clocks of the host.
+
+    Decisions use monotonic time. Wall time is used where it must outlive a process; nanoseconds are only shown.
+    """
 
     def monotonic_ms(self) -> int: ...
 
@@ -27,66 +30,76 @@ class Clock(Protocol):
 
 
 class CommandSource(Protocol):
-    """Where commands from outside wait: heartbeats and whatever operators ask for."""
+    """The queue of commands from outside: heartbeats, topics, requests."""
 
     def take(self, timeout_ms: int) -> Sequence[Command]:
-        """Everything that waits, in the order of arrival; blocks for at most `timeout_ms` while nothing does."""
+        """Take all waiting commands, in order of arrival.
+
+        Blocks for at most `timeout_ms` while there are none.
+        """
         ...
 
 
 class Fencing(Protocol):
-    """Takes the transactional ids of lost executions away from them."""
+    """Fences lost executions by their transactional ids."""
 
     def fence(self, transactional_ids: Sequence[str]) -> None:
-        """Initialise each id, which aborts what it had open and fences its owner. Repeating it does no harm.
+        """Initialise each id, which aborts its open transaction and fences its owner.
+
+        Repeating it does no harm.
 
         Raises:
-            TemporaryError, DeadlineError, ProducerError, FencedError: not all of them, as far as is known; it is
-                asked for again.
+            TemporaryError, DeadlineError, ProducerError, FencedError: some may not be fenced; the caller asks again.
         """
         ...
 
 
 class Positions(Protocol):
-    """What is of record about positions."""
+    """Recorded positions, and the bounds of inputs."""
 
     def read(self, ssps: Sequence[SystemStreamPartition], changelogs: Sequence[ChangelogPlace] = ()) -> PositionsRead:
-        """Checkpoints and progress, the checkpoint topic read to the end; bounds of `ssps`.
+        """Read checkpoints and progress to the end of their topic; bounds of `ssps`.
 
-        An SSP that does not exist is left out of `bounds`. `changelogs`: of which partitions the ends are wanted.
+        An SSP that does not exist is left out of `bounds`.
+
+        Args:
+            changelogs: the partitions whose ends are wanted.
 
         Raises:
-            TemporaryError, DeadlineError: not now; it is asked for again.
-            CorruptRecordError: a position of record cannot be read.
+            TemporaryError, DeadlineError: not now; the caller asks again.
+            CorruptRecordError: a recorded position cannot be read.
         """
         ...
 
     def offset_bounds(
         self, ssps: Sequence[SystemStreamPartition], timestamp_ms: int | None
     ) -> Mapping[SystemStreamPartition, OffsetBounds]:
-        """Where each of `ssps` begins and ends, and where its records of `timestamp_ms` and later do.
+        """Read where each of `ssps` begins and ends.
+
+        Args:
+            timestamp_ms: also read the offset of the first record of this time or later.
 
         Raises:
-            TemporaryError, DeadlineError: not now; it is asked for again.
+            TemporaryError, DeadlineError: not now; the caller asks again.
         """
         ...
 
     def high_watermarks(self, ssps: Sequence[SystemStreamPartition]) -> Mapping[SystemStreamPartition, int]:
-        """The ends of `ssps`, with what is not committed yet.
+        """Read the ends of `ssps`, uncommitted records included.
 
         Raises:
-            TemporaryError, DeadlineError: not now; it is asked for again.
+            TemporaryError, DeadlineError: not now; the caller asks again.
         """
         ...
 
 
 class PlacementWriter(Protocol):
-    """Writes responses and tombstones to the placement topic, in transactions of their own."""
+    """Writes responses and tombstones to the placement topic, in its own transactions."""
 
     def own(self) -> bool:
-        """Take the right to write there, which fences whoever had it; False when it is held already.
+        """Take the right to write, which fences its holder; returns False if held already.
 
-        Who took it looks at its own stream before it writes, as whoever initialises an id does.
+        A leader that took it looks at its own stream before it writes, as after each initialisation of an id.
 
         Raises:
             TemporaryError, ConfigError: not now.
@@ -97,7 +110,7 @@ class PlacementWriter(Protocol):
         """Append all of `writes`; returns the offset after the last of them.
 
         Raises:
-            FencedError, ProducerError: some may stand there, or none. The right is lost: `own` comes first again.
+            FencedError, ProducerError: it is not known which are written. The right is lost: call `own` first.
         """
         ...
 
@@ -106,41 +119,49 @@ class Processes(Protocol):
     """Looks at processes of the host that the coordinator runs on."""
 
     def is_alive(self, boot_id: str, pid: int, process_started_ms: int) -> bool | None:
-        """Whether that very process runs; None when `boot_id` is not of this host as it is up now, or of other pids."""
+        """Whether that very process runs; None if this host cannot tell.
+
+        It cannot tell if `boot_id` is another host's, of an earlier boot, or of another pid namespace.
+        """
         ...
 
 
 class Launcher(Protocol):
-    """Starts containers for the coordinator. Each action is idempotent by execution id, whoever performs it: another
-    coordinator may have asked for the same before (law L3)."""
+    """Starts containers for the coordinator.
+
+    Each action is idempotent by execution id: another coordinator may have asked for the same before (law L3).
+    """
 
     def launch(self, launch: Launch) -> None:
-        """Start the execution, unless it runs already. One that cannot ever be started is seen as ENDED from then on.
+        """Start the execution, unless it runs already.
+
+        An execution that can never be started is reported as ENDED from then on.
 
         Raises:
-            LaunchError: not now; it is asked for again.
+            LaunchError: not now; the caller asks again.
         """
         ...
 
     def kill(self, launch: Launch) -> None:
-        """End the execution at once, and whatever it has started; nothing where it is gone.
+        """End the execution and its child processes at once, unless it is gone.
 
         Raises:
-            LaunchError: not now; it is asked for again.
+            LaunchError: not now; the caller asks again.
         """
         ...
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
-        """How the executions are; of one that is left out nothing is known.
+        """Read the state of the executions; those that are unknown are left out.
 
         Raises:
-            LaunchError: the cluster manager does not answer; it is asked again.
+            LaunchError: the cluster manager does not answer; the caller asks again.
         """
         ...
 
     def hosts(self) -> Mapping[str, int | None]:
-        """All hosts that can be asked for by name, and how many containers each still has room for, None where that is
-        not known; no hosts where they are not known.
+        """All hosts that can be asked for by name, with their free places for containers.
+
+        None: the free places are not known. Empty: the hosts are not known.
 
         Raises:
             LaunchError: as `look`.
@@ -149,16 +170,19 @@ class Launcher(Protocol):
 
 
 class Election(Protocol):
-    """Which candidate should try to lead. A hint: the lock is the transactional id of the coordinator stream."""
+    """Says which candidate should try to lead.
+
+    A hint: the lock is the transactional id of the coordinator stream.
+    """
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether this candidate is elected; while it is not, waits at most `timeout_ms` to become so.
+        """Whether this candidate is elected; waits at most `timeout_ms` for that.
 
         Raises:
-            ConfigError: it cannot stand for election, and time does not help.
+            ConfigError: it cannot be a candidate, and waiting does not help.
         """
         ...
 
     def rejoin(self) -> None:
-        """Give up the seat, or the place in the queue for it, and stand again behind the others."""
+        """Give up the seat, or the place in the queue for it, and queue behind the others."""
         ...

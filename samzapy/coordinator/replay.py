@@ -1,10 +1,10 @@
-"""Replay: the bytes of the coordinator stream become the state.
+"""Replay: folds the coordinator stream into the state.
 
 Leaders and readers use it.
 
-What a leader wrote and cannot be read stops the reader with a named error: a coordinator that skipped such a record
-would decide on a state that nobody else has (law L9). Foreign records change nothing (`stream.numbering`), and are
-told beside the state.
+A leader's record that cannot be read stops the reader with a named error: a coordinator that skipped it would decide on
+a state that no other coordinator has (law L9). Foreign records change nothing (`stream.numbering`); they are kept
+beside the state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from samzapy.stream.numbering import BEGINNING, Foreign, Numbering, Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a log says.
+    """The result of a replay.
 
     Attributes:
         numbering: after the last record (evidence of who wrote, never state).
-        read_to: up to where there are only foreign records, and markers of transactions, behind what was folded in; 0:
-            not looked.
+        read_to: the offset up to which the log was read; behind the folded records there are only foreign ones and
+            markers of transactions. 0: not read.
         foreign: the last foreign record of each key that no leader has written since; at most `FOREIGN_KEPT_MAX`, the
             latest.
         foreign_count: how many foreign records there were, of any key.
@@ -41,21 +41,21 @@ class Replayed:
 
     @property
     def seq_next(self) -> int:
-        """The number of the next record to be written."""
+        """The number of the next record to write."""
         return self.numbering.seq_next
 
     @property
     def offset_next(self) -> int:
-        """Where to read on."""
+        """The offset to read on from."""
         return max(self.state.offset_next, self.read_to)
 
 
 NOTHING: Final = Replayed(state=INITIAL)
 
 FOREIGN_KEPT_MAX: Final = 10_000
-"""So many keys of foreign records are remembered, so that a flood of them is not held in memory."""
+"""Keys of foreign records that are remembered at most, so that a flood of them does not fill the memory."""
 BATCH_RECORDS = 20_000
-"""Folded at once: large, because each batch copies the tables; bounded, so that a long stream is not held in memory."""
+"""Records in one fold: many, because each fold copies the tables; bounded, so that a long stream fits in memory."""
 
 
 def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHING) -> Replayed:
@@ -92,10 +92,13 @@ def replay(records: Iterable[LogRecord], *, topic: str, before: Replayed = NOTHI
     )
 
 
-def _remember(foreign: dict[bytes | None, Foreign], found: Foreign, state: CoordinatorState) -> None:
-    """Put `found` last; where there are too many the oldest one goes whose key has no value in `state`."""
-    foreign.pop(found.key, None)
-    foreign[found.key] = found
+def _remember(foreign: dict[bytes | None, Foreign], record: Foreign, state: CoordinatorState) -> None:
+    """Put a foreign record last.
+
+    If there are too many, drop the oldest one whose key has no value in `state`.
+    """
+    foreign.pop(record.key, None)
+    foreign[record.key] = record
     if len(foreign) <= FOREIGN_KEPT_MAX:
         return
     for key in foreign:
@@ -104,11 +107,14 @@ def _remember(foreign: dict[bytes | None, Foreign], found: Foreign, state: Coord
             return
 
 
-def with_foreign(known: Replayed, found: Iterable[Foreign], count: int) -> Replayed:
-    """`known` with so many foreign records more, of which `found` are the last of each key."""
+def with_foreign(known: Replayed, latest: Iterable[Foreign], count: int) -> Replayed:
+    """Add `count` foreign records to `known`.
+
+    `latest`: the last one of each key.
+    """
     foreign = dict(known.foreign)
-    for item in found:
-        _remember(foreign, item, known.state)
+    for record in latest:
+        _remember(foreign, record, known.state)
     return replace(known, foreign=foreign, foreign_count=known.foreign_count + count)
 
 

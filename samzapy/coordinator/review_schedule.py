@@ -36,7 +36,10 @@ ROOM_KNOWN_MS = 5_000
 
 
 def run_id(began_ms: int, coordinator_id: str) -> str:
-    """`<ms>-<8 hex>`, as Samza's app.run.id. Ids of coordinators are random, so two of one moment differ."""
+    """`<ms>-<8 hex>`, as Samza's app.run.id.
+
+    Ids of coordinators are random, so the ids of two runs of one moment differ.
+    """
     return f"{began_ms}-{hashlib.sha256(coordinator_id.encode()).hexdigest()[:8]}"
 
 
@@ -67,7 +70,7 @@ class ReviewSchedule:
         self._names_hosts: bool | None = None
 
     def restart(self) -> None:
-        """Begin a term: every review is due, and what earlier terms knew of hosts is forgotten."""
+        """Begin a term: all reviews are due, and known hosts are forgotten."""
         self._collect_next_ms = self._review_inputs_next_ms = 0
         self._hosts, self._names_hosts = {}, None
 
@@ -148,7 +151,7 @@ class ReviewSchedule:
         return review, collect
 
     def _launch_review(self, config: JobConfig, state: CoordinatorState, listened_ms: int) -> ReviewLaunches | None:
-        """A review of the containers that the coordinator starts; None where it starts none."""
+        """A review of coordinator-managed containers; None if there are none."""
         if state.container_count is None and not state.launches:
             return None
         self._launch_reviews += 1
@@ -169,7 +172,10 @@ class ReviewSchedule:
         )
 
     def _hosts_now(self, config: JobConfig) -> Mapping[str, int | None]:
-        """The known hosts with their free places (see `ReviewLaunches`); an old count of them is dropped."""
+        """The known hosts with their free places (see `ReviewLaunches`).
+
+        A count of free places that is too old is dropped.
+        """
         # Logical hosts are known before the cluster manager has answered.
         configured = [process.host for process in config.process_hosts] if config.cluster_manager == "process" else []
         is_old = self._clock.monotonic_ms() - self._hosts_at_ms > ROOM_KNOWN_MS

@@ -1,20 +1,19 @@
 """The loop: take commands, decide, append, evolve, act.
 
-Order is all there is to it:
+It is safe because of the order of its steps:
 
-- Office is taken by fencing the predecessor, then reading to the end, then writing the term, and only then
-  deciding (law L4). Reading first would miss what the predecessor committed in between.
-- State changes only by records that are committed. A batch of commands is decided on a copy that is thrown
-  away; what was appended is folded into the real one.
+- A new leader fences its predecessor, then reads to the end, then writes its term, and only then decides (law L4).
+  Reading first would miss records that the predecessor committed in between.
+- State changes only by committed records. A batch of commands is decided on a copy of the state, which is thrown away;
+  the appended records are folded into the real one.
 - Actions are read off the state after that, and their results come back as commands.
-- An append that fails for any reason ends the term (law L5): its outcome is unknown, so what is in memory is
-  worth nothing. The log is read again and the same commands are decided on what it says; records are never
-  sent a second time.
+- An append that fails for any reason ends the term (law L5): its outcome is unknown, so the state in memory cannot be
+  trusted. The log is read again and the same commands are decided on the new state. Records are never sent twice.
 
 The parts: `coordinator.leader_log` reads and appends, `coordinator.review_schedule` turns time into commands,
-`coordinator.action_performer` performs actions, and `coordinator.snapshot` shows the rest of the process what is known.
+`coordinator.action_performer` performs actions, and `coordinator.snapshot` holds the values that other threads read.
 
-One thread calls `become_leader`, `submit`, `run_once` and `step_down`; `coordinator.candidate` says when. Any
+One thread calls `become_leader`, `submit`, `run_once` and `step_down`; `coordinator.candidate` decides when. Any
 thread may read `status()`: a snapshot is one immutable value, replaced whole.
 """
 
@@ -50,8 +49,9 @@ from samzapy.stream.log import CompactedLog, Write
 from samzapy.stream.records import CoordinatorRecord, GenerationPut, TermPut
 
 LOOK_ROUND_MS = 1000
-"""Longest time between two looks at the log's tail and at this host's processes (a quarter of a lease where that
-is shorter, so that answers do not stop)."""
+"""Longest time between two looks at the log's tail and at this host's processes.
+
+A quarter of a lease where that is shorter, so that heartbeats are answered without a break."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class CoordinatorIdentity:
 
 
 class CoordinatorService:
-    """One candidate's coordinator: leads after `become_leader`, until an error says that it does not.
+    """The coordinator of one candidate: leads from `become_leader` until a term ends.
 
     Args:
         log: the coordinator stream.
@@ -105,7 +105,7 @@ class CoordinatorService:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it holds office, as far as it knows."""
+        """Whether this process leads, as far as it knows."""
         return self._stream.term is not None
 
     def status(self) -> Snapshot:
@@ -113,12 +113,12 @@ class CoordinatorService:
         return self._snapshot
 
     def become_leader(self) -> None:
-        """Fence, replay, begin a term. Everything that was in memory before is dropped.
+        """Fence, replay, begin a term; the state in memory is dropped first.
 
         Raises:
-            FencedError: another candidate took over meanwhile, or has begun a term since ours and lives.
+            FencedError: another candidate took over meanwhile, or has begun a term since ours and still runs.
             ProducerError, TemporaryError, DeadlineError: not now; the caller waits a little and calls again.
-            DataError: the stream cannot be read, or is another job's. It does not lead.
+            DataError: the stream cannot be read, or is another job's. This process does not lead.
         """
         self._end_term()
         self._stream.log.take_over()
@@ -138,10 +138,10 @@ class CoordinatorService:
         self._snapshot = self._publish()
 
     def submit(self, command: SubmitJob) -> None:
-        """Hand in a job, and do what follows from it.
+        """Submit a job, and perform the actions that follow.
 
         A changed configuration may have to wait until it is known whether containers of the old one still run. Then
-        this returns and `run_once` goes on with it, at most until they would be given up.
+        this returns and `run_once` tries again, at most until those containers would be declared lost.
 
         Raises:
             ConfigError, DataError, RejectedError: the job is refused; nothing was written.
@@ -158,22 +158,25 @@ class CoordinatorService:
         self._pending_submissions = self._still_pending((command,))
 
     def step_down(self) -> None:
-        """Lead no more, and forget that it ever did: whoever is elected next, this one included, takes over."""
+        """Stop leading, and forget all terms.
+
+        The next elected candidate takes over, even if it is this one.
+        """
         self._end_term()
         self._stream.forget_terms()
-        # What was said to this term is of no use to a later one; whoever said it says it again.
+        # Commands to this term are of no use to a later one; their senders send them again.
         self._commands.take(0)
 
     def run_once(self, timeout_ms: int) -> None:
-        """One round of the loop; waits at most `timeout_ms` for commands.
+        """Do one round of the loop; waits at most `timeout_ms` for commands.
 
         Raises:
             FencedError: another coordinator leads; become a candidate again.
-            ProducerError, TemporaryError: the term ended and a new one could not be begun; `become_leader` again.
-            DataError: something is not as it must be, and going on would hide it.
-            RejectedError: containers run under another configuration than the one that was handed in.
+            ProducerError, TemporaryError: the term ended and a new one could not be begun; call `become_leader` again.
+            DataError: the stream or a position is wrong, and going on would hide it.
+            RejectedError: containers run under another configuration than the submitted one.
         """
-        # Looked at before commands are taken: a process that is seen to be gone has sent all it had to say.
+        # Before commands are taken: all heartbeats of a process that is gone by now are in the queue.
         gone = self._look_round()
         taken = self._commands.take(timeout_ms)
         self._schedule.note_hosts(taken)
@@ -186,7 +189,7 @@ class CoordinatorService:
             listened_ms=0 if lease_expired else self._clock.monotonic_ms() - self._seen.listening_since_ms,
             is_submission_pending=bool(self._pending_submissions),
         )
-        # Ticks come first: a container that has just been given up no longer delays a submission.
+        # Ticks come first: a container that has just been declared lost no longer delays a submission.
         self._settle((*taken, *gone, *ticks, *self._pending_submissions, *due))
         self._pending_submissions = self._still_pending(self._pending_submissions)
 
@@ -221,7 +224,7 @@ class CoordinatorService:
                         decision.records, state, ahead=len(writes), cause=decision.cause, actor=decision.actor
                     )
                 )
-                # Later commands of the batch are decided on what the earlier ones will have changed.
+                # Later commands of the batch are decided on the state that the earlier ones lead to.
                 state = evolve(state, uncommitted(decision.records))
             seen = observe(command, state, seen)
             if isinstance(command, TopicsLooked):
@@ -231,7 +234,7 @@ class CoordinatorService:
         self._snapshot = self._publish()
 
     def _act(self) -> None:
-        """Perform what the state asks for until it asks for nothing new; what fails is asked for again later.
+        """Perform actions until the state asks for no new ones.
 
         Raises:
             FencedError: a successor has begun a term.
@@ -275,10 +278,13 @@ class CoordinatorService:
         self._stream.begin_term(decision.records, cause=decision.cause, actor=decision.actor)
 
     def _rejoin(self, error: Exception) -> None:
-        """Begin a new term, unless somebody else has: `_FENCED` may be one's own time-out."""
+        """Begin a new term, unless another leader has begun one.
+
+        The error `_FENCED` may come from our own time-out.
+        """
         self._end_term()
         if isinstance(error, FencedError):
-            # A look before taking over, which would fence the newer leader in its turn.
+            # Read before taking over: to take over would fence the newer leader.
             self._stream.replay()
             self._snapshot = self._publish()
             self._refuse_if_another_leads()
@@ -292,7 +298,10 @@ class CoordinatorService:
         self._snapshot = self._publish()
 
     def _refuse_if_another_leads(self) -> None:
-        """After our own term: a later one means that somebody took over. Before it: taking over is the wish."""
+        """Raise FencedError if a later term than our own has begun, and its leader runs.
+
+        Before our first term a later one is no reason: this candidate was elected to replace it.
+        """
         later = self._stream.later_term()
         if later is None:
             return
@@ -335,10 +344,10 @@ class CoordinatorService:
         )
 
     def _look_at_tail(self) -> None:
-        """Read on, and tell what others wrote; normally nothing. Renews the lease.
+        """Read the log to its end, which renews the lease; normally there is nothing new.
 
         Raises:
-            FencedError: a successor has begun a term: it shows when this one tries to write.
+            FencedError: a successor has begun a term, which shows when this leader tries to write.
         """
         began_ms = self._clock.monotonic_ms()
         looked = self._stream.look()

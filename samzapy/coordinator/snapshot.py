@@ -1,4 +1,4 @@
-"""Snapshots: what a coordinator can be asked about, as one immutable value.
+"""Snapshots: the state of a coordinator as one immutable value.
 
 HTTP threads read the latest snapshot while the loop goes on; it is replaced whole.
 """
@@ -37,13 +37,13 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a coordinator knows at one moment.
+    """The state of a coordinator at one moment.
 
     Attributes:
         state: of the log; the last one that was read, when this coordinator does not lead.
         verified_ms: monotonic time at which the last read of the log to its end began that showed no newer
             term; None: does not lead. The lease of an answer counts from it, because a coordinator that was
-            stopped for a minute does not know what it missed.
+            stopped for a minute does not know which records it missed.
         trouble: the error of the last attempt at an action; empty when all is well.
         findings: about the job's topics, containers and requests, in this term.
         timings: for metrics.
@@ -63,7 +63,10 @@ class Snapshot:
 
 
 class CurrentFindings:
-    """The findings of this term: each is logged when it appears and shown while it holds."""
+    """The findings of this term.
+
+    Each is logged when it appears and shown while it holds.
+    """
 
     def __init__(self, job: str, clock: Clock) -> None:
         self._stream_topic = coordinator_topic(job)
@@ -79,24 +82,30 @@ class CurrentFindings:
         self._unusable = ()
 
     def shown(self, state: CoordinatorState, seen: Sightings) -> tuple[Finding, ...]:
-        """All findings of now: of topics, of containers, and of the last hour's unusable messages."""
+        """The current findings: of topics, containers and unusable messages."""
         now_ms = self._clock.monotonic_ms()
         silent_ms = {execution_id: sighting.kafka_silent_ms for execution_id, sighting in seen.last.items()}
         unusable = [finding for at_ms, finding in self._unusable if now_ms - at_ms < UNREADABLE_SHOWN_MS]
         return (*self._topics, *suspension_findings(state), *cut_off_findings(silent_ms, state), *unusable)
 
     def note_topics(self, findings: tuple[Finding, ...]) -> None:
-        """Replace the findings about topics; log each when it appears and when it is resolved."""
+        """Replace the findings about topics.
+
+        Each is logged when it appears and when it is resolved.
+        """
         before, self._topics = self._topics, findings
         for finding in findings:
             if finding not in before:
                 _LOG.warning("%s", finding)
         for finding in before:
             if finding not in findings:
-                _LOG.info("no more: %s: %s", finding.code, finding.found)
+                _LOG.info("resolved: %s: %s", finding.code, finding.found)
 
     def note_unreadable(self, command: RequestsRead, state: CoordinatorState) -> None:
-        """List requests that could not be read, with their offsets; those read before are skipped."""
+        """List requests that could not be read, with their offsets.
+
+        Requests that an earlier term has passed are skipped.
+        """
         unreadable = sorted(
             [(request.offset, request.reason) for request in command.requests if request.message is None]
             + [(message.offset, message.reason) for message in command.unreadable]

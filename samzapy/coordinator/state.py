@@ -1,12 +1,12 @@
 """The state of the coordinator: the fold of the coordinator stream.
 
-Immutable. `evolve` is the only thing that makes a newer one, only from committed records, and never fails on
-a record of ours: refusing is `decide`'s. Each record is the whole latest value of its key, so it does not
-matter which of the older ones compaction took (law L1); a tombstone takes the key's value away, whatever it
-was. A batch is folded into private copies of the tables it touches: one copy per batch, not per record.
+Immutable. Only `evolve` makes a newer state, only from committed records, and it never fails on a record of ours:
+`decide` does the refusing. Each record is the whole latest value of its key, so it does not matter which older ones
+compaction has removed (law L1); a tombstone removes the key's value. A batch is folded into private copies of the
+tables it touches: one copy for a batch, not for a record.
 
-Nothing may depend on the order of these mappings. It differs between a coordinator that lived through the
-history and one that replayed what compaction left of it (law L7); whoever walks one sorts it.
+Nothing may depend on the order of these mappings. It differs between a coordinator that has lived through the history
+and one that has replayed the compacted log (law L7); a loop over one sorts it.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from samzapy.stream.records import (
 View = TypeVar("View")
 
 OFFSET_UNKNOWN: Final = 2**63 - 1
-"""Stands for the offset of a record that is not appended yet: nobody can have read past it."""
+"""The offset of a record that is not appended yet: no reader has passed it."""
 
 
 NOTHING_READ: Final = InboxPut(offset_next=0)
-"""The inbox before anything was read."""
+"""The inbox before the first read."""
 
 
 class Committed(NamedTuple):
@@ -77,24 +77,25 @@ class Committed(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorState:
-    """Everything the log says. Without slots: so the next one is made of it at once (`with_parts`).
+    """The fold of the log.
+
+    It has no slots, so that `with_parts` can make the next state at once.
 
     Attributes:
-        offset_next: the offset after the last record folded in. Where the state comes from, not what it says,
-            so it takes no part in equality.
+        offset_next: the offset after the last folded record. It says where the state comes from, so it takes no part
+            in equality.
         planned_tasks: of every generation that has records, by (generation, task).
-        generation_offset: where the `generation` record in force stands; who has read past it knows the plan.
+        generation_offset: the offset of the current `generation` record; a reader past it knows the plan.
         grants: by (task, epoch).
-        startpoint_offsets: where the records of `startpoints` stand; who has read past one knows it.
-        placed: the processors whose tasks another execution runs than one of their own, and which.
-        placed_offsets: where the records of `placed` stand.
+        startpoint_offsets: the offsets of the records of `startpoints`; a reader past one knows it.
+        placed: the processors whose tasks run on an execution of another processor, and that execution.
+        placed_offsets: the offsets of the records of `placed`.
         launches: the executions that the coordinator starts, until they are gone and counted.
-        container_count: how many it keeps running; None where people start them.
-        standbys: how many each processor is to have, where that is not what the configuration says.
-        suspended: the processors of which no container is started until their reason is resolved.
-        requests, request_memory: by uuid; those that are served, and those that were
-            (`coordinator.requests.request_queue`).
-        views: what was made of this state so far (`remembered`); no part of what it says.
+        container_count: how many containers the coordinator keeps running; None: they are self-managed.
+        standbys: the number of standbys of a processor, where it differs from the configuration.
+        suspended: the processors for which no container is started until their reason is resolved.
+        requests, request_memory: by uuid; open requests, and closed ones (`coordinator.requests.request_queue`).
+        views: computed views of this state (`remembered`), which are no part of its value.
     """
 
     offset_next: int = field(default=0, compare=False)
@@ -134,7 +135,10 @@ class CoordinatorState:
 
     @property
     def plan(self) -> tuple[PlannedTaskPut, ...]:
-        """The tasks of the generation in force, in the order of their numbers; empty before the first."""
+        """The tasks of the current generation, in the order of their numbers.
+
+        Empty before the first generation.
+        """
         return _plan(self)
 
     @property
@@ -148,17 +152,20 @@ class CoordinatorState:
 
 
 def remembered(view: Callable[[CoordinatorState], View]) -> Callable[[CoordinatorState], View]:
-    """`view`, made once of each state. A state never changes, and each step of a round asks for the same of it again:
-    of 10,000 tasks that would be most of what a coordinator does. Nobody may change what it gives."""
+    """Compute `view` once for each state.
+
+    A state never changes, and each step of a round asks for the same views again: with 10,000 tasks that would be most
+    of the coordinator's work. Callers must not change the result.
+    """
 
     @wraps(view)
-    def found(state: CoordinatorState) -> View:
+    def remembering(state: CoordinatorState) -> View:
         if view not in state.views:
             state.views[view] = view(state)
         known: View = state.views[view]
         return known
 
-    return found
+    return remembering
 
 
 @remembered
@@ -187,16 +194,16 @@ INITIAL: Final = CoordinatorState()
 
 
 Standing = tuple[int, CoordinatorRecord]
-"""As `Committed`, which is one, for the many that nobody asks by name."""
+"""An offset and its record: a `Committed` without names, for the hot path."""
 
 
 def committed(records: Sequence[CoordinatorRecord], offset_first: int) -> tuple[Committed, ...]:
-    """`records` as they stand one after the other from `offset_first` on."""
+    """`records` at consecutive offsets from `offset_first` on."""
     return tuple(Committed(offset_first + index, record) for index, record in enumerate(records))
 
 
 def uncommitted(records: Sequence[CoordinatorRecord]) -> tuple[Standing, ...]:
-    """`records` as they may be looked at before they are appended: at no offset that anybody has read."""
+    """`records` before they are appended, at an offset that no reader has passed."""
     return tuple(zip(repeat(OFFSET_UNKNOWN - 1), records, strict=False))
 
 
@@ -207,7 +214,7 @@ def evolve(state: CoordinatorState, batch: Iterable[Standing]) -> CoordinatorSta
 
 
 def parts_changed(state: CoordinatorState, batch: Iterable[Standing]) -> Mapping[str, Any]:
-    """What `batch` makes of the parts of `state` that it changes, by their names."""
+    """The parts of `state` that `batch` changes, by name."""
     changed: dict[str, Any] = {}
     for offset, record in batch:
         changed["offset_next"] = offset + 1
@@ -216,7 +223,10 @@ def parts_changed(state: CoordinatorState, batch: Iterable[Standing]) -> Mapping
 
 
 def with_parts(state: CoordinatorState, changed: Mapping[str, Any]) -> CoordinatorState:
-    """`dataclasses.replace`, which takes thirty times as long: of all that is done with a state most is to make it."""
+    """`dataclasses.replace`, 30 times as fast.
+
+    Making states is most of the work that is done with them.
+    """
     made = object.__new__(CoordinatorState)
     vars(made).update(vars(state))
     vars(made).update(changed, views={})
@@ -224,9 +234,9 @@ def with_parts(state: CoordinatorState, changed: Mapping[str, Any]) -> Coordinat
 
 
 class Round:
-    """Decisions of one round, each made on what those before it leave.
+    """Decisions of one round, each made on the state that the earlier ones lead to.
 
-    Whatever decides for several processors, requests or launches goes through one: two decisions on one state choose
+    All decisions about several processors, requests or launches use one: two decisions on the same state would choose
     the same host. The state is folded only when it is asked for after further records.
 
     Attributes:
@@ -240,28 +250,28 @@ class Round:
 
     @property
     def state(self) -> CoordinatorState:
-        """What the next decision is made on."""
+        """The state for the next decision."""
         if self._folded < len(self.records):
             self._state = evolve(self._state, uncommitted(self.records[self._folded :]))
             self._folded = len(self.records)
         return self._state
 
     def add(self, records: Iterable[CoordinatorRecord]) -> bool:
-        """Take further records; returns whether there were any."""
+        """Add records; returns whether there were any."""
         further = tuple(records)
         self.records.extend(further)
         return bool(further)
 
 
-_PARTS: Final = tuple(found.name for found in fields(CoordinatorState) if found.init)
+_PARTS: Final = tuple(part.name for part in fields(CoordinatorState) if part.init)
 TABLES: Final = tuple(name for name in _PARTS if isinstance(getattr(INITIAL, name), Mapping))
 """The parts of a state that are looked up by some key."""
 
 
 class Folding:
-    """A fold that goes on record by record and copies no table: for who judges each step.
+    """A fold of one record after the other, which copies no table.
 
-    `state` is a view of it, which the next record changes, and it does not tell `offset_next`.
+    For checks of each step. `state` is a view that the next record changes, and it has no `offset_next`.
     """
 
     def __init__(self) -> None:
@@ -293,7 +303,7 @@ def _fold(state: CoordinatorState, changed: dict[str, Any], offset: int, record:
 
 
 def _table(state: CoordinatorState, changed: dict[str, Any], name: str) -> dict[Any, Any]:
-    """This batch's private copy of a table."""
+    """The batch's private copy of a table."""
     table: dict[Any, Any] | None = changed.get(name)
     if table is None:
         table = changed[name] = dict(getattr(state, name))
@@ -313,7 +323,10 @@ def _remove(state: CoordinatorState, changed: dict[str, Any], key: str) -> None:
 
 
 def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRecord | None:
-    """The record that stands under `record`'s key; None where there is none, and for a tombstone."""
+    """The current record of the key of `record`.
+
+    None if there is none, and for a tombstone.
+    """
     if isinstance(record, Removed):
         return None
     kind = KIND_OF_TYPE[type(record)]
@@ -321,7 +334,7 @@ def latest(state: CoordinatorState, record: CoordinatorRecord) -> CoordinatorRec
 
 
 def standing_under(state: CoordinatorState, key: ParsedKey) -> CoordinatorRecord | None:
-    """The record that stands under `key`; None where there is none."""
+    """The current record of `key`; None if there is none."""
     kind = KIND_OF_WORD[key.namespace]
     return _standing(state, kind, kind.identity_of_parts(key.parts)) if kind.part else None
 
@@ -338,7 +351,7 @@ def _standing(state: CoordinatorState, kind: RecordKind, identity: Any) -> Coord
 
 
 def records_of(state: CoordinatorState) -> Iterator[CoordinatorRecord]:
-    """The records that `state` is the fold of: one for each fact in it, none for what was removed."""
+    """The records whose fold is `state`, one for each value in it."""
     for kind in KINDS:
         if not kind.part:
             continue
@@ -379,7 +392,10 @@ def job_model(state: CoordinatorState) -> JobModel | None:
 
 
 def works_for(container: Container, processor_id: ProcessorId, state: CoordinatorState) -> bool:
-    """Whether the processor's tasks are the execution's to run: where they were placed, else on its own."""
+    """Whether the execution is to run the processor's tasks.
+
+    They run where they were placed, otherwise on an execution of the processor itself.
+    """
     placed = state.placed.get(processor_id)
     if placed is None:
         return container.processor_id == processor_id and runs_its_own(container, state)
@@ -387,19 +403,28 @@ def works_for(container: Container, processor_id: ProcessorId, state: Coordinato
 
 
 def runs_its_own(container: Container, state: CoordinatorState) -> bool:
-    """Whether the execution runs its processor's tasks without being placed there: standbys and reserves do not."""
+    """Whether the execution runs its processor's tasks without being placed there.
+
+    Standbys and reserves do not.
+    """
     launch = state.launches.get(container.execution_id)
     return launch is None or launch.role is LaunchRole.ACTIVE
 
 
 def is_leaving(execution_id: ExecutionId, state: CoordinatorState) -> bool:
-    """Whether the execution was told to stop: it keeps what it has until it says so, and gets nothing new."""
+    """Whether the execution was told to stop.
+
+    It keeps its grants until it has stopped, and gets no new ones.
+    """
     launch = state.launches.get(execution_id)
     return launch is not None and launch.phase in (LaunchPhase.STOPPING, LaunchPhase.ENDED)
 
 
 def locality_of(state: CoordinatorState) -> Locality:
-    """What planning knows of places: where living executions run, else where their processors ran last."""
+    """The hosts of processors and tasks, for planning.
+
+    A processor's host is that of its living execution, else that of its last one.
+    """
     processors = {processor_id: state.localities[processor_id].host for processor_id in state.localities}
     # In the order of their ids, so that it is the same one wherever a processor has two.
     for container in state.containers_sorted:
@@ -416,7 +441,7 @@ def locality_of(state: CoordinatorState) -> Locality:
 
 def sorted_processors(processor_ids: Iterable[ProcessorId]) -> tuple[ProcessorId, ...]:
     """`2` before `10`, and total for any text."""
-    return tuple(sorted(processor_ids, key=lambda found: (len(found), found)))
+    return tuple(sorted(processor_ids, key=lambda processor_id: (len(processor_id), processor_id)))
 
 
 def tombstone(record: CoordinatorRecord) -> Removed:

@@ -109,7 +109,7 @@ def test_a_finding_is_logged_when_it_comes_and_when_it_goes(world, service, capl
     for changes in (wrong, wrong, {}, {}):
         look(world, service, **changes)
 
-    assert ["topic-message-size", "no more"] == [record.message.partition(":")[0] for record in caplog.records]
+    assert ["topic-message-size", "resolved"] == [record.message.partition(":")[0] for record in caplog.records]
     assert [] == codes(service)
 
 
