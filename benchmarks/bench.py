@@ -122,7 +122,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that nothing outlives it.
     root = Path(tempfile.mkdtemp(prefix="samzapy-bench-"))
-    broker = DevBroker(root / "broker", heap_mib=1024)
+    broker = DevBroker(root / "broker", jvm_options=["-Xmx1024m"])
     try:
         broker.start()
         yield Bench(servers=broker.bootstrap_servers, directory=root)

@@ -26,7 +26,7 @@ from bench_subjects import BIN, Place, Running, samzapy_job
 from prometheus_client.parser import text_string_to_metric_families
 
 from samzapy.errors import SamzapyError
-from samzapy.testing.broker import free_port
+from samzapy.testing.ports import free_port
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 

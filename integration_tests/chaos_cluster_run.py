@@ -26,7 +26,8 @@ from samzapy.errors import DeadlineError
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.launch import EXECUTION_VARIABLE
 from samzapy.stream.records import ContainerPut, LaunchPut
-from samzapy.testing.broker import LOOPBACK, DevBroker, free_port
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.ports import LOOPBACK, free_port
 from samzapy.testing.waiting import wait_until
 
 T = TypeVar("T")

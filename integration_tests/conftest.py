@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests import quick_java
-from samzapy.testing.broker import ContainerBroker, DevBroker, docker_trouble, wants_containers
+from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster
+from samzapy.testing.container_broker import ContainerBroker, docker_trouble, wants_containers
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
-from samzapy.testing.broker import ContainerBroker
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import make_topics
 
 

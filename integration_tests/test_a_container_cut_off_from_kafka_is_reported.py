@@ -21,7 +21,8 @@ from integration_tests.support.cutting_proxy import Address, CuttingProxy
 from integration_tests.support.ledger import told
 from samzapy.errors import ExitCode
 from samzapy.model.launch import EXECUTION_VARIABLE
-from samzapy.testing.broker import LOOPBACK, DevBroker, free_port
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.ports import LOOPBACK, free_port
 
 RECORDS_PER_S = 100
 SILENT_MS = 40_000

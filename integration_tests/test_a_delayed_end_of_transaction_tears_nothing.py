@@ -24,7 +24,8 @@ from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.errors import SamzapyError
 from samzapy.stream.end_txn_plug import TransactionSigns, must_renew
 from samzapy.stream.log import Write
-from samzapy.testing.broker import DevBroker, wants_containers
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import wants_containers
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 

@@ -10,7 +10,8 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.tail import KafkaTail
 from samzapy.container.ports import TailRead
 from samzapy.model.topics import changelog_topic
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 

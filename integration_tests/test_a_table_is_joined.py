@@ -32,8 +32,9 @@ from samzapy.runtime import input_keys
 from samzapy.runtime.container_process import run_container
 from samzapy.runtime.job_address import JobAddress
 from samzapy.runtime.job_config import read_config
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_config
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import make_topics
 
 JOB_FILE = Path(__file__).parent / "jobs" / "table_join.py"

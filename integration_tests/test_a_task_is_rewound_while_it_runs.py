@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from integration_tests.summed import EACH, KEYS, Summed, check_sums, feed
 from samzapy.cli.job.group import job as job_command
 from samzapy.coordinator.assignment.grants import newest_grants
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import make_topics
 
 PARTITIONS = 4

@@ -12,7 +12,8 @@ from integration_tests.summed import EACH, Summed, check_sums, feed
 from samzapy.adapters.kafka.admin import KafkaAdmin
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.coordinator.state import CoordinatorState
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import delete_topic, make_topics
 
 PARTITIONS = 2

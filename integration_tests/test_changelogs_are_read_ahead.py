@@ -16,8 +16,9 @@ from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.container.local_state.prefetch import TASKS_AHEAD, ReadAhead
 from samzapy.container.ports import ChangelogPlace
 from samzapy.model.topics import changelog_topic
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
 from samzapy.testing.builders import a_grant
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import make_topics
 
 JOB = "read-ahead-1"

@@ -21,8 +21,9 @@ from confluent_kafka.admin import AdminClient
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.adapters.maven.fetch import cache_root, jar_paths
 from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
-from samzapy.testing.broker import DevBroker, free_port, port_is_free
+from samzapy.testing.broker import DevBroker
 from samzapy.testing.broker_cluster import DevCluster
+from samzapy.testing.ports import free_port, port_is_free
 from samzapy.testing.topics import make_topics
 from samzapy.testing.waiting import wait_until
 

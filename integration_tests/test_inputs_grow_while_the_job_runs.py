@@ -14,7 +14,8 @@ from samzapy.adapters.kafka.topic_watch import TopicWatch
 from samzapy.coordinator.assignment.starts import Bounds
 from samzapy.coordinator.inputs.topic_checks import topics_of, unread_topics
 from samzapy.model.ssp import SystemStreamPartition
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import grow_topic
 from samzapy.testing.waiting import wait_until
 

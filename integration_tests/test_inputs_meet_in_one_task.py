@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from integration_tests.ledger_run import stopped_in_a_transaction
 from integration_tests.support.job_process import JobProcess, kill
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
 from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
 

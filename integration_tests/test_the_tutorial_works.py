@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.ports import free_port
 
 PAGE = Path(__file__).parent.parent / "docs" / "tutorial" / "first-job.md"
 BLOCK = re.compile(r"(?:^`(?P<file>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

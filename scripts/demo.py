@@ -53,7 +53,8 @@ from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.maven.fetch import cache_root
 from samzapy.errors import ConfigError, DeadlineError, EnvironmentMissingError, ExitCode, RejectedError, SamzapyError
-from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.ports import free_port
 from samzapy.testing.topics import make_topics
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from integration_tests.bad_input.kit import Cluster, WarmSpark
-from samzapy.testing.broker import ContainerBroker, DevBroker
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import ContainerBroker
 
 
 @pytest.fixture(scope="module")

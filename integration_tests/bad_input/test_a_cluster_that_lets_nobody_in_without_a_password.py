@@ -13,7 +13,8 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.adapters.spark.java_properties import jaas
 from samzapy.errors import ExitCode
 from samzapy.model.topics import coordinator_topic
-from samzapy.testing.broker import DevBroker, wants_containers
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.container_broker import wants_containers
 
 PASSWORD = "a\"b\\c;'{}= #,"  # Everything that a quoting could stumble over.
 

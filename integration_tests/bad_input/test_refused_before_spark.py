@@ -30,7 +30,8 @@ from samzapy.errors import ExitCode
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.stream.codec import encode, headers
 from samzapy.stream.records import JobIdentityPut
-from samzapy.testing.broker import DevBroker, free_port
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.ports import free_port
 from samzapy.testing.waiting import wait_until
 
 A_JOB = ("--config", str(PROPERTIES), "--set", "job.name=a", "--set", "task.inputs=kafka.b")

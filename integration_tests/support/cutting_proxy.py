@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 
 from samzapy.adapters.host.processes import processes_with
 from samzapy.errors import SamzapyError
-from samzapy.testing.broker import LOOPBACK, free_port
+from samzapy.testing.ports import LOOPBACK, free_port
 
 _CHUNK_BYTES = 64 * 1024
 _CONNECTS_WITHIN_S = 10.0

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from samzapy.errors import DeadlineError
-from samzapy.testing.broker import LOOPBACK, free_port
+from samzapy.testing.ports import LOOPBACK, free_port
 from samzapy.testing.waiting import wait_until
 
 END_TXN = 26

@@ -45,7 +45,8 @@ from samzapy.adapters.maven.locks import SPARK_KAFKA
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, archive_path, of_worker
 from samzapy.errors import ConfigError, DeadlineError, RejectedError
 from samzapy.model.launch import HOST_VARIABLE
-from samzapy.testing.broker import LOOPBACK, free_port, one_at_a_time, port_is_free, port_taken_error, reason_in_log
+from samzapy.testing.broker_files import one_at_a_time, reason_in_log
+from samzapy.testing.ports import LOOPBACK, free_port, port_is_free, port_taken_error
 from samzapy.testing.waiting import wait_until
 
 MASTER = "master"

@@ -23,15 +23,9 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient
 
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.testing.broker import (
-    LOOPBACK,
-    DevBroker,
-    Membership,
-    free_port,
-    new_cluster_id,
-    temporary_directory,
-    write_json,
-)
+from samzapy.testing.broker import DevBroker, temporary_directory
+from samzapy.testing.broker_files import Membership, new_cluster_id, write_json
+from samzapy.testing.ports import LOOPBACK, free_port
 from samzapy.testing.waiting import wait_until
 
 _STATE = "cluster.json"
@@ -111,7 +105,7 @@ class DevCluster:
                 port_number=port,
                 overrides={**_replicated(len(self._layout.ports)), **self._layout.overrides},
                 detached=detached,
-                heap_mib=heap_mib,
+                jvm_options=[f"-Xmx{heap_mib}m"],
                 membership=membership[node_id],
             )
             for node_id, port in sorted(self._layout.ports.items())

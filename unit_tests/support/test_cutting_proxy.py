@@ -16,7 +16,7 @@ import pytest
 
 from integration_tests.support.cutting_proxy import Address, CuttingProxy
 from samzapy.errors import SamzapyError
-from samzapy.testing.broker import LOOPBACK
+from samzapy.testing.ports import LOOPBACK
 from samzapy.testing.waiting import wait_until
 
 WORD = "CUTTING_PROXY_TEST"

@@ -15,16 +15,10 @@ import pytest
 
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.errors import ConfigError, RejectedError
-from samzapy.testing.broker import (
-    LOOPBACK,
-    DevBroker,
-    _for_java,
-    free_port,
-    port_is_free,
-    reason_in_log,
-    taken_port,
-    wants_containers,
-)
+from samzapy.testing.broker import DevBroker
+from samzapy.testing.broker_files import _for_java, reason_in_log, taken_port
+from samzapy.testing.container_broker import wants_containers
+from samzapy.testing.ports import LOOPBACK, free_port, port_is_free
 
 LOG_OF_A_TAKEN_PORT = """\
 2026-01-01T07:05:34,171 WARN [quorum-controller-1] QuorumController: Performing controller activation.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from samzapy.errors import EnvironmentMissingError
-from samzapy.testing.broker import BROKER_DEFAULTS, ContainerBroker, docker_trouble
+from samzapy.testing.broker_files import BROKER_DEFAULTS
+from samzapy.testing.container_broker import ContainerBroker, docker_trouble
 
 pytest.importorskip("testcontainers", reason="needs the extra `docker`")
 STARTED = b"INFO [KafkaRaftServer nodeId=1] Kafka Server started (kafka.server.KafkaRaftServer)"
