@@ -393,16 +393,18 @@ def restart_in_front_of_its_request(patch: Patch) -> None:
     mutated = replace(
         restart_query.RESTARTING, begin=lambda *known: tuple(reversed(tuple(restart_query.begin(*known))))
     )
-    patch.setitem(request_queue._KINDS, Action.RESTART_QUERY, mutated)
+    patch.setitem(request_queue._HANDLERS, Action.RESTART_QUERY, mutated)
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
     """A restart has succeeded as soon as a container of the processor runs, whatever its query knows."""
 
-    def mutated(request, now_ms, found, seen):  # type: ignore[no-untyped-def]
-        return next(iter(restart_query._lives(request, found)), "")
+    def mutated(request, review):  # type: ignore[no-untyped-def]
+        return next(iter(restart_query._lives(request, review.state)), None)
 
-    patch.setitem(request_queue._KINDS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, done=mutated))
+    patch.setitem(
+        request_queue._HANDLERS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, completion=mutated)
+    )
 
 
 def ordered_restart_waits_for_nobody(patch: Patch) -> None:

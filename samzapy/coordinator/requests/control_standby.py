@@ -13,12 +13,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from samzapy.coordinator.assignment.liveness import Sightings
-from samzapy.coordinator.commands import ReviewRequests
 from samzapy.coordinator.launching.hosts import place_of
 from samzapy.coordinator.launching.launches import to_look_at
 from samzapy.coordinator.launching.standbys import has_state, is_warm, named, standby_count, standbys_of
-from samzapy.coordinator.requests.handler import Kind, begun, ended, said
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, said
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
@@ -59,91 +57,91 @@ def _refused_number(processor_id: ProcessorId, state: CoordinatorState, *, is_mo
     return ""
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Record the other number. See `Kind`."""
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Record the other number. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
-    is_more, count = _is_more(request), standby_count(processor_id, state)
+    is_more, count = _is_more(request), standby_count(processor_id, review.state)
     # The number may be another one than when it was accepted.
-    if reason := _refused_number(processor_id, state, is_more=is_more):
-        return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
+    if reason := _refused_number(processor_id, review.state, is_more=is_more):
+        return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
     text = f"processor {processor_id} is to have {_after(count, is_more=is_more)} standbys, after {count}"
-    found = begun(request, text, command.now_ms, phase=Phase.RESERVING if is_more else Phase.STOPPING)
-    return (found, *go_on(found, command, state))
+    found = begun(request, text, review.now_ms, phase=Phase.RESERVING if is_more else Phase.STOPPING)
+    return (found, *advance(found, review))
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The number, where it is not recorded yet. See `Kind`."""
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The number, where it is not recorded yet. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
-    if _recorded(request, state) is None:
-        count = _after(standby_count(processor_id, state), is_more=_is_more(request))
+    if _recorded(request, review.state) is None:
+        count = _after(standby_count(processor_id, review.state), is_more=_is_more(request))
         yield StandbyPut(processor_id=processor_id, count=count, uuid=request.uuid)
 
 
-def follow_up(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> Iterable[CoordinatorRecord]:
-    """How far the standbys are. See `Kind`."""
-    recorded = _recorded(request, state)
+def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """How far the standbys are. See `RequestHandler`."""
+    recorded = _recorded(request, review.state)
     if recorded is None or not _is_more(request):
         return
-    restoring = _restoring(recorded, state, seen)
+    restoring = _restoring(recorded, review)
     if restoring is None:
-        yield from said(request, Phase.RESERVING, _starting(recorded, state, seen), command.now_ms)
+        yield from said(request, Phase.RESERVING, _starting(recorded, review), review.now_ms)
     else:
-        yield from said(request, Phase.RESTORING, f"of the state is there: {some(restoring)}", command.now_ms)
+        yield from said(request, Phase.RESTORING, f"of the state is there: {some(restoring)}", review.now_ms)
 
 
-def _starting(recorded: StandbyPut, state: CoordinatorState, seen: Sightings) -> str:
+def _starting(recorded: StandbyPut, review: Review) -> str:
     """For people: how many standbys are to start, and what keeps them from it."""
-    standing = standbys_of(recorded.processor_id, state)
+    standing = standbys_of(recorded.processor_id, review.state)
     missing = {
-        name: why for name, why in seen.standbys_missing.items() if named(name, state)[0] == recorded.processor_id
+        name: why
+        for name, why in review.liveness.standbys_missing.items()
+        if named(name, review.state)[0] == recorded.processor_id
     }
     return "".join(
         (
             f"{len(standing)} of {recorded.count} standbys are to start",
-            next((why for launch in standing if (why := seen.why_not(launch.execution_id))), ""),
+            next((why for launch in standing if (why := review.liveness.why_not(launch.execution_id))), ""),
             *(f"; {name}: {why}" for name, why in sorted(missing.items())),
         )
     )
 
 
-def _restoring(recorded: StandbyPut, state: CoordinatorState, seen: Sightings) -> Sequence[str] | None:
+def _restoring(recorded: StandbyPut, review: Review) -> Sequence[str] | None:
     """How much state each cold standby has, for people; None until all of them report it."""
-    standing = standbys_of(recorded.processor_id, state)
-    cold = [launch for launch in standing if not is_warm(launch.execution_id, state, seen)]
-    if len(standing) < recorded.count or any(launch.execution_id not in seen.last for launch in cold):
+    standing = standbys_of(recorded.processor_id, review.state)
+    cold = [launch for launch in standing if not is_warm(launch.execution_id, review.state, review.liveness)]
+    if len(standing) < recorded.count or any(launch.execution_id not in review.liveness.last for launch in cold):
         return None
-    warm = {launch: seen.last[launch.execution_id].warm for launch in cold}
+    warm = {launch: review.liveness.last[launch.execution_id].warm for launch in cold}
     return [f"{standby_name(launch)} {0 if told is None else told.percent} %" for launch, told in warm.items()]
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """Who stands by now. See `Kind`."""
-    recorded = _recorded(request, state)
+def completion(request: RequestPut, review: Review) -> str | None:
+    """Who stands by now. See `RequestHandler`."""
+    recorded = _recorded(request, review.state)
     if recorded is None:
-        return ""
-    standing = standbys_of(recorded.processor_id, state)
+        return None
+    standing = standbys_of(recorded.processor_id, review.state)
     if _is_more(request):
-        ready = [found for found in standing if is_warm(found.execution_id, state, seen)]
+        ready = [found for found in standing if is_warm(found.execution_id, review.state, review.liveness)]
         is_done = len(ready) >= recorded.count
     else:
-        is_done = len(standing) <= recorded.count and not _leaving(recorded.processor_id, state)
-    shown = some([f"{standby_name(found)} on {place_of(found, state)}" for found in standing]) or "nobody"
-    return f"standing by for processor {recorded.processor_id}: {shown}" if is_done else ""
+        is_done = len(standing) <= recorded.count and not _leaving(recorded.processor_id, review.state)
+    shown = some([f"{standby_name(found)} on {place_of(found, review.state)}" for found in standing]) or "nobody"
+    return f"standing by for processor {recorded.processor_id}: {shown}" if is_done else None
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """What it waits for. See `Kind`."""
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """What it waits for. See `RequestHandler`."""
     if _is_more(request):
         what = f"it was still {request.phase}: {request.response_message}"
         return f"{what}; processor {request.processor_id} is to have as many as before"
     return "one that was told to stop had not ended yet; it will"
 
 
-def abandoned(request: RequestPut, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The number as it was, where a standby was not started in time. See `Kind`."""
-    recorded = _recorded(request, state)
+def roll_back(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The number as it was, where a standby was not started in time. See `RequestHandler`."""
+    recorded = _recorded(request, review.state)
     if recorded is not None and _is_more(request):
         # Without the request's name it is not taken off once more, should its end not be recorded with this.
         yield replace(recorded, count=_after(recorded.count, is_more=False), uuid="")
@@ -172,4 +170,11 @@ def _leaving(processor_id: ProcessorId, state: CoordinatorState) -> bool:
     )
 
 
-CONTROLLING_STANDBYS = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up, abandoned=abandoned)
+CONTROLLING_STANDBYS = RequestHandler(
+    begin=begin,
+    advance=advance,
+    completion=completion,
+    timeout_reason=timeout_reason,
+    progress=progress,
+    roll_back=roll_back,
+)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from samzapy.coordinator.assignment.liveness import Sightings
-from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.placement import MESSAGE_LENGTH_MAX, Phase, StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut
@@ -19,27 +19,51 @@ _PROGRESS_STEPS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Review:
+    """What a request is reviewed against: the log, the containers' reports, the time and the limits.
+
+    Attributes:
+        liveness: what containers reported in this term. It is in no record.
+    """
+
+    command: ReviewRequests
+    state: CoordinatorState
+    liveness: Sightings
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return self.command.now_ms
+
+    @property
+    def launching(self) -> ReviewLaunches | None:
+        """How containers are started and stopped; None where the coordinator does not do that."""
+        return self.command.launching
+
+
+Records = Iterable[CoordinatorRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHandler:
     """How requests of one action are served.
 
     Attributes:
-        begin: what the beginning of a request whose turn it is leads to. The request itself comes first: torn, what
-            follows from it is written when it is looked at again.
-        go_on: what one that is under way has still to bring about, or its end; nothing where all is on the log.
-        done: what was done, once it is; empty before.
-        late: what one that is under way has not reached, for people.
-        follow_up: behind `go_on`, what follows from what was heard of containers.
-        abandoned: what is to be as it was before, when one that was under way has failed.
+        begin: the records that begin a request whose turn has come. The request itself comes first: if the transaction
+            is torn, `advance` writes the rest.
+        advance: the records that are still missing from a request that is under way, or its end. Needs the log alone.
+        completion: the answer to a request that has succeeded; None before.
+        timeout_reason: for people, what a request under way has not reached.
+        progress: the records that follow from what containers reported; written behind those of `advance`.
+        roll_back: the records that undo a request which failed while it was under way.
     """
 
-    begin: Callable[[RequestPut, ReviewRequests, CoordinatorState], Iterable[CoordinatorRecord]]
-    go_on: Callable[[RequestPut, ReviewRequests, CoordinatorState], Iterable[CoordinatorRecord]]
-    done: Callable[[RequestPut, int, CoordinatorState, Sightings], str]
-    late: Callable[[RequestPut, CoordinatorState, Sightings], str]
-    follow_up: Callable[[RequestPut, ReviewRequests, CoordinatorState, Sightings], Iterable[CoordinatorRecord]] = (
-        lambda request, command, state, seen: ()
-    )
-    abandoned: Callable[[RequestPut, CoordinatorState], Iterable[CoordinatorRecord]] = lambda request, state: ()
+    begin: Callable[[RequestPut, Review], Records]
+    advance: Callable[[RequestPut, Review], Records]
+    completion: Callable[[RequestPut, Review], str | None]
+    timeout_reason: Callable[[RequestPut, Review], str]
+    progress: Callable[[RequestPut, Review], Records] = lambda request, review: ()
+    roll_back: Callable[[RequestPut, Review], Records] = lambda request, review: ()
 
 
 def begun(

@@ -27,17 +27,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from samzapy.coordinator.assignment.grants import executions_to_grant
-from samzapy.coordinator.assignment.liveness import Sightings, is_alive
-from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.requests import restart_query
-from samzapy.coordinator.requests.handler import Kind, begun, ended
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
 from samzapy.coordinator.requests.place_with_reserve import (
+    advance_reserve,
     begin_reserve,
-    done_reserve,
-    go_on_reserve,
-    late_reserve,
     refused_reserve,
     refused_reserve_now,
+    reserve_completion,
+    reserve_timeout_reason,
     tasks_awaited,
 )
 from samzapy.coordinator.state import CoordinatorState, locality_of, sorted_processors, tombstone
@@ -132,38 +131,39 @@ def _least_loaded(processor_id: ProcessorId, candidates: Iterable[Container], st
     )
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Place the processor on another execution. See `Kind`."""
-    if state.container_count is not None:
-        return begin_reserve(request, command, state)
-    found = destination(request.processor_id, request.destination_host, state)
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Place the processor on another execution. See `RequestHandler`."""
+    if review.state.container_count is not None:
+        return begin_reserve(request, review)
+    found = destination(request.processor_id, request.destination_host, review.state)
     if isinstance(found, str):
-        return (ended(request, StatusCode.FAILED, f"{found}; nothing was done", command.now_ms),)
+        return (ended(request, StatusCode.FAILED, f"{found}; nothing was done", review.now_ms),)
     processor_id = ProcessorId(request.processor_id)
-    if found.execution_id == executions_to_grant(state).get(processor_id) and found.processor_id == processor_id:
-        return restart_query.begin(request, command, state)
+    if (
+        found.execution_id == executions_to_grant(review.state).get(processor_id)
+        and found.processor_id == processor_id
+    ):
+        return restart_query.begin(request, review)
     text = f"processor {processor_id} goes to {found.execution_id} of processor {found.processor_id} on {found.host}"
     # Who is to have them is up already, so expiry is no matter any more: what has begun has its own time to end.
-    moves = replace(
-        begun(request, text, command.now_ms, execution_id=found.execution_id), paused_at_ms=command.now_ms
-    )
-    return (moves, *go_on(moves, command, state))
+    moves = replace(begun(request, text, review.now_ms, execution_id=found.execution_id), paused_at_ms=review.now_ms)
+    return (moves, *advance(moves, review))
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The placement, where it does not stand yet; the end of a move whose destination is gone. See `Kind`."""
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The placement, where it does not stand yet; the end of a move whose destination is gone. See `RequestHandler`."""
     if request.phase:
-        return  # `follow_up` knows what was heard, too.
+        return  # `progress` knows what was heard, too.
     if not request.execution_id:
-        yield from restart_query.go_on(request, command, state)
+        yield from restart_query.advance(request, review)
         return
-    if not is_alive(state, ExecutionId(request.execution_id)):
+    if not is_alive(review.state, ExecutionId(request.execution_id)):
         text = (
             f"{request.execution_id}, which processor {request.processor_id} was to go to, is gone; its tasks go to a "
             "container of its own, or are planned anew"
         )
-        yield ended(request, StatusCode.FAILED, text, command.now_ms)
-    elif not _is_placed(request, state):
+        yield ended(request, StatusCode.FAILED, text, review.now_ms)
+    elif not _is_placed(request, review.state):
         yield PlacedPut(
             processor_id=ProcessorId(request.processor_id),
             execution_id=ExecutionId(request.execution_id),
@@ -171,42 +171,40 @@ def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState)
         )
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """Where the tasks are at work now. See `Kind`."""
+def completion(request: RequestPut, review: Review) -> str | None:
+    """Where the tasks are at work now. See `RequestHandler`."""
     if request.phase:
-        return done_reserve(request, now_ms, state, seen)
+        return reserve_completion(request, review)
     if not request.execution_id:
-        return restart_query.done(request, now_ms, state, seen)
-    if not _is_placed(request, state) or awaited(request, state, seen):
-        return ""
-    container = state.containers[ExecutionId(request.execution_id)]
-    count = sum(planned.processor_id == request.processor_id for planned in state.plan)
+        return restart_query.completion(request, review)
+    if not _is_placed(request, review.state) or awaited(request, review):
+        return None
+    container = review.state.containers[ExecutionId(request.execution_id)]
+    count = sum(planned.processor_id == request.processor_id for planned in review.state.plan)
     return (
         f"{count} tasks of processor {request.processor_id} run in {container.execution_id} of processor "
-        f"{container.processor_id} on {container.host}, {now_ms - request.decided_at_ms} ms after the move began"
+        f"{container.processor_id} on {container.host}, {review.now_ms - request.decided_at_ms} ms after the move began"
     )
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """Which tasks are not there yet. See `Kind`."""
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """Which tasks are not there yet. See `RequestHandler`."""
     if request.phase:
-        return late_reserve(request, state, seen)
+        return reserve_timeout_reason(request, review)
     if not request.execution_id:
-        return restart_query.late(request, state, seen)
-    waiting = awaited(request, state, seen)
+        return restart_query.timeout_reason(request, review)
+    waiting = awaited(request, review)
     return f"{len(waiting)} tasks are not at work on {request.execution_id} yet ({some(waiting)}); the move goes on"
 
 
-def follow_up(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> Iterable[CoordinatorRecord]:
-    """What a move with a reserve does next; those without one have no phases. See `Kind`."""
-    return go_on_reserve(request, command, state, seen) if request.phase else ()
+def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """What a move with a reserve does next; those without one have no phases. See `RequestHandler`."""
+    return advance_reserve(request, review) if request.phase else ()
 
 
-def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
     """The tasks of the processor that are not at work where they are to be."""
-    return tasks_awaited(request.processor_id, state, seen)
+    return tasks_awaited(request.processor_id, review)
 
 
 def placements_over(state: CoordinatorState) -> tuple[Removed, ...]:
@@ -223,4 +221,6 @@ def _is_placed(request: RequestPut, state: CoordinatorState) -> bool:
     return placed is not None and placed.execution_id == request.execution_id
 
 
-MOVING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)
+MOVING = RequestHandler(
+    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, progress=progress
+)

@@ -34,7 +34,7 @@ from typing import Final
 
 from samzapy.coordinator.assignment.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
 from samzapy.coordinator.assignment.liveness import Sightings, is_alive
-from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
+from samzapy.coordinator.commands import ReviewLaunches
 from samzapy.coordinator.launching.hosts import clash, hosts_allowed, place_of
 from samzapy.coordinator.launching.launches import HOST_AWAY_MS, by_age, launch_wanted, ordered_to_stop, runner_of
 from samzapy.coordinator.launching.standbys import (
@@ -44,7 +44,7 @@ from samzapy.coordinator.launching.standbys import (
     named,
     standbys_of,
 )
-from samzapy.coordinator.requests.handler import begun, ended, said
+from samzapy.coordinator.requests.handler import Review, begun, ended, said
 from samzapy.coordinator.state import CoordinatorState, is_leaving, locality_of
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
@@ -80,10 +80,10 @@ def refused_reserve(message: ContainerPlacementRequestMessage, state: Coordinato
 
 def refused_reserve_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
     """Why a move whose turn it is cannot be, as the job stands now; empty where it can."""
-    return _refused_now(message.processor_id, message.destination_host, state, Sightings())
+    return _refused_now(message.processor_id, message.destination_host, state)
 
 
-def _refused_now(name: str, host: str, state: CoordinatorState, seen: Sightings) -> str:
+def _refused_now(name: str, host: str, state: CoordinatorState) -> str:
     processor_id, number = named(name, state)
     if host == STANDBY and not standbys_of(processor_id, state):
         return (
@@ -95,61 +95,57 @@ def _refused_now(name: str, host: str, state: CoordinatorState, seen: Sightings)
     wanted = _host_wanted(name, host, state)
     if not wanted:
         return ""
-    if reason := clash(wanted, processor_id, state, seen, _goes(processor_id, number, state)):
+    if reason := clash(wanted, processor_id, state, Sightings(), _goes(processor_id, number, state)):
         return f"destinationHost: wanted a host apart from standbys and what they stand by, found {wanted}: {reason}"
     return ""
 
 
-def begin_reserve(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState
-) -> Iterable[CoordinatorRecord]:
-    """The beginning of a move. See `Kind`."""
-    if reason := _refused_now(request.processor_id, request.destination_host, state, Sightings()):
-        yield ended(request, StatusCode.FAILED, f"{reason}; nothing was done", command.now_ms)
+def begin_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The beginning of a move. See `RequestHandler`."""
+    if reason := _refused_now(request.processor_id, request.destination_host, review.state):
+        yield ended(request, StatusCode.FAILED, f"{reason}; nothing was done", review.now_ms)
     else:
         text = f"a container of processor {request.processor_id} is wanted on {request.destination_host}"
         if request.destination_host == FORCE_RESTART_LAST_SEEN:
             text = f"the container of processor {request.processor_id} is stopped, and another one started then"
-        yield begun(request, text, command.now_ms, phase=Phase.RESERVING)
+        yield begun(request, text, review.now_ms, phase=Phase.RESERVING)
 
 
-def go_on_reserve(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> Iterable[CoordinatorRecord]:
-    """What a move that is under way does next. See `Kind`."""
-    processor_id, number = named(request.processor_id, state)
-    if command.launching is None:
+def advance_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """What a move that is under way does next. See `RequestHandler`."""
+    processor_id, number = named(request.processor_id, review.state)
+    if review.launching is None:
         return  # Nothing can be started: the job is being taken over by other means.
     if request.execution_id and number is None:
-        yield from _hand_over(request, processor_id, command, state)
+        yield from _hand_over(request, processor_id, review)
     elif request.source_id:
-        yield from _stop_first(request, processor_id, number, command, state, seen)
+        yield from _stop_first(request, processor_id, number, review)
     elif number is None and request.destination_host == STANDBY:
-        yield from _await_standby(request, processor_id, command, state, seen)
+        yield from _await_standby(request, processor_id, review)
     elif not request.execution_id:
-        yield from _await_reserve(request, processor_id, number, command, state, seen)
+        yield from _await_reserve(request, processor_id, number, review)
 
 
-def done_reserve(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """Where the tasks, or the standby, are now. See `Kind`."""
-    processor_id, number = named(request.processor_id, state)
+def reserve_completion(request: RequestPut, review: Review) -> str | None:
+    """Where the tasks, or the standby, are now. See `RequestHandler`."""
+    processor_id, number = named(request.processor_id, review.state)
     if number is not None:
-        return _standby_moved(request, number, state, seen)
-    runner = _successor(request, processor_id, state)
+        return _standby_moved(request, number, review)
+    runner = _successor(request, processor_id, review.state)
     # Grants are listed when they were read; the query that works for them runs a little later.
-    if runner is None or runner.phase is not ContainerPhase.RUNNING or tasks_awaited(processor_id, state, seen):
-        return ""
-    count = sum(planned.processor_id == processor_id for planned in state.plan)
+    if runner is None or runner.phase is not ContainerPhase.RUNNING or tasks_awaited(processor_id, review):
+        return None
+    count = sum(planned.processor_id == processor_id for planned in review.state.plan)
     text = (
         f"{count} tasks of processor {processor_id} run in {runner.execution_id} on {runner.host}; their "
-        f"query runs again after {max(0, now_ms - request.paused_at_ms)} ms"
+        f"query runs again after {max(0, review.now_ms - request.paused_at_ms)} ms"
     )
     if request.source_id and request.destination_host == FORCE_RESTART_LAST_SEEN:
         return f"{text}. {request.source_id} was stopped first, as was asked for"
     if request.source_id:
         return f"{text}. There was no second place on the host, so {request.source_id} was stopped first"
     if request.destination_host == STANDBY:
-        return f"{text}. {_next_standby(processor_id, state)}"
+        return f"{text}. {_next_standby(processor_id, review.state)}"
     return text
 
 
@@ -165,26 +161,26 @@ def _successor(request: RequestPut, processor_id: ProcessorId, state: Coordinato
     return state.containers[runner] if is_successor else None
 
 
-def late_reserve(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """What it waits for. See `Kind`."""
-    processor_id, number = named(request.processor_id, state)
+def reserve_timeout_reason(request: RequestPut, review: Review) -> str:
+    """What it waits for. See `RequestHandler`."""
+    processor_id, number = named(request.processor_id, review.state)
     if request.source_id or (request.execution_id and number is None):
-        waiting = tasks_awaited(processor_id, state, seen)
+        waiting = tasks_awaited(processor_id, review)
         return f"{len(waiting)} tasks are not at work yet ({some(waiting)}); the move goes on"
     return f"it was still {request.phase}: {request.response_message}. Whatever ran was not touched"
 
 
-def tasks_awaited(processor_id: str, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+def tasks_awaited(processor_id: str, review: Review) -> tuple[TaskName, ...]:
     """The tasks of the processor that are not at work where they are to be."""
-    idle, in_force = frozenset(not_at_work(state, seen)), grants_in_force(state)
+    idle, in_force = frozenset(not_at_work(review.state, review.liveness)), grants_in_force(review.state)
 
     def is_awaited(task_name: TaskName) -> bool:
         # A stopping container keeps working until drained, so its activity does not count for its successor.
-        return task_name in idle or is_leaving(in_force[task_name].execution_id, state)
+        return task_name in idle or is_leaving(in_force[task_name].execution_id, review.state)
 
     return tuple(
         planned.task_name
-        for planned in state.plan
+        for planned in review.state.plan
         if planned.processor_id == processor_id and is_awaited(planned.task_name)
     )
 
@@ -193,80 +189,77 @@ def tasks_awaited(processor_id: str, state: CoordinatorState, seen: Sightings) -
 
 
 def _await_reserve(
-    request: RequestPut,
-    processor_id: ProcessorId,
-    number: int | None,
-    command: ReviewRequests,
-    state: CoordinatorState,
-    seen: Sightings,
+    request: RequestPut, processor_id: ProcessorId, number: int | None, review: Review
 ) -> Iterable[CoordinatorRecord]:
     """A try after the other to have another execution up and level."""
-    assert command.launching is not None, "checked by the caller"
-    host = _host_wanted(request.processor_id, request.destination_host, state)
-    old = tuple(found for found in _goes(processor_id, number, state) if found in state.launches)
-    in_place = [found for found in old if host and place_of(state.launches[found], state) == host]
+    assert review.launching is not None, "checked by the caller"
+    host = _host_wanted(request.processor_id, request.destination_host, review.state)
+    old = tuple(found for found in _goes(processor_id, number, review.state) if found in review.state.launches)
+    in_place = [found for found in old if host and place_of(review.state.launches[found], review.state) == host]
     if number is not None and in_place:
         # Two that keep the same directory level would be in each other's way.
-        yield from _stop(request, in_place[0], "a standby is started anew where it is", command, state)
+        yield from _stop(request, in_place[0], "a standby is started anew where it is", review)
         return
     if request.destination_host == FORCE_RESTART_LAST_SEEN and old:
-        yield from _stop(request, old[0], "it is to be started anew without a second place", command, state)
+        yield from _stop(request, old[0], "it is to be started anew without a second place", review)
         return
-    started = _tries(request, state)
+    started = _tries(request, review.state)
     last = started[-1] if started else None
     tries = [found for found in started if not _was_withdrawn(found, started)]
     if last is None or last.phase not in UP:
         if last is not None and last.phase is not LaunchPhase.ENDED:
             return  # It may still have the place that the next one is to get.
-        if last is not None and len(tries) >= command.tries_max:
+        if last is not None and len(tries) >= review.command.tries_max:
             text = (
                 f"{len(tries)} containers were started for it and none came to be of use; the last one, "
                 f"{last.execution_id}: {last.reason}. Whatever ran was not touched"
             )
-            yield ended(request, StatusCode.FAILED, text, command.now_ms)
+            yield ended(request, StatusCode.FAILED, text, review.now_ms)
             return
         role = LaunchRole.RESERVE if number is None else LaunchRole.STANDBY
-        chosen = host or _host_for(processor_id, started, command.launching, state, seen)
+        chosen = host or _host_for(processor_id, started, review.launching, review)
         if chosen is None:
             text = "no host that may have it has a place now; it is started as soon as one has"
-            yield from said(request, Phase.RESERVING, text, command.now_ms)
+            yield from said(request, Phase.RESERVING, text, review.now_ms)
             return
         yield launch_wanted(
-            command.launching, state, processor_id, role, host=chosen, standby=number or 0, uuid=request.uuid
+            review.launching, review.state, processor_id, role, host=chosen, standby=number or 0, uuid=request.uuid
         )
         return
-    if last.execution_id not in state.containers:
-        waited_ms = command.now_ms - last.wanted_at_ms
-        is_full = command.launching.hosts.get(host) == 0
+    if last.execution_id not in review.state.containers:
+        waited_ms = review.now_ms - last.wanted_at_ms
+        is_full = review.launching.hosts.get(host) == 0
         if in_place and last.phase is LaunchPhase.WANTED and is_full and waited_ms >= SECOND_PLACE_WAIT_MS:
-            yield from _stop(request, in_place[0], f"there is no second place on {host}", command, state)
-            yield ordered_to_stop(last, command.launching, f"there is no second place on {host}")
+            yield from _stop(request, in_place[0], f"there is no second place on {host}", review)
+            yield ordered_to_stop(last, review.launching, f"there is no second place on {host}")
             return
-        why = seen.why_not(last.execution_id)
-        if _has_no_such_host(host, last, command.launching):
-            known = some(sorted(command.launching.hosts))
+        why = review.liveness.why_not(last.execution_id)
+        if _has_no_such_host(host, last, review.launching):
+            known = some(sorted(review.launching.hosts))
             text = f"the cluster has no host {host}, known: {known}{why}. Whatever ran was not touched"
-            yield ended(request, StatusCode.FAILED, text, command.now_ms)
+            yield ended(request, StatusCode.FAILED, text, review.now_ms)
             return
         where = f"on {host}" if host else "on any host"
-        text = f"container {last.execution_id} is to start {where} (try {len(tries)} of {command.tries_max}){why}"
-        yield from said(request, Phase.RESERVING, text, command.now_ms)
+        text = (
+            f"container {last.execution_id} is to start {where} (try {len(tries)} of {review.command.tries_max}){why}"
+        )
+        yield from said(request, Phase.RESERVING, text, review.now_ms)
         return
-    if not is_alive(state, last.execution_id):
+    if not is_alive(review.state, last.execution_id):
         return  # What became of it is about to be recorded.
-    found = state.containers[last.execution_id].host
-    if reason := _misplaced(found, host, processor_id, number, (*old, last.execution_id), state, seen):
-        yield ordered_to_stop(last, command.launching, reason)
-    elif not is_warm(last.execution_id, state, seen):
-        text = f"{_restoring(last, state, seen)} (try {len(tries)} of {command.tries_max})"
-        yield from said(request, Phase.RESTORING, text, command.now_ms)
+    found = review.state.containers[last.execution_id].host
+    if reason := _misplaced(found, host, processor_id, number, (*old, last.execution_id), review):
+        yield ordered_to_stop(last, review.launching, reason)
+    elif not is_warm(last.execution_id, review.state, review.liveness):
+        text = f"{_restoring(last, review)} (try {len(tries)} of {review.command.tries_max})"
+        yield from said(request, Phase.RESTORING, text, review.now_ms)
     elif number is None:
-        yield from _place(request, processor_id, last.execution_id, command, state)
+        yield from _place(request, processor_id, last.execution_id, review)
     else:
         for execution_id in old:
             text = f"request {request.uuid}: {last.execution_id} stands by in its place"
-            yield ordered_to_stop(state.launches[execution_id], command.launching, text)
-        yield from said(request, Phase.STOPPING, f"{last.execution_id} is level; {some(old)} stops", command.now_ms)
+            yield ordered_to_stop(review.state.launches[execution_id], review.launching, text)
+        yield from said(request, Phase.STOPPING, f"{last.execution_id} is level; {some(old)} stops", review.now_ms)
 
 
 def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
@@ -276,34 +269,24 @@ def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
     return is_unknown and last.phase is LaunchPhase.WANTED and command.now_ms - last.wanted_at_ms >= HOST_AWAY_MS
 
 
-def _await_standby(
-    request: RequestPut,
-    processor_id: ProcessorId,
-    command: ReviewRequests,
-    state: CoordinatorState,
-    seen: Sightings,
-) -> Iterable[CoordinatorRecord]:
-    best = best_standby(processor_id, state, seen)
-    if best is not None and is_warm(best.execution_id, state, seen):
-        yield from _place(request, processor_id, best.execution_id, command, state)
+def _await_standby(request: RequestPut, processor_id: ProcessorId, review: Review) -> Iterable[CoordinatorRecord]:
+    best = best_standby(processor_id, review.state, review.liveness)
+    if best is not None and is_warm(best.execution_id, review.state, review.liveness):
+        yield from _place(request, processor_id, best.execution_id, review)
     elif best is not None:
-        yield from said(request, Phase.RESTORING, _restoring(best, state, seen), command.now_ms)
-    elif not standbys_of(processor_id, state):
-        text = f"processor {processor_id} has no standby any more; {_not_touched(processor_id, state)}"
-        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+        yield from said(request, Phase.RESTORING, _restoring(best, review), review.now_ms)
+    elif not standbys_of(processor_id, review.state):
+        text = f"processor {processor_id} has no standby any more; {_not_touched(processor_id, review.state)}"
+        yield ended(request, StatusCode.FAILED, text, review.now_ms)
 
 
 def _place(
-    request: RequestPut,
-    processor_id: ProcessorId,
-    execution_id: ExecutionId,
-    command: ReviewRequests,
-    state: CoordinatorState,
+    request: RequestPut, processor_id: ProcessorId, execution_id: ExecutionId, review: Review
 ) -> Iterable[CoordinatorRecord]:
     """The request first: torn behind it, the rest is written when it is looked at again."""
     text = f"the tasks go to {execution_id}, which has their state; whoever runs them is to let go"
-    yield replace(_pausing(request, text, command.now_ms), execution_id=execution_id)
-    yield _placed(request, processor_id, execution_id, state)
+    yield replace(_pausing(request, text, review.now_ms), execution_id=execution_id)
+    yield _placed(request, processor_id, execution_id, review.state)
 
 
 def _placed(
@@ -314,15 +297,13 @@ def _placed(
     return PlacedPut(processor_id=processor_id, execution_id=execution_id, uuid=request.uuid, left_host=left)
 
 
-def _stop(
-    request: RequestPut, source_id: ExecutionId, reason: str, command: ReviewRequests, state: CoordinatorState
-) -> Iterable[CoordinatorRecord]:
-    assert command.launching is not None, "checked by the caller"
+def _stop(request: RequestPut, source_id: ExecutionId, reason: str, review: Review) -> Iterable[CoordinatorRecord]:
+    assert review.launching is not None, "checked by the caller"
     text = f"{reason}: {source_id} is stopped, and another one started then"
-    yield replace(_pausing(request, text, command.now_ms), source_id=source_id)
-    launch = state.launches.get(source_id)
+    yield replace(_pausing(request, text, review.now_ms), source_id=source_id)
+    launch = review.state.launches.get(source_id)
     if launch is not None and launch.phase in UP:
-        yield ordered_to_stop(launch, command.launching, f"request {request.uuid}: {reason}")
+        yield ordered_to_stop(launch, review.launching, f"request {request.uuid}: {reason}")
 
 
 def _pausing(request: RequestPut, text: str, now_ms: int) -> RequestPut:
@@ -340,57 +321,50 @@ def _pausing(request: RequestPut, text: str, now_ms: int) -> RequestPut:
 # --- from then on ---
 
 
-def _hand_over(
-    request: RequestPut, processor_id: ProcessorId, command: ReviewRequests, state: CoordinatorState
-) -> Iterable[CoordinatorRecord]:
+def _hand_over(request: RequestPut, processor_id: ProcessorId, review: Review) -> Iterable[CoordinatorRecord]:
     execution_id = ExecutionId(request.execution_id)
-    placed = state.placed.get(processor_id)
-    if not is_alive(state, execution_id):
+    placed = review.state.placed.get(processor_id)
+    if not is_alive(review.state, execution_id):
         text = (
             f"{execution_id}, which processor {processor_id} was to go to, is gone; the tasks go on where they are, "
             "or in a container that is started where they were, and if there is no place, on any host"
         )
-        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+        yield ended(request, StatusCode.FAILED, text, review.now_ms)
     elif placed is None or placed.execution_id != execution_id:
-        yield _placed(request, processor_id, execution_id, state)
+        yield _placed(request, processor_id, execution_id, review.state)
     else:
-        holders = _holders(processor_id, execution_id, state)
+        holders = _holders(processor_id, execution_id, review.state)
         text = f"{some(holders)} is to let go" if holders else f"the tasks begin in {execution_id}"
-        yield from said(request, Phase.STOPPING if holders else Phase.STARTING, text, command.now_ms)
+        yield from said(request, Phase.STOPPING if holders else Phase.STARTING, text, review.now_ms)
 
 
 def _stop_first(
-    request: RequestPut,
-    processor_id: ProcessorId,
-    number: int | None,
-    command: ReviewRequests,
-    state: CoordinatorState,
-    seen: Sightings,
+    request: RequestPut, processor_id: ProcessorId, number: int | None, review: Review
 ) -> Iterable[CoordinatorRecord]:
     """The order to stop, where it is torn off; the one that follows is started by who starts what is wanted."""
-    assert command.launching is not None, "checked by the caller"
-    source = state.launches.get(ExecutionId(request.source_id))
+    assert review.launching is not None, "checked by the caller"
+    source = review.state.launches.get(ExecutionId(request.source_id))
     if source is not None and source.phase in UP:
-        yield ordered_to_stop(source, command.launching, f"request {request.uuid}: it is started anew")
+        yield ordered_to_stop(source, review.launching, f"request {request.uuid}: it is started anew")
     elif source is not None and source.phase is not LaunchPhase.ENDED:
         return
     elif number is None:
-        runner = runner_of(state, processor_id)
-        host = _host_wanted(request.processor_id, request.destination_host, state)
-        container = None if runner is None else state.containers.get(runner.execution_id)
+        runner = runner_of(review.state, processor_id)
+        host = _host_wanted(request.processor_id, request.destination_host, review.state)
+        container = None if runner is None else review.state.containers.get(runner.execution_id)
         if container is not None and request.destination_host not in _IN_PLACE and container.host != host:
             text = (
                 f"{request.source_id} was stopped, and {container.execution_id} started on {container.host} instead"
             )
-            yield ended(request, StatusCode.FAILED, text, command.now_ms)
+            yield ended(request, StatusCode.FAILED, text, review.now_ms)
             return
         what = "one in its place is to start"
         if runner is not None:
-            what = f"{runner.execution_id} starts in its place{seen.why_not(runner.execution_id)}"
-        yield from said(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", command.now_ms)
+            what = f"{runner.execution_id} starts in its place{review.liveness.why_not(runner.execution_id)}"
+        yield from said(request, Phase.STARTING, f"{request.source_id} has stopped; {what}", review.now_ms)
     else:
         yield from said(
-            request, Phase.STARTING, f"{request.source_id} has stopped; another one starts", command.now_ms
+            request, Phase.STARTING, f"{request.source_id} has stopped; another one starts", review.now_ms
         )
 
 
@@ -410,24 +384,24 @@ def _holders(processor_id: ProcessorId, but: ExecutionId, state: CoordinatorStat
     )
 
 
-def _standby_moved(request: RequestPut, number: int, state: CoordinatorState, seen: Sightings) -> str:
-    processor_id, _ = named(request.processor_id, state)
+def _standby_moved(request: RequestPut, number: int, review: Review) -> str | None:
+    processor_id, _ = named(request.processor_id, review.state)
     if request.source_id:
-        source = state.launches.get(ExecutionId(request.source_id))
+        source = review.state.launches.get(ExecutionId(request.source_id))
         if source is not None and source.phase is not LaunchPhase.ENDED:
-            return ""
-        mine: Sequence[Launch] = _standbys(processor_id, number, state)
+            return None
+        mine: Sequence[Launch] = _standbys(processor_id, number, review.state)
         text = "; the one before it was stopped first, because both keep the same directory"
     else:
-        mine = [found for found in _tries(request, state) if found.phase in UP]
+        mine = [found for found in _tries(request, review.state) if found.phase in UP]
         text = ""
-        if request.phase != Phase.STOPPING or len(_standbys(processor_id, number, state)) > len(mine):
-            return ""
+        if request.phase != Phase.STOPPING or len(_standbys(processor_id, number, review.state)) > len(mine):
+            return None
     for launch in mine:
-        if is_warm(launch.execution_id, state, seen):
-            host = place_of(launch, state)
+        if is_warm(launch.execution_id, review.state, review.liveness):
+            host = place_of(launch, review.state)
             return f"standby {request.processor_id} is {launch.execution_id} on {host}, and level{text}"
-    return ""
+    return None
 
 
 def _next_standby(processor_id: ProcessorId, state: CoordinatorState) -> str:
@@ -465,18 +439,14 @@ def _host_wanted(name: str, destination: str, state: CoordinatorState) -> str:
 
 
 def _host_for(
-    processor_id: ProcessorId,
-    tries: Sequence[Launch],
-    command: ReviewLaunches,
-    state: CoordinatorState,
-    seen: Sightings,
+    processor_id: ProcessorId, tries: Sequence[Launch], command: ReviewLaunches, review: Review
 ) -> str | None:
     """Where to go when any host will do: to another one than now, and rather to one that was not tried. Empty where
     none is known, or can be asked for; None where all are full."""
     if not command.names_hosts:
         return ""
     tried = {launch.host for launch in tries}
-    there = hosts_allowed(processor_id, command, state, seen)
+    there = hosts_allowed(processor_id, command, review.state, review.liveness)
     free = {host: found for host, found in there.items() if not found.is_full}
     if there and not free:
         return None
@@ -508,27 +478,21 @@ def _was_withdrawn(launch: Launch, tries: Sequence[Launch]) -> bool:
 
 
 def _misplaced(
-    found: str,
-    wanted: str,
-    processor_id: ProcessorId,
-    number: int | None,
-    but: Sequence[ExecutionId],
-    state: CoordinatorState,
-    seen: Sightings,
+    found: str, wanted: str, processor_id: ProcessorId, number: int | None, but: Sequence[ExecutionId], review: Review
 ) -> str:
     """Why the host that was found is of no use; empty where it is."""
     if wanted and found != wanted:
         return f"wanted on {wanted}, it was started on {found}"
-    in_the_way = [other for other in but[:-1] if place_of(state.launches[other], state) == found]
+    in_the_way = [other for other in but[:-1] if place_of(review.state.launches[other], review.state) == found]
     if number is not None and in_the_way:
         return f"it was started on {found}, where {in_the_way[0]} keeps the same directory"
-    return clash(found, processor_id, state, seen, but)
+    return clash(found, processor_id, review.state, review.liveness, but)
 
 
-def _restoring(launch: Launch, state: CoordinatorState, seen: Sightings) -> str:
-    sighting = seen.last.get(launch.execution_id)
+def _restoring(launch: Launch, review: Review) -> str:
+    sighting = review.liveness.last.get(launch.execution_id)
     warm = None if sighting is None else sighting.warm
-    where = f"{launch.execution_id} on {place_of(launch, state)}"
+    where = f"{launch.execution_id} on {place_of(launch, review.state)}"
     if warm is None:
         return f"{where} has begun"
     told = f"{where}: {warm.percent} %, {warm.level} of {warm.tasks} tasks level"

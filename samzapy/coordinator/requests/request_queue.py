@@ -18,9 +18,9 @@ request. A message with a known uuid is the same request once more, whatever els
 those that were read. Processors do not wait for each other. A request that waits is held against what stands where when
 its turn comes, because the requests before it change that.
 
-*Serving.* Each action is a `Kind` in a module of its name: `place_container`, `restart_query`, `restart_container`,
-`scale_factor`, `scale_containers`, `rewind`, `control_standby`. A request for the whole job names no processor, and of
-those one is under way too. To stop the job is one record, written when the request is read.
+*Serving.* Each action is a `RequestHandler` in a module of its name: `place_container`, `restart_query`,
+`restart_container`, `scale_factor`, `scale_containers`, `rewind`, `control_standby`. A request for the whole job names
+no processor, and of those one is under way too. To stop the job is one record, written when the request is read.
 
 *Answers.* The response on the topic is a copy (law L3): an action writes it as long as the log does not say that it
 stands there. After the terminal one only a memory is left, small, because there may be 20,000.
@@ -58,7 +58,7 @@ from samzapy.coordinator.launching.launches import by_age, wanted_processors
 from samzapy.coordinator.launching.standbys import named, refused_standby, role_of, standby_called
 from samzapy.coordinator.requests import rewind, scale_containers
 from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, refused_control, refused_control_now
-from samzapy.coordinator.requests.handler import Kind, ended
+from samzapy.coordinator.requests.handler import RequestHandler, Review, ended
 from samzapy.coordinator.requests.place_container import MOVING, refused_move, refused_move_now
 from samzapy.coordinator.requests.restart_container import REPLACING, refused_replacement
 from samzapy.coordinator.requests.restart_query import RESTARTING, processors_with_query
@@ -105,7 +105,7 @@ _TEXT_LENGTH_MAX: Final = 200
 S = StatusCode
 R = TypeVar("R", RequestPut, RequestMemoryPut)
 
-_KINDS: Final = {
+_HANDLERS: Final = {
     Action.PLACE_CONTAINER: MOVING,
     Action.RESTART_QUERY: RESTARTING,
     Action.RESTART_CONTAINER: REPLACING,
@@ -141,7 +141,7 @@ def read_requests(command: RequestsRead, state: CoordinatorState) -> tuple[Coord
     turns = set(_turns_taken(state))
     for requested in sorted(new.values(), key=_written):
         request = _read(requested, command.now_ms, state, turns)
-        if request.status_code is S.ACCEPTED and request.action in _KINDS:
+        if request.status_code is S.ACCEPTED and request.action in _HANDLERS:
             turns.add(_turn_of(request, state))
         read.append(request)
     decided = tuple(_decided(in_order(read), state))
@@ -171,46 +171,36 @@ def review_requests(
     steps = Round(state)
     # Requests only move forward, so this loop terminates; it is bounded anyway.
     for _ in range(_STEPS_MAX * (len(state.requests) + 1)):
-        if not steps.add(_review_once(command, steps.state, seen)):
+        if not steps.add(_review_once(Review(command=command, state=steps.state, liveness=seen))):
             break
     return tuple(steps.records)
 
 
-def _review_once(command: ReviewRequests, state: CoordinatorState, seen: Sightings) -> Sequence[CoordinatorRecord]:
+def _review_once(review: Review) -> Sequence[CoordinatorRecord]:
     """One step of each request. Two moves that may go to any host choose one after the other."""
-    steps = Round(state)
-    unfinished = [request for request in state.requests.values() if request.status_code in UNFINISHED]
-    if not unfinished:
-        return steps.records
+    steps = Round(review.state)
+    unfinished = in_order(request for request in review.state.requests.values() if request.status_code in UNFINISHED)
     busy: set[str] = set()
     waiting: list[RequestPut] = []
-    planned = {found.processor_id for found in state.plan}
-    with_query = planned | processors_with_query(state)
-    for request in in_order(unfinished):
-        over = _over(request, command, state, seen)
-        if (
-            over is None
-            and _waits_for_a_query(request)
-            and _turn_of(request, state) not in (with_query if request.action == Action.RESTART_QUERY else planned)
-        ):
-            text = f"processor {request.processor_id} runs no query: the plan gives it no task"
-            over = ended(request, S.FAILED, text, command.now_ms)
-        if over is not None:
-            # What it has begun is undone first: torn behind its end nobody would come back to that.
-            if over.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
-                steps.add(_kind(request).abandoned(request, state))
-            steps.add([over])
+    for request in unfinished:
+        end = _end(request, review)
+        if end is not None:
+            # What it has begun is undone first: torn behind its end nothing would come back to that.
+            if end.status_code is S.FAILED and request.status_code is S.IN_PROGRESS:
+                steps.add(_handler(request).roll_back(request, review))
+            steps.add([end])
         elif request.status_code is S.IN_PROGRESS:
-            busy.add(_turn_of(request, state))
-            now = steps.state
-            steps.add(_kind(request).go_on(request, command, now))
-            steps.add(_kind(request).follow_up(request, command, now, seen))
+            busy.add(_turn_of(request, review.state))
+            now = replace(review, state=steps.state)
+            steps.add(_handler(request).advance(request, now))
+            steps.add(_handler(request).progress(request, now))
         else:
             waiting.append(request)
     for request in waiting:
-        if _turn_of(request, state) not in busy:
-            busy.add(_turn_of(request, state))
-            steps.add(_kind(request).begin(request, command, steps.state))
+        turn = _turn_of(request, review.state)
+        if turn not in busy:
+            busy.add(turn)
+            steps.add(_handler(request).begin(request, replace(review, state=steps.state)))
     return steps.records
 
 
@@ -552,40 +542,58 @@ def _role(execution_id: ExecutionId, state: CoordinatorState) -> str:
 # --- serving ---
 
 
-def _over(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> RequestPut | None:
+def _end(request: RequestPut, review: Review) -> RequestPut | None:
     """The request with its terminal status; None while it has none."""
+    state, command = review.state, review.command
     if request.run_id != _run_id(state) or (state.run is not None and state.run.ended):
         text = f"the run {request.run_id} of the job ended before it was done"
         if request.action == Action.REWIND and request.status_code is S.IN_PROGRESS:
             text = f"{text}; the next one begins where it asked for"
-        return ended(request, S.FAILED, text, command.now_ms)
-    if request.status_code is S.IN_PROGRESS and (text := _kind(request).done(request, command.now_ms, state, seen)):
-        return ended(request, S.SUCCEEDED, text, command.now_ms)
+        return ended(request, S.FAILED, text, review.now_ms)
+    answer = _handler(request).completion(request, review) if request.status_code is S.IN_PROGRESS else None
+    if answer is not None:
+        return ended(request, S.SUCCEEDED, answer, review.now_ms)
     since_ms, limit_ms = request.accepted_at_ms, request.request_expiry_ms or command.expiry_ms
     if request.paused_at_ms:
-        # What was asked for was ready in time. What has begun since is to end, and in its own time; whoever does not
-        # let go is given up first, and the move goes on (ADR 0016).
+        # What was asked for was ready in time. What has begun since is to end, and in its own time; an execution that
+        # does not release its tasks is declared lost first, and the move goes on (ADR 0016).
         since_ms, limit_ms = request.paused_at_ms, max(limit_ms, command.expiry_ms) + command.release_ms
-    if command.now_ms - since_ms >= limit_ms:
-        return ended(request, S.FAILED, _why_late(request, state, seen, limit_ms), command.now_ms)
+    if review.now_ms - since_ms >= limit_ms:
+        return ended(request, S.FAILED, _why_expired(request, review, limit_ms), review.now_ms)
+    if _lacks_its_query(request, state):
+        text = f"processor {request.processor_id} runs no query: the plan gives it no task"
+        return ended(request, S.FAILED, text, review.now_ms)
     return None
 
 
-def _why_late(request: RequestPut, state: CoordinatorState, seen: Sightings, limit_ms: int) -> str:
+def _why_expired(request: RequestPut, review: Review, limit_ms: int) -> str:
     what = f"expired: {limit_ms} ms after it was {'ready' if request.paused_at_ms else 'read'}"
     if request.status_code is S.ACCEPTED:
-        if any(found.uuid == request.uuid for found in rewind.offset_bounds_wanted(state)):
+        if any(wanted.uuid == request.uuid for wanted in rewind.offset_bounds_wanted(review.state)):
             return f"{what} nobody could tell where the inputs begin and end; nothing was done"
         return f"{what} other requests for {_whom(request)} are still served; nothing was done"
-    return f"{what} {_kind(request).late(request, state, seen)}"
+    return f"{what} {_handler(request).timeout_reason(request, review)}"
 
 
-def _kind(request: RequestPut) -> Kind:
+def _lacks_its_query(request: RequestPut, state: CoordinatorState) -> bool:
+    """Whether the plan gives the processor no task, and the request needs one."""
+    if not _waits_for_a_query(request):
+        return False
+    turn = _turn_of(request, state)
+    if request.action == Action.RESTART_QUERY and turn in processors_with_query(state):
+        return False
+    return turn not in _planned_processors(state)
+
+
+@remembered
+def _planned_processors(state: CoordinatorState) -> frozenset[str]:
+    return frozenset(planned.processor_id for planned in state.plan)
+
+
+def _handler(request: RequestPut) -> RequestHandler:
     action = Action(request.action)
     is_of_containers = action is Action.SCALE and scale_wanted(request).containers is not None
-    return RESIZING if is_of_containers else _KINDS[action]
+    return RESIZING if is_of_containers else _HANDLERS[action]
 
 
 def _whom(request: RequestPut) -> str:

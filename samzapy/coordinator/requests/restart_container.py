@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from samzapy.coordinator.assignment.liveness import Sightings, is_alive
-from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.launching.launches import last_of_kind, may_live, ordered_to_stop, runner_of
 from samzapy.coordinator.launching.standbys import refused_standby
 from samzapy.coordinator.launching.suspension import resumed
-from samzapy.coordinator.requests.handler import Kind, begun, ended
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
 from samzapy.coordinator.requests.place_container import awaited
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -36,18 +35,22 @@ def refused_replacement(message: ContainerPlacementRequestMessage, state: Coordi
     return refused_standby(message, state)
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Tell the processor's container to stop. See `Kind`."""
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Tell the processor's container to stop. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
-    runner = runner_of(state, processor_id)
+    runner = runner_of(review.state, processor_id)
     if runner is None:
         text = f"no container of processor {processor_id} runs; one is started"
-        last = last_of_kind(state, processor_id, LaunchRole.ACTIVE)
+        last = last_of_kind(review.state, processor_id, LaunchRole.ACTIVE)
         # The suspension first: torn behind it, the request begins as it would without one.
-        return (*resumed((processor_id,), state), begun(request, text, command.now_ms), *_pardoned(last, state))
+        return (
+            *resumed((processor_id,), review.state),
+            begun(request, text, review.now_ms),
+            *_pardoned(last, review.state),
+        )
     text = f"{runner.execution_id} is to stop, and another one to start in its place"
-    found = begun(request, text, command.now_ms, execution_id=runner.execution_id)
-    return (found, *go_on(found, command, state))
+    found = begun(request, text, review.now_ms, execution_id=runner.execution_id)
+    return (found, *advance(found, review))
 
 
 def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
@@ -60,39 +63,39 @@ def _pardoned(last: Launch | None, state: CoordinatorState) -> Iterable[Coordina
     yield tombstone(forgiven) if is_over else forgiven
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
     """The order to stop, where it is not given yet; the end, where what was started ended as the last one did. See
-    `Kind`."""
-    suspended = state.suspended.get(ProcessorId(request.processor_id))
+    `RequestHandler`."""
+    suspended = review.state.suspended.get(ProcessorId(request.processor_id))
     if suspended is not None:
         text = f"{suspended.execution_id} ended with exit code {suspended.exit_code}: {suspended.reason}"
-        yield ended(request, StatusCode.FAILED, text, command.now_ms)
+        yield ended(request, StatusCode.FAILED, text, review.now_ms)
         return
-    launch = state.launches.get(ExecutionId(request.execution_id))
-    if launch is not None and launch.phase in UP and command.launching is not None:
-        yield ordered_to_stop(launch, command.launching, f"request {request.uuid}: it is started anew")
+    launch = review.state.launches.get(ExecutionId(request.execution_id))
+    if launch is not None and launch.phase in UP and review.launching is not None:
+        yield ordered_to_stop(launch, review.launching, f"request {request.uuid}: it is started anew")
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """In which execution the tasks run now. See `Kind`."""
-    runner = _successor(request, state)
-    if runner is None or awaited(request, state, seen):
-        return ""
-    took_ms = now_ms - request.decided_at_ms
-    host = state.containers[runner.execution_id].host
+def completion(request: RequestPut, review: Review) -> str | None:
+    """In which execution the tasks run now. See `RequestHandler`."""
+    runner = _successor(request, review.state)
+    if runner is None or awaited(request, review):
+        return None
+    took_ms = review.now_ms - request.decided_at_ms
+    host = review.state.containers[runner.execution_id].host
     return (
         f"processor {request.processor_id} runs in {runner.execution_id} on {host}, {took_ms} ms after it was asked"
     )
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """What it waits for. See `Kind`."""
-    runner = _successor(request, state)
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """What it waits for. See `RequestHandler`."""
+    runner = _successor(request, review.state)
     if runner is None:
-        wanted = runner_of(state, ProcessorId(request.processor_id))
-        why = "" if wanted is None else seen.why_not(wanted.execution_id)
+        wanted = runner_of(review.state, ProcessorId(request.processor_id))
+        why = "" if wanted is None else review.liveness.why_not(wanted.execution_id)
         return f"no other container of processor {request.processor_id} was heard of; one is still to be started{why}"
-    waiting = awaited(request, state, seen)
+    waiting = awaited(request, review)
     return f"{runner.execution_id} runs, and {len(waiting)} tasks are not at work there yet ({some(waiting)})"
 
 
@@ -104,4 +107,4 @@ def _successor(request: RequestPut, state: CoordinatorState) -> Launch | None:
     return runner
 
 
-REPLACING = Kind(begin=begin, go_on=go_on, done=done, late=late)
+REPLACING = RequestHandler(begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from samzapy.coordinator.assignment.liveness import LIVING, Sightings
-from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.requests.handler import Kind, begun, ended
-from samzapy.coordinator.state import CoordinatorState
+from samzapy.coordinator.assignment.liveness import LIVING
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
+from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.placement import StatusCode
 from samzapy.stream.records import CoordinatorRecord, RequestPut, RestartPut
 
 
+@remembered
 def processors_with_query(state: CoordinatorState) -> frozenset[ProcessorId]:
     """The processors whose containers run tasks by the plan: their own, or those that were moved to them."""
     planned = {found.processor_id for found in state.plan}
@@ -32,43 +32,43 @@ def _placed_on(processor_id: ProcessorId, state: CoordinatorState) -> Container 
     return None if placed is None else state.containers.get(placed.execution_id)
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Order the processor's query to restart. See `Kind`."""
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Order the processor's query to restart. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
-    runner = _placed_on(processor_id, state)
-    if runner is not None and processor_id not in processors_with_query(state):
+    runner = _placed_on(processor_id, review.state)
+    if runner is not None and processor_id not in processors_with_query(review.state):
         text = (
             f"the tasks of processor {processor_id} were moved to processor {runner.processor_id} on "
             f"{runner.host}; restart that one's query. Nothing was done"
         )
-        return (ended(request, StatusCode.FAILED, text, command.now_ms),)
-    before = state.restarts.get(ProcessorId(request.processor_id))
+        return (ended(request, StatusCode.FAILED, text, review.now_ms),)
+    before = review.state.restarts.get(ProcessorId(request.processor_id))
     text = f"processor {request.processor_id} is to restart its query"
-    found = begun(request, text, command.now_ms, restart=1 if before is None else before.number + 1)
-    return (found, *go_on(found, command, state))
+    found = begun(request, text, review.now_ms, restart=1 if before is None else before.number + 1)
+    return (found, *advance(found, review))
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The order, where it is not given yet. See `Kind`."""
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The order, where it is not given yet. See `RequestHandler`."""
     processor_id = ProcessorId(request.processor_id)
-    before = state.restarts.get(processor_id)
+    before = review.state.restarts.get(processor_id)
     if before is None or before.number < request.restart:
         yield RestartPut(processor_id=processor_id, number=request.restart, uuid=request.uuid)
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """In which execution the new query runs. See `Kind`."""
-    for execution_id in _lives(request, state):
-        sighting = seen.last.get(execution_id)
-        is_running = state.containers[execution_id].phase is ContainerPhase.RUNNING
+def completion(request: RequestPut, review: Review) -> str | None:
+    """In which execution the new query runs. See `RequestHandler`."""
+    for execution_id in _lives(request, review.state):
+        sighting = review.liveness.last.get(execution_id)
+        is_running = review.state.containers[execution_id].phase is ContainerPhase.RUNNING
         if is_running and sighting is not None and sighting.restart >= request.restart:
             return f"the query of processor {request.processor_id} runs again, in {execution_id}"
-    return ""
+    return None
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """Whom it waits for. See `Kind`."""
-    if not any(_lives(request, state)):
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """Whom it waits for. See `RequestHandler`."""
+    if not any(_lives(request, review.state)):
         return f"no container of processor {request.processor_id} lives; one that starts begins a new query"
     return f"the query of processor {request.processor_id} does not run again; it was ordered to restart"
 
@@ -81,4 +81,4 @@ def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId
     )
 
 
-RESTARTING = Kind(begin=begin, go_on=go_on, done=done, late=late)
+RESTARTING = RequestHandler(begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason)

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 
 from samzapy.coordinator.assignment.grants import not_at_work
 from samzapy.coordinator.assignment.initial_offsets import begun_anew, offset_defaults
-from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.assignment.replanning import config_of
 from samzapy.coordinator.assignment.starts import GrantIndex, PositionsRead, starts_of
-from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead, ReviewRequests
+from samzapy.coordinator.commands import OffsetBounds, OffsetBoundsRead
 from samzapy.coordinator.launching.suspension import resumed
-from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
 from samzapy.model.placement import UNFINISHED, Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
@@ -258,10 +257,10 @@ def _startpoints(
     ]
 
 
-def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
     """The tasks that are not yet at work from where they were rewound to, in the order of their numbers."""
-    idle = frozenset(not_at_work(state, seen))
-    return tuple(task_name for task_name in _rewound(request, state) if task_name in idle)
+    idle = frozenset(not_at_work(review.state, review.liveness))
+    return tuple(task_name for task_name in _rewound(request, review.state) if task_name in idle)
 
 
 def _rewound(request: RequestPut, state: CoordinatorState) -> Sequence[TaskName]:
@@ -269,38 +268,36 @@ def _rewound(request: RequestPut, state: CoordinatorState) -> Sequence[TaskName]
     return [planned.task_name for planned in state.plan if any(map(words.overlapping, planned.positions))]
 
 
-def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+def progress_text(request: RequestPut, review: Review) -> str:
     """Who is waited for, for people."""
-    waiting = awaited(request, state, seen)
+    waiting = awaited(request, review)
     return f"{len(waiting)} tasks are not at work yet ({some(waiting)})"
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """A refusal, or nothing: what the cluster says begins it (`offset_bounds_read`). See `Kind`."""
-    reason = refused_rewind(rewind_wanted(request), state)
-    return (ended(request, StatusCode.FAILED, f"{reason}; nothing was done", command.now_ms),) if reason else ()
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """A refusal, or nothing: what the cluster says begins it (`offset_bounds_read`). See `RequestHandler`."""
+    reason = refused_rewind(rewind_wanted(request), review.state)
+    return (ended(request, StatusCode.FAILED, f"{reason}; nothing was done", review.now_ms),) if reason else ()
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Nothing: the startpoints stand there, and grants follow from them. See `Kind`."""
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Nothing: the startpoints stand there, and grants follow from them. See `RequestHandler`."""
     return ()
 
 
-def follow_up(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> Iterable[CoordinatorRecord]:
-    """How many tasks are at work from there, once some are. See `Kind`."""
-    of = len(_rewound(request, state))
-    at_work = of - len(awaited(request, state, seen))
+def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """How many tasks are at work from there, once some are. See `RequestHandler`."""
+    of = len(_rewound(request, review.state))
+    at_work = of - len(awaited(request, review))
     if at_work:
         yield from went_on(request, f"{_what(request)}; {counted(at_work, of)} tasks are at work from there")
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """What was rewound. See `Kind`."""
-    if awaited(request, state, seen):
-        return ""
-    return f"{_what(request)}: done {now_ms - request.decided_at_ms} ms after that was recorded"
+def completion(request: RequestPut, review: Review) -> str | None:
+    """What was rewound. See `RequestHandler`."""
+    if awaited(request, review):
+        return None
+    return f"{_what(request)}: done {review.now_ms - request.decided_at_ms} ms after that was recorded"
 
 
 def _what(request: RequestPut) -> str:
@@ -308,9 +305,9 @@ def _what(request: RequestPut) -> str:
     return request.response_message.partition("; ")[0]
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """Who is waited for. See `Kind`."""
-    return f"{progress_text(request, state, seen)}. They begin there as soon as they are granted anew"
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """Who is waited for. See `RequestHandler`."""
+    return f"{progress_text(request, review)}. They begin there as soon as they are granted anew"
 
 
 def taken_up(state: CoordinatorState) -> tuple[Removed, ...]:
@@ -370,4 +367,6 @@ def _cut(text: object) -> str:
     return str(text)[:100]
 
 
-REWINDING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)
+REWINDING = RequestHandler(
+    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, progress=progress
+)

@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from samzapy.coordinator.assignment.grants import executions_to_grant, not_at_work
-from samzapy.coordinator.assignment.liveness import Sightings, is_alive
-from samzapy.coordinator.commands import ReviewRequests
+from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.launching.launches import to_look_at, to_start, wanted_processors
-from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
 from samzapy.coordinator.requests.scale_factor import refused_scale, scale_wanted
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.launch import Launch
@@ -37,58 +36,58 @@ def refused_resize(wanted: Scale, state: CoordinatorState) -> str:
     )
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Write the number down. See `Kind`."""
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Write the number down. See `RequestHandler`."""
     wanted = scale_wanted(request)
-    if reason := refused_resize(wanted, state) or refused_scale(wanted, state):
-        return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
-    assert state.container_count is not None, "refused where there is none"
-    text = f"from {state.container_count.count} containers to {wanted.containers}"
-    return (begun(request, text, command.now_ms, phase=Phase.STARTING), *go_on(request, command, state))
+    if reason := refused_resize(wanted, review.state) or refused_scale(wanted, review.state):
+        return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
+    assert review.state.container_count is not None, "refused where there is none"
+    text = f"from {review.state.container_count.count} containers to {wanted.containers}"
+    return (begun(request, text, review.now_ms, phase=Phase.STARTING), *advance(request, review))
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """The number, where it does not stand yet. See `Kind`."""
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """The number, where it does not stand yet. See `RequestHandler`."""
     wanted = scale_wanted(request).containers
     assert wanted is not None, "of the other scales `coordinator.requests.scale_factor` is the kind"
-    if state.container_count is None or state.container_count.count != wanted:
+    if review.state.container_count is None or review.state.container_count.count != wanted:
         yield ContainerCountPut(count=wanted, uuid=request.uuid)
 
 
-def follow_up(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> Iterable[CoordinatorRecord]:
-    """How many of the containers run, and how many are still to end. See `Kind`."""
-    wanted = wanted_processors(state) or ()
-    runners = executions_to_grant(state)
-    running = [found for found in wanted if found in runners and is_alive(state, runners[found])]
+def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """How many of the containers run, and how many are still to end. See `RequestHandler`."""
+    wanted = wanted_processors(review.state) or ()
+    runners = executions_to_grant(review.state)
+    running = [found for found in wanted if found in runners and is_alive(review.state, runners[found])]
     text = f"{counted(len(running), len(wanted))} containers run"
-    if leaving := len(_too_many(state)):
+    if leaving := len(_too_many(review.state)):
         # One word for many: each is a record, and ten thousand may be to end.
         text += f", {leaving if leaving <= _LEAVING_SHOWN_MAX else f'over {_LEAVING_SHOWN_MAX}'} more to end"
     yield from went_on(request, text)
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """How many containers are at work. See `Kind`."""
-    wanted = wanted_processors(state) or ()
-    planned = frozenset(() if state.generation is None else state.generation.processor_ids)
+def completion(request: RequestPut, review: Review) -> str | None:
+    """How many containers are at work. See `RequestHandler`."""
+    wanted = wanted_processors(review.state) or ()
+    planned = frozenset(() if review.state.generation is None else review.state.generation.processor_ids)
     if len(wanted) != scale_wanted(request).containers or planned != frozenset(wanted):
-        return ""
-    if not_at_work(state, seen) or _too_many(state):
-        return ""
-    took_ms = now_ms - request.decided_at_ms
-    return f"{len(state.plan)} tasks run in {len(wanted)} containers, {took_ms} ms after the change began"
+        return None
+    if not_at_work(review.state, review.liveness) or _too_many(review.state):
+        return None
+    took_ms = review.now_ms - request.decided_at_ms
+    return f"{len(review.state.plan)} tasks run in {len(wanted)} containers, {took_ms} ms after the change began"
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """Who is waited for. See `Kind`."""
-    idle = not_at_work(state, seen)
-    leaving = [launch.execution_id for launch in _too_many(state)]
-    why = next((why for launch in to_start(state) if (why := seen.why_not(launch.execution_id))), "")
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """Who is waited for. See `RequestHandler`."""
+    idle = not_at_work(review.state, review.liveness)
+    leaving = [launch.execution_id for launch in _too_many(review.state)]
+    why = next(
+        (why for launch in to_start(review.state) if (why := review.liveness.why_not(launch.execution_id))), ""
+    )
     return (
-        f"{len(idle)} of {len(state.plan)} tasks are not at work yet ({some(idle)}), {len(leaving)} containers have "
-        f"not ended yet ({some(leaving)}). The number stands, and the change goes on{why}"
+        f"{len(idle)} of {len(review.state.plan)} tasks are not at work yet ({some(idle)}), {len(leaving)} containers "
+        f"have not ended yet ({some(leaving)}). The number stands, and the change goes on{why}"
     )
 
 
@@ -97,4 +96,6 @@ def _too_many(state: CoordinatorState) -> tuple[Launch, ...]:
     return tuple(launch for launch in to_look_at(state) if launch.processor_id not in wanted)
 
 
-RESIZING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)
+RESIZING = RequestHandler(
+    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, progress=progress
+)

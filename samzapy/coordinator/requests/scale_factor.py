@@ -18,10 +18,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from samzapy.coordinator.assignment.grants import not_at_work
-from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.assignment.replanning import factor_of, replan
-from samzapy.coordinator.commands import ReviewRequests
-from samzapy.coordinator.requests.handler import Kind, begun, counted, ended, went_on
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
@@ -71,73 +69,73 @@ def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> 
     return found
 
 
-def awaited(request: RequestPut, state: CoordinatorState, seen: Sightings) -> tuple[TaskName, ...]:
+def awaited(request: RequestPut, review: Review) -> tuple[TaskName, ...]:
     """The tasks that are not yet at work under the factor asked for, in the order of their numbers."""
-    if not _is_planned(scale_wanted(request), state):
-        return tuple(planned.task_name for planned in state.plan)
-    return not_at_work(state, seen)
+    if not _is_planned(scale_wanted(request), review.state):
+        return tuple(planned.task_name for planned in review.state.plan)
+    return not_at_work(review.state, review.liveness)
 
 
-def is_scaled(request: RequestPut, state: CoordinatorState, seen: Sightings) -> bool:
+def is_scaled(request: RequestPut, review: Review) -> bool:
     """Whether everything runs under the factor asked for."""
-    return _is_planned(scale_wanted(request), state) and not awaited(request, state, seen)
+    return _is_planned(scale_wanted(request), review.state) and not awaited(request, review)
 
 
-def begin(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Plan for the factor. See `Kind`."""
+def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Plan for the factor. See `RequestHandler`."""
     wanted = scale_wanted(request)
-    if reason := refused_scale(wanted, state):
-        return (ended(request, StatusCode.FAILED, reason, command.now_ms),)
-    text = f"from factor {factor_of(state)} to {wanted.factor}"
-    changes = begun(request, text, command.now_ms, phase=Phase.STARTING)
-    found = tuple(go_on(changes, command, state))
+    if reason := refused_scale(wanted, review.state):
+        return (ended(request, StatusCode.FAILED, reason, review.now_ms),)
+    text = f"from factor {factor_of(review.state)} to {wanted.factor}"
+    changes = begun(request, text, review.now_ms, phase=Phase.STARTING)
+    found = tuple(advance(changes, review))
     refused = [record for record in found if isinstance(record, RequestPut)]
     return refused or (changes, *found)
 
 
-def go_on(request: RequestPut, command: ReviewRequests, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """Factor and plan, where they do not stand yet; the end of a change that cannot be planned. See `Kind`."""
+def advance(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """Record factor and plan, or the failure of a change that cannot be planned. See `RequestHandler`."""
     try:
-        return scaled(request, state, command.groupers)
+        return scaled(request, review.state, review.command.groupers)
     except (ConfigError, DataError, RejectedError) as error:
-        return (ended(request, StatusCode.FAILED, f"wanted another factor, found {error}", command.now_ms),)
+        return (ended(request, StatusCode.FAILED, f"wanted another factor, found {error}", review.now_ms),)
 
 
-def follow_up(
-    request: RequestPut, command: ReviewRequests, state: CoordinatorState, seen: Sightings
-) -> Iterable[CoordinatorRecord]:
-    """How many tasks are at work under the factor, once some are. See `Kind`."""
-    at_work = len(state.plan) - len(awaited(request, state, seen))
+def progress(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
+    """How many tasks are at work under the factor, once some are. See `RequestHandler`."""
+    at_work = len(review.state.plan) - len(awaited(request, review))
     if at_work:
         yield from went_on(
-            request, f"{counted(at_work, len(state.plan))} tasks are at work with factor {factor_of(state)}"
+            request,
+            f"{counted(at_work, len(review.state.plan))} tasks are at work with factor {factor_of(review.state)}",
         )
 
 
-def done(request: RequestPut, now_ms: int, state: CoordinatorState, seen: Sightings) -> str:
-    """How many tasks run under the factor. See `Kind`."""
-    if not is_scaled(request, state, seen):
-        return ""
-    return (
-        f"{len(state.plan)} tasks run with factor {factor_of(state)}, {now_ms - request.decided_at_ms} ms after the "
-        "change began"
-    )
+def completion(request: RequestPut, review: Review) -> str | None:
+    """How many tasks run under the factor. See `RequestHandler`."""
+    if not is_scaled(request, review):
+        return None
+    took_ms = review.now_ms - request.decided_at_ms
+    tasks, factor = len(review.state.plan), factor_of(review.state)
+    return f"{tasks} tasks run with factor {factor}, {took_ms} ms after the change began"
 
 
-def late(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
-    """Who is waited for. See `Kind`."""
-    text = progress_text(request, state, seen)
-    return f"{text}. The factor is {factor_of(state)} from now on, and the change goes on"
+def timeout_reason(request: RequestPut, review: Review) -> str:
+    """Who is waited for. See `RequestHandler`."""
+    text = progress_text(request, review)
+    return f"{text}. The factor is {factor_of(review.state)} from now on, and the change goes on"
 
 
 def _is_planned(wanted: Scale, state: CoordinatorState) -> bool:
     return state.generation is not None and state.generation.factor == wanted.factor
 
 
-def progress_text(request: RequestPut, state: CoordinatorState, seen: Sightings) -> str:
+def progress_text(request: RequestPut, review: Review) -> str:
     """Who is waited for, for people."""
-    waiting = awaited(request, state, seen)
-    return f"{len(waiting)} of {len(state.plan)} tasks are not at work yet ({some(waiting)})"
+    waiting = awaited(request, review)
+    return f"{len(waiting)} of {len(review.state.plan)} tasks are not at work yet ({some(waiting)})"
 
 
-SCALING = Kind(begin=begin, go_on=go_on, done=done, late=late, follow_up=follow_up)
+SCALING = RequestHandler(
+    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, progress=progress
+)

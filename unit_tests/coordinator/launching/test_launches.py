@@ -18,6 +18,7 @@ from samzapy.coordinator.launching.launches import (
     to_start,
 )
 from samzapy.coordinator.lifecycle.membership import _forgotten
+from samzapy.coordinator.requests.handler import Review
 from samzapy.coordinator.requests.restart_container import REPLACING
 from samzapy.coordinator.requests.scale_containers import RESIZING
 from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
@@ -55,6 +56,11 @@ REVIEW = ReviewLaunches(
 def a_state(*records, count=1):
     run = RunPut(run_id="run", ended=False)
     return evolve(INITIAL, committed((ContainerCountPut(count=count), run, *records), 0))
+
+
+def a_review(state, *, now_ms, liveness=Sightings()):  # noqa: B008
+    command = ReviewRequests(now_ms=now_ms, expiry_ms=60_000, launching=REVIEW)
+    return Review(command=command, state=state, liveness=liveness)
 
 
 def launches_of(records):
@@ -749,10 +755,10 @@ def test_however_many_containers_go_some_twenty_words_tell_it(leaving, text):
     state = evolve(INITIAL, committed([ContainerCountPut(count=1), *launches], 0))
     request = replace(a_move(S.IN_PROGRESS), phase="STARTING")
 
-    (said,) = RESIZING.follow_up(request, ReviewRequests(now_ms=0, expiry_ms=1), state, Sightings())
+    (said,) = RESIZING.progress(request, a_review(state, now_ms=0))
 
     assert f"0 of 1 containers run{text}" == said.response_message
-    assert () == tuple(RESIZING.follow_up(said, ReviewRequests(now_ms=1, expiry_ms=1), state, Sightings()))
+    assert () == tuple(RESIZING.progress(said, a_review(state, now_ms=1)))
 
 
 def test_new_containers_that_come_one_by_one_are_planned_for_together_or_after_a_while():
@@ -833,8 +839,9 @@ def test_a_replacement_is_not_done_while_the_one_that_is_to_stop_has_the_tasks()
     request = replace(a_move(S.IN_PROGRESS), action=Action.RESTART_CONTAINER.value, execution_id="e1")
     heard = Sightings(last={"e1": a_sighting(("a", 1), ("b", 2)), "e2": a_sighting()})
 
-    assert "" == REPLACING.done(request, 5_000, state, heard)
-    assert "2 tasks are not at work there yet (a, b)" in REPLACING.late(request, state, heard)
+    review = a_review(state, now_ms=5_000, liveness=heard)
+    assert REPLACING.completion(request, review) is None
+    assert "2 tasks are not at work there yet (a, b)" in REPLACING.timeout_reason(request, review)
 
 
 def a_sighting(*held):
@@ -889,7 +896,7 @@ def test_its_failures_are_forgotten_but_not_what_may_still_commit(phase):
     state = a_state(launch, lost)
     request = replace(a_move(S.ACCEPTED), action=Action.RESTART_CONTAINER.value)
 
-    _, pardon = REPLACING.begin(request, ReviewRequests(now_ms=1, expiry_ms=60_000, launching=REVIEW), state)
+    _, pardon = REPLACING.begin(request, a_review(state, now_ms=1))
     after = evolve(state, committed([pardon], 10))
 
     assert (tombstone(launch) == pardon) is (phase is ContainerPhase.FENCED)

@@ -19,6 +19,7 @@ from samzapy.coordinator.launching.standbys import (
     with_standbys,
 )
 from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, STANDBYS_MAX
+from samzapy.coordinator.requests.handler import Review
 from samzapy.coordinator.requests.request_queue import review_requests
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
 from samzapy.inspection.invariants import Laws
@@ -265,7 +266,10 @@ def a_control(command, status_code=StatusCode.ACCEPTED):
 def test_a_number_that_has_changed_since_the_request_was_accepted_may_refuse_it(command, count, reason):
     state = a_state(StandbyPut(processor_id=P, count=count, uuid="of another one"))
 
-    (found,) = CONTROLLING_STANDBYS.begin(a_control(command), ReviewRequests(now_ms=1, expiry_ms=1), state)
+    (found,) = CONTROLLING_STANDBYS.begin(
+        a_control(command),
+        Review(command=ReviewRequests(now_ms=1, expiry_ms=1), state=state, liveness=Sightings()),
+    )
 
     assert StatusCode.FAILED is found.status_code
     assert reason in found.response_message
