@@ -1,7 +1,7 @@
 """Findings about a job, from its gathered state (`samzapy doctor`). Pure.
 
-Each function looks at one thing. Whatever is only slow is no finding: a transaction that is open, a container that was
-just started. So each has a time after which it is one.
+Each function looks at one thing. A delay alone is no finding: an open transaction, a container that was just started.
+So each has a time after which it is one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OpenTransaction:
     """The oldest transaction that is open on a partition.
 
     Attributes:
-        offset_first: of its first record there; nobody who reads committed records sees anything from there on.
+        offset_first: of its first record there; readers of committed records see nothing from there on.
         offset_end: the partition's end, open transactions included.
         since_ms: the time of that record; None where it could not be read.
         is_append_time: whether the broker set that time when it appended the record. Else its producer did, and it may
@@ -48,7 +48,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSaid:
-    """What the leader that the stream names answered.
+    """The answer of the leader that the stream names.
 
     Attributes:
         heartbeat_ages_ms: of each container that it lists; None for one that it has not heard of in this term.
@@ -62,7 +62,10 @@ class LeaderSaid:
 
 
 def is_of_unknown_age(transaction: OpenTransaction, *, now_ms: int, patience_ms: int) -> bool:
-    """Whether only looking at it for `patience_ms` tells that it hangs: a producer's time is no witness of age."""
+    """Whether its age is unknown, because a producer set its time.
+
+    Then only looking at it for `patience_ms` tells that it hangs.
+    """
     if transaction.since_ms is None:
         return True
     return not transaction.is_append_time and not 0 <= now_ms - transaction.since_ms <= patience_ms
@@ -74,9 +77,9 @@ def transaction_findings(
     """Transactions that are open for longer than `patience_ms`.
 
     Args:
-        opened: of those of unknown age only what was open for that long while somebody looked.
+        opened: of those of unknown age only transactions that were seen open for that long.
     """
-    found = []
+    findings = []
     for transaction in opened:
         if is_of_unknown_age(transaction, now_ms=now_ms, patience_ms=patience_ms):
             since = f"the {patience_ms / 1000:g} s of this look at least"
@@ -88,7 +91,7 @@ def transaction_findings(
             since = f"{age_ms // 1000} s"
         where = f"{transaction.topic}-{transaction.partition}"
         tool = f"kafka-transactions.sh --bootstrap-server {bootstrap_servers}"
-        found.append(
+        findings.append(
             Finding(
                 code="transaction-hanging",
                 subject=f"topic {transaction.topic}",
@@ -101,11 +104,14 @@ def transaction_findings(
                 f"--start-offset {transaction.offset_first}",
             )
         )
-    return tuple(found)
+    return tuple(findings)
 
 
 def truncation_findings(firsts: Mapping[tuple[str, int], int]) -> tuple[Finding, ...]:
-    """Compacted topics that do not begin at offset 0: compaction moves no beginning, so records were deleted."""
+    """Compacted topics that do not begin at offset 0.
+
+    Compaction moves no beginning, so records were deleted.
+    """
     return tuple(
         Finding(
             code="topic-truncated",
@@ -121,7 +127,10 @@ def truncation_findings(firsts: Mapping[tuple[str, int], int]) -> tuple[Finding,
 
 
 def offline_findings(offline: Mapping[str, Collection[int]]) -> tuple[Finding, ...]:
-    """Partitions that no broker leads, by topic: nobody can read or write them, or ask for their offsets."""
+    """Partitions without a leading broker, by topic.
+
+    They cannot be read or written, or asked for their offsets.
+    """
     return tuple(
         Finding(
             code="partition-offline",
@@ -136,7 +145,7 @@ def offline_findings(offline: Mapping[str, Collection[int]]) -> tuple[Finding, .
 
 
 def leader_findings(state: CoordinatorState, said: LeaderSaid | None, *, candidate_count: int) -> tuple[Finding, ...]:
-    """Whether somebody leads, and it is the one that the stream names.
+    """The findings about the leader: there must be one, the one that the stream names.
 
     Args:
         candidate_count: members of the election's consumer group.
@@ -192,21 +201,23 @@ def container_findings(
     now_ms: int,
     lost_ms: int,
 ) -> tuple[Finding, ...]:
-    """Ghosts: containers that are recorded as living and are not, or that were given up and are not fenced.
+    """Containers whose record is wrong.
+
+    They are recorded as living and are not, or were declared lost and are not fenced.
 
     Args:
         is_alive: whether its process runs; None for one on another host.
         now_ms: wall clock.
         lost_ms: how long a leader waits for a heartbeat, also after its term began.
     """
-    found = []
-    # A new leader need not have heard of everybody yet.
+    findings = []
+    # A new leader may not have had a heartbeat of every container yet.
     is_new = state.term is not None and abs(now_ms - state.term.started_at_ms) <= lost_ms
     for container in state.containers_sorted:
         name = f"container {container.execution_id}"
         where = f"processor {container.processor_id}, process {container.pid} on {container.host}"
         if container.phase is ContainerPhase.LOST:
-            found.append(
+            findings.append(
                 Finding(
                     code="container-unfenced",
                     subject=name,
@@ -218,7 +229,7 @@ def container_findings(
             continue
         why = _ghost(container, said, is_alive(container), lost_ms, is_new) if container.phase in LIVING else None
         if why is not None:
-            found.append(
+            findings.append(
                 Finding(
                     code="container-ghost",
                     subject=name,
@@ -227,11 +238,11 @@ def container_findings(
                     "there is a leader, and start the processor again",
                 )
             )
-    return tuple(found)
+    return tuple(findings)
 
 
 def owner_findings(state: CoordinatorState) -> tuple[Finding, ...]:
-    """Tasks that nobody runs."""
+    """Tasks without an owner."""
     owned = owners(state)
     without = [planned.task_name for planned in state.plan if planned.task_name not in owned]
     if not without or is_stopped(state):
@@ -253,10 +264,10 @@ def key_findings(keys: InputKeys, *, is_accepted: bool) -> tuple[Finding, ...]:
         is_accepted: whether the configuration lets the job run although partitioners differ.
     """
     refusal = refusal_of(keys)
-    found = [("input-keys", text) for text in warnings_of(keys)]
+    texts = [("input-keys", text) for text in warnings_of(keys)]
     if refusal:
-        found.insert(0, ("input-keys" if is_accepted else "input-partitioner", refusal))
-    return tuple(Finding(code=code, subject="inputs", found=text, remedy=_KEYS_REMEDY) for code, text in found)
+        texts.insert(0, ("input-keys" if is_accepted else "input-partitioner", refusal))
+    return tuple(Finding(code=code, subject="inputs", found=text, remedy=_KEYS_REMEDY) for code, text in texts)
 
 
 def clock_findings(state: CoordinatorState, term_appended_ms: int | None) -> tuple[Finding, ...]:

@@ -1,8 +1,8 @@
 """Why a task is where it is, with the records that made it so. Pure.
 
-Two answers in one: which plan put it on its processor and why (`plan.plan_change`, asked of the two plans and of what
-was known of places when the plan came into force), and which execution runs it by which grant. All of it is read off
-the stream; a plan that came into force before the horizon keeps its reason to itself.
+There are two answers: the plan that put it on its processor and why (`plan.plan_change` of the two plans and of the
+places that were known when the plan came into force), and the execution that runs it by which grant. Both are derived
+from the stream; the reason of a plan from before the horizon is not known.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Explanation:
     Attributes:
         planned: as the plan in force has it; None where it has no such task any more.
         assignments: the plans that moved it, the oldest first.
-        runs: who runs it, or what it waits for, as a sentence.
+        runs: the execution that runs it, or the reason why it waits, as a sentence.
         evidence: the records about it, in their order.
     """
 
@@ -78,15 +78,15 @@ def explain(records: Iterable[LogRecord], task_name: TaskName, *, topic: str, wh
     return gatherer.explanation()
 
 
-def explanation_json(found: Explanation) -> Mapping[str, object]:
+def explanation_json(explanation: Explanation) -> Mapping[str, object]:
     """As `samzapy task explain -o json` shows it; the names are an interface."""
-    planned = found.planned
+    planned = explanation.planned
     return {
-        "task": found.task_name,
+        "task": explanation.task_name,
         "processor": None if planned is None else planned.processor_id,
         "generation": None if planned is None else planned.generation,
         "reads": [] if planned is None else [str(ssp_kb) for ssp_kb in planned.positions],
-        "runs": found.runs,
+        "runs": explanation.runs,
         "assignments": [
             {
                 "generation": item.generation,
@@ -96,14 +96,17 @@ def explanation_json(found: Explanation) -> Mapping[str, object]:
                 "to": item.processor_id,
                 "why": item.why,
             }
-            for item in found.assignments
+            for item in explanation.assignments
         ],
-        "records": [as_json(entry) for entry in found.evidence],
+        "records": [as_json(entry) for entry in explanation.evidence],
     }
 
 
 class _Gatherer:
-    """Folds the stream with the coordinator's own code and keeps what concerns one task."""
+    """Folds the stream with the coordinator's own code.
+
+    It keeps the records that concern one task.
+    """
 
     def __init__(self, task_name: TaskName, topic: str, whole_from: int) -> None:
         self._task_name = task_name
@@ -254,7 +257,10 @@ def _runs(state: CoordinatorState, task_name: TaskName, planned: PlannedTaskPut 
 
 
 def _until_release(state: CoordinatorState, grant: Grant, container: Container, planned: PlannedTaskPut) -> str:
-    """The reason why a living owner has to release the task; empty if it keeps the task."""
+    """The reason why a living owner has to release the task.
+
+    Empty if it keeps the task.
+    """
     if StartpointIndex(state.startpoints.values()).newer_than(grant):
         return ", until it releases the task for a rewind"
     if works_for(container, planned.processor_id, state):

@@ -2,11 +2,11 @@
 
 Each record is checked after those before it.
 
-`evolve` folds whatever is committed and refuses nothing; this is the other half, for who looks back (`samzapy stream
-verify`) and for the simulation: each record is judged on the state before it. A coordinator that decides rightly never
-breaks one of these rules, so a record that does was written by somebody else, or by a coordinator with a defect.
+`evolve` folds every committed record and refuses nothing. This is the other half, for `samzapy stream verify` and for
+the simulation: each record is checked on the state before it. A correct coordinator never breaks one of these rules. So
+a record that does was written by another program, or by a coordinator with a defect.
 
-What breaks a rule is not folded in: what follows is held against what stood before it, so that one fault is one
+A record that breaks a rule is not folded in: the next ones are checked on the state before it, so that one fault is one
 finding.
 """
 
@@ -58,7 +58,7 @@ from samzapy.stream.records import (
 
 S = StatusCode
 _NEXT_STATUS: Final[Mapping[StatusCode | None, frozenset[StatusCode]]] = {
-    # A request for what can be told, or done, at once is answered when it is read (`_request`).
+    # A request that can be answered at once is answered when it is read (`_request`).
     None: frozenset({S.ACCEPTED, S.BAD_REQUEST}),
     S.ACCEPTED: frozenset({S.IN_PROGRESS, S.FAILED}),
     S.IN_PROGRESS: frozenset({S.SUCCEEDED, S.FAILED}),
@@ -67,7 +67,10 @@ _AT_ONCE: Final = frozenset({Action.CONTAINER_STATUS, Action.STOP})
 
 
 class Laws:
-    """The stream so far, and what its next record may be. Costs the same for each record, however many there are."""
+    """The stream so far, and the records that may come next.
+
+    Costs the same for each record, however many there are.
+    """
 
     def __init__(self) -> None:
         self._folding = Folding()
@@ -81,11 +84,11 @@ class Laws:
 
     @property
     def state(self) -> CoordinatorState:
-        """The fold of what was not refused; the next record changes it."""
+        """The fold of the records that were not refused; the next record changes it."""
         return self._folding.state
 
     def judge(self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
-        """The rule that `record` breaks, as what was wanted and what was found; empty if it breaks none.
+        """The rule that `record` breaks, as wanted and actual state; empty if none.
 
         Args:
             is_whole: everything that is true now was read. Where compaction may have taken something nothing is judged.
@@ -127,9 +130,9 @@ class Laws:
         in_force = 0 if self.state.generation is None else self.state.generation.generation
         if record.generation <= in_force:
             return f"wanted a generation above {in_force}, found {record.generation}"
-        found = self._task_count[record.generation]
-        if found != record.task_count:
-            return f"wanted {record.task_count} tasks of generation {record.generation}, found {found}"
+        task_count = self._task_count[record.generation]
+        if task_count != record.task_count:
+            return f"wanted {record.task_count} tasks of generation {record.generation}, found {task_count}"
         return ""
 
     # --- grants ---
@@ -145,7 +148,10 @@ class Laws:
         return self._given(grant) or self._two_owners(grant) or self._goes_back(grant)
 
     def _given(self, grant: Grant) -> str:
-        """Whether a new grant says what the coordinator may say: whom it plans for, under the newest number."""
+        """Whether a new grant is as a coordinator writes it.
+
+        It follows the plan, and has the newest epoch.
+        """
         state = self.state
         if grant.epoch != state.epoch or grant.epoch <= self._epoch_rewound or grant.released:
             return (
@@ -183,8 +189,11 @@ class Laws:
         return ""
 
     def _goes_back(self, grant: Grant) -> str:
-        """Within a run nobody begins in front of where an earlier one began, unless that was rewound since: then there.
-        In a broadcast input one may, who takes over the positions of another task."""
+        """Whether a grant begins in front of an earlier one of the same run.
+
+        It may if the position was rewound since: then it begins there. In a broadcast input it may if it takes over the
+        positions of another task.
+        """
         after = max(0 if self.state.run is None else self.state.run.epoch_before, grant.counts_after)
         for start in grant.starts:
             known = self.state.inputs.get(start.ssp_kb.ssp.system_stream)
@@ -218,7 +227,10 @@ class Laws:
         return ""
 
     def _is_given_up(self, start: BucketStart, begins: int) -> bool:
-        """Whether a part begins where the topic did, because the operator gave up what was in front of that."""
+        """Whether a part begins at the topic's beginning because of an accepted loss.
+
+        The operator gave up the messages in front of that.
+        """
         loss = self.state.accepted_losses.get(start.ssp_kb)
         return loss is not None and loss.offset_to == begins
 
@@ -234,12 +246,15 @@ class Laws:
         return ""
 
     def _in_the_way(self, grant: Grant) -> Iterable[Grant]:
-        found = dict(self._of_task.get(grant.task_name, {}))
-        found |= {other.epoch: other for start in grant.starts for _, other in self._index.overlapping(start.ssp_kb)}
-        return [found[epoch] for epoch in sorted(found)]
+        grants = dict(self._of_task.get(grant.task_name, {}))
+        grants |= {other.epoch: other for start in grant.starts for _, other in self._index.overlapping(start.ssp_kb)}
+        return [grants[epoch] for epoch in sorted(grants)]
 
     def _is_covered(self, grant: Grant) -> bool:
-        """Whether later grants have all of its buckets. Its broadcast positions go with them, if it has any."""
+        """Whether later grants have all of its buckets.
+
+        Its broadcast positions go with them, if it has any.
+        """
         given = [start.ssp_kb for start in grant.starts]
         return all(
             is_covered(
@@ -250,7 +265,7 @@ class Laws:
                     if other.epoch > grant.epoch
                 ),
             )
-            for ssp_kb in [found for found in given if not found.reader] or given
+            for ssp_kb in [item for item in given if not item.reader] or given
         )
 
     # --- removals ---
@@ -379,7 +394,7 @@ def _request(request: RequestPut, state: CoordinatorState) -> str:
 
 
 def _same_status(request: RequestPut, before: RequestPut) -> str:
-    """A record with the status of the one before reports progress, or that the answer was written."""
+    """A record with an unchanged status reports progress, or that it was answered."""
     if before.phase and request.phase and request.status_code is S.IN_PROGRESS:
         return _moved_on(request, before)
     if request != replace(before, answered=True):
@@ -388,7 +403,7 @@ def _same_status(request: RequestPut, before: RequestPut) -> str:
 
 
 def _moved_on(request: RequestPut, before: RequestPut) -> str:
-    """One that is under way says how far it is; what it was asked for stays, and so does what was chosen for it."""
+    """A request in progress reports its phase; its arguments and choices stay."""
     expected = replace(
         before,
         phase=request.phase,
@@ -466,8 +481,11 @@ def _launch(launch: Launch, state: CoordinatorState) -> str:
 
 
 def _apart(launch: Launch, state: CoordinatorState) -> str:
-    """A standby is wanted on no host of another execution of its processor. Of one that somebody asked for that
-    is asked when it is to move; where it landed is looked at when it has come, and put right then."""
+    """A standby is wanted on no host of another execution of its processor.
+
+    Placement rules apply to a launch of a request when it is to move. Its actual host is checked when it has come, and
+    put right then.
+    """
     if launch.role is not LaunchRole.STANDBY or launch.uuid or not launch.host:
         return ""
     other = hosts_taken(launch.processor_id, state).get(launch.host)

@@ -1,8 +1,8 @@
-"""How busy a job is, from two looks at its status, and what would make it faster.
+"""How busy a job is, from two looks at its status, and advice to make it faster.
 
-Works on the JSON of `inspection.status`, so that whoever asks over HTTP (`samzapy job top`, a controller of the job's
-size) needs nothing else. What was not told is None: by an older coordinator, of a task among very many, or because the
-two looks saw one and the same heartbeat.
+It works on the JSON of `inspection.status`, so that an HTTP client (`samzapy job top`, a controller of the job's size)
+needs nothing else. A missing value is None: of an older coordinator, of a task among very many, or because both looks
+saw the same heartbeat.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ KEY_HIGH: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketLoad:
-    """One SSPKb. `lag` is its own part of its partition's, as `records_per_s` is; so that they can be compared."""
+    """One SSPKb.
+
+    `lag` is its own part of its partition's, as `records_per_s` is; so that they can be compared.
+    """
 
     ssp: str
     records_per_s: float | None
@@ -43,7 +46,7 @@ class TaskLoad:
     """One task.
 
     Attributes:
-        owner: the execution that runs it, which may be another processor's for a while; empty where nobody does.
+        owner: the execution that runs it, which may be another processor's for a while; empty without one.
         batch_share: for how much of its container's micro-batches it was busy.
         key, key_share: its most frequent key, and at least which share of its records has it; None when none stands
             out.
@@ -98,7 +101,7 @@ class JobLoad:
 
 
 class Advice(StrEnum):
-    """What would make a job faster."""
+    """The kinds of advice to make a job faster."""
 
     UNKNOWN = "unknown"
     KEEPS_UP = "keeps-up"
@@ -117,7 +120,7 @@ class Hint:
 
 
 def load_of(before: Json, now: Json) -> JobLoad:
-    """What happened between two statuses of one job."""
+    """The change between two statuses of one job."""
     containers_before, containers = _by_name(before, "containers", "executionId"), _rows(now, "containers")
     tasks_before = _by_name(before, "tasks", "task")
     elapsed: dict[str, _Elapsed] = {}
@@ -169,12 +172,12 @@ def load_json(load: JobLoad) -> Json:
         "hint": hint.text,
         "processors": [
             {
-                "processorId": found.processor_id,
-                "cores": found.cores,
-                "coresBusy": found.cores_busy,
-                "tasks": found.tasks,
+                "processorId": processor.processor_id,
+                "cores": processor.cores,
+                "coresBusy": processor.cores_busy,
+                "tasks": processor.tasks,
             }
-            for found in load.processors
+            for processor in load.processors
         ],
         "tasks": [
             {
@@ -196,7 +199,10 @@ def load_json(load: JobLoad) -> Json:
 
 
 def hint_of(load: JobLoad) -> Hint:
-    """The advice for a faster job, by the share of the busiest key, the spread over tasks and the cores."""
+    """The advice for a faster job.
+
+    The share of the busiest key, the spread over tasks and the cores decide.
+    """
     if not load.tasks or any(task.lag is None for task in load.tasks) or load.records_per_s is None:
         return Hint(Advice.UNKNOWN, "The lag of some tasks is not known yet.")
     behind = [task for task in load.tasks if _is_behind(task)]
@@ -269,7 +275,10 @@ def _is_behind(task: TaskLoad) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Elapsed:
-    """Between two heartbeats of one execution: seconds, and nanoseconds of micro-batches; None: not known."""
+    """Between two heartbeats of one execution: seconds, and time of micro-batches.
+
+    None: not known.
+    """
 
     seconds: float | None
     batch_ns: float | None
@@ -296,7 +305,7 @@ def _task_load(before: Json, now: Json, elapsed: _Elapsed) -> TaskLoad:
         for row in _rows(now, "positions")
     )
     rates = [bucket.records_per_s for bucket in buckets if bucket.records_per_s is not None]
-    # What is zero is left out of a task's figures; what is not told is not there at all.
+    # A figure of zero is left out of a task's figures; without figures the task was not reported.
     share = None
     if isinstance(before.get("figures"), dict) and isinstance(now.get("figures"), dict) and elapsed.batch_ns:
         busy_ns = (_number(later, "busyNs") or 0.0) - (_number(earlier, "busyNs") or 0.0)
@@ -339,30 +348,30 @@ def _difference(before: Json, now: Json, name: str) -> float | None:
     return None if earlier is None or later is None else later - earlier
 
 
-def _rows(found: Json, name: str) -> Sequence[Json]:
-    rows = found.get(name)
+def _rows(document: Json, name: str) -> Sequence[Json]:
+    rows = document.get(name)
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _by_name(found: Json, name: str, key: str) -> Mapping[str, Json]:
-    return {_text(row, key): row for row in _rows(found, name)}
+def _by_name(document: Json, name: str, key: str) -> Mapping[str, Json]:
+    return {_text(row, key): row for row in _rows(document, name)}
 
 
-def _object(found: Json, name: str) -> Json:
-    value = found.get(name)
+def _object(document: Json, name: str) -> Json:
+    value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _text(found: Json, name: str) -> str:
-    value = found.get(name)
+def _text(document: Json, name: str) -> str:
+    value = document.get(name)
     return value if isinstance(value, str) else ""
 
 
-def _number(found: Json, name: str) -> float | None:
-    value = found.get(name)
+def _number(document: Json, name: str) -> float | None:
+    value = document.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _whole(found: Json, name: str) -> int | None:
-    value = _number(found, name)
+def _whole(document: Json, name: str) -> int | None:
+    value = _number(document, name)
     return None if value is None else int(value)

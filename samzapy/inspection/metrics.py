@@ -1,13 +1,11 @@
 """The metrics of a job, before they have a format (`GET /metrics`).
 
-Names and units follow Prometheus' conventions; `METRICS` is the whole list, and
-`docs/reference/metrics.md` explains it row by
-row. Rates, means and shares are left to who asks: every one of them is a quotient of two sums that stand here.
+Names and units follow Prometheus' conventions; `METRICS` is the whole list, and `docs/reference/metrics.md` explains it
+row by row. Rates, means and shares are left to the reader: each of them is a quotient of two sums.
 
-There are never more than a few thousand series of a metric, however large a job is: one for each task of a job of up
-to `TASKS_TOLD_MAX` tasks, else one for each processor; one for each SSP of a job that reads up to `SSPS_TOLD_MAX`, else
-one for each stream. What is summed so has `*` for a label. Which of the two it is depends on the plan alone, so series
-do not come and go.
+There are never more than a few thousand series of a metric, however large a job is: one for each task of a job of up to
+`TASKS_TOLD_MAX` tasks, else one for each processor; one for each SSP of a job that reads up to `SSPS_TOLD_MAX`, else
+one for each stream. A sum has `*` for a label. The plan alone decides between the two, so series do not come and go.
 """
 
 from __future__ import annotations
@@ -36,7 +34,10 @@ EVERY: Final = "*"
 
 
 class Kind(StrEnum):
-    """Of a summary there are two numbers: a sum and how many it is of, so its mean over any time is a quotient."""
+    """The kind of a metric.
+
+    A summary has two numbers, a sum and a count, so its mean over any time is a quotient.
+    """
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -56,7 +57,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One number of a metric; `labels` in the order of its names. `count` is that of a summary."""
+    """One number of a metric; `labels` in the order of its names.
+
+    `count` is that of a summary.
+    """
 
     metric: Metric
     labels: tuple[str, ...]
@@ -259,7 +263,10 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 
 def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbeats: int = 0) -> list[Sample]:
-    """What there is to tell; of a coordinator that does not lead, only that. `now_ms` is monotonic."""
+    """All samples; only the leadership of a coordinator that does not lead.
+
+    `now_ms` is monotonic.
+    """
     job = snapshot.job
     if not leads:
         return [Sample(metric=LEADS, labels=(job,), value=0)]
@@ -267,7 +274,7 @@ def samples_of(snapshot: Snapshot, now_ms: int, *, leads: bool, invalid_heartbea
     heard = _heard(state, seen)
     return [
         *_of_job(job, state, snapshot.timings, len(snapshot.findings), invalid_heartbeats),
-        *(sample for container, found in heard for sample in _of_container(job, container, found, now_ms)),
+        *(sample for container, sighting in heard for sample in _of_container(job, container, sighting, now_ms)),
         *_of_standbys(job, state, seen),
         *_of_tasks(job, len(state.plan) <= TASKS_TOLD_MAX, heard),
         *_of_ssps(job, state, seen),
@@ -294,33 +301,36 @@ def _of_job(
 
 
 def _heard(state: CoordinatorState, seen: Sightings) -> list[tuple[Container, Sighting]]:
-    """The living containers that were heard of, one of each processor: it may have two for a while."""
-    found: dict[ProcessorId, tuple[Container, Sighting]] = {}
+    """The living containers that sent heartbeats, one of each processor.
+
+    A processor may have two for a while.
+    """
+    heard: dict[ProcessorId, tuple[Container, Sighting]] = {}
     for container in state.containers_sorted:
         sighting = seen.last.get(container.execution_id)
         if container.phase not in LIVING or sighting is None:
             continue
-        before = found.get(container.processor_id)
+        before = heard.get(container.processor_id)
         if before is None or (len(before[1].held), before[1].at_ms) < (len(sighting.held), sighting.at_ms):
-            found[container.processor_id] = container, sighting
-    return [found[processor_id] for processor_id in sorted(found)]
+            heard[container.processor_id] = container, sighting
+    return [heard[processor_id] for processor_id in sorted(heard)]
 
 
-def _of_container(job: str, container: Container, found: Sighting, now_ms: int) -> Iterable[Sample]:
-    figures = found.figures
+def _of_container(job: str, container: Container, sighting: Sighting, now_ms: int) -> Iterable[Sample]:
+    figures = sighting.figures
     numbers: list[tuple[Metric, float]] = [
-        (HEARTBEAT_AGE, max(0, now_ms - found.at_ms) / 1000),
+        (HEARTBEAT_AGE, max(0, now_ms - sighting.at_ms) / 1000),
         (CORES, container.slot_count),
-        (HELD, len(found.held)),
-        (UNANSWERED, found.unanswered_ms / 1000),
-        (KAFKA_SILENT, found.kafka_silent_ms / 1000),
+        (HELD, len(sighting.held)),
+        (UNANSWERED, sighting.unanswered_ms / 1000),
+        (KAFKA_SILENT, sighting.kafka_silent_ms / 1000),
         *((metric, figure(figures)) for metric, figure in OF_CONTAINER),
         (BATCH_SECONDS, figures.batch_ns / 1e9),
         (INPUT_SECONDS, figures.input_ns / 1e9),
         (KEYHASH_SECONDS, figures.keyhash_ns / 1e9),
         (
             BOOTSTRAP_LAG,
-            sum(max(0, found.bootstrap_end - found.offset_next) for found in figures.positions.values()),
+            sum(max(0, sighting.bootstrap_end - sighting.offset_next) for sighting in figures.positions.values()),
         ),
     ]
     return [Sample(metric=metric, labels=(job, container.processor_id), value=value) for metric, value in numbers]
@@ -368,9 +378,9 @@ def _of_ssps(job: str, state: CoordinatorState, seen: Sightings) -> Iterable[Sam
         grant = newest.get(planned.task_name)
         sighting = None if grant is None else seen.last.get(grant.execution_id)
         for ssp_kb in planned.positions:
-            found = None if sighting is None else sighting.figures.positions.get(ssp_kb)
-            if found is not None:
-                lags.append((planned.task_name, ssp_kb, max(0, found.offset_end - found.offset_next)))
+            position = None if sighting is None else sighting.figures.positions.get(ssp_kb)
+            if position is not None:
+                lags.append((planned.task_name, ssp_kb, max(0, position.offset_end - position.offset_next)))
     if sum(len(planned.positions) for planned in state.plan) <= SSPS_TOLD_MAX:
         return [Sample(metric=LAG, labels=(job, task, str(ssp_kb)), value=lag) for task, ssp_kb, lag in lags]
     streams: dict[str, int] = {}

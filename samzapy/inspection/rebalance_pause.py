@@ -2,10 +2,10 @@
 
 It is read off the positions committed around the change.
 
-A bucket's pause lasts from the last position that was committed for any of its messages under an earlier grant to the
-first one under its new grant. It begins with the plan at the earliest: who had nothing to do before it waited for
-messages, and not for the change. Times are the broker's (log append), so it does not matter who looks, or when; buckets
-that had nothing to do are left out while nothing was written for them.
+A bucket's pause lasts from the last committed position of its messages under an earlier grant to the first one under
+its new grant. It begins with the plan at the earliest: an idle bucket waited for messages, and not for the change.
+Times are the broker's (log append), so any reader sees the same. Buckets that had nothing to do are left out while
+nothing was written for them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from samzapy.stream.records import CheckpointPut, ProgressPut, Record
 
 
 class Pauses:
-    """The pauses of the buckets that grants gave, told record by record: for who reads on as the topic grows.
+    """The pauses of granted buckets, record by record.
+
+    A reader may go on as the topic grows.
 
     Args:
-        grants: what stands in force after the change.
-        epoch_before: the last one that was given before it; who has an older grant was kept waiting by something else.
+        grants: the grants in force after the change.
+        epoch_before: the last one before the change; a bucket with an older grant waited for another reason.
         planned_ms: when the plan took effect.
     """
 

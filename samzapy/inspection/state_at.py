@@ -31,7 +31,7 @@ class Difference:
 
     Attributes:
         key: the record's; of a task of the plan in force `plan/task/<name>`, whatever the generation.
-        before: None where it was not there; `after`: None where it is not there any more.
+        before: None if it was missing; `after`: None if it was removed.
     """
 
     key: str
@@ -53,7 +53,7 @@ def moment_json(state: CoordinatorState) -> Json:
 
 
 def differences(before: CoordinatorState, after: CoordinatorState) -> tuple[Difference, ...]:
-    """What is otherwise in `after`, in the order of the keys.
+    """The differences of `after`, in the order of the keys.
 
     A plan stands under its generation, so each new one would be a difference of all its tasks: tasks are compared
     under their names instead, as the plan in force has them. A plan that is not in force changes nothing.
@@ -72,11 +72,11 @@ def task_key(task_name: str) -> str:
 
 
 def _facts(state: CoordinatorState) -> Mapping[str, Fields]:
-    found: dict[str, Fields] = {}
+    facts: dict[str, Fields] = {}
     for record in records_of(state):
         if not isinstance(record, PlannedTaskPut):
-            found[key_of(record)] = fields_of(record)
+            facts[key_of(record)] = fields_of(record)
         elif state.generation is not None and record.generation == state.generation.generation:
             fields = fields_of(record)
-            found[task_key(record.task_name)] = {name: fields[name] for name in fields if name != "generation"}
-    return found
+            facts[task_key(record.task_name)] = {name: fields[name] for name in fields if name != "generation"}
+    return facts

@@ -21,22 +21,22 @@ It shows executions, owners and progress.
  "totals": {"recordsIn": 10, "recordsOut": 10, "deadLetters": 0, "commits": 2, "batches": 2, "lag": 20}}
 ```
 
-Positions and counters are what containers said last, in this term; where nothing was said, `offsetNext` is the
-grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; what is zero is left
-out) are null when the container reports only totals (it has too many tasks).
+Positions and counters are those that containers reported last, in this term. Without a report `offsetNext` is the
+grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; zeros are left out)
+are null when the container reports only totals (it has too many tasks).
 
-`lag` of a position counts offsets of its partition, that of a task what is its own of them: at factor F about one in F.
-`totals.lag` counts each partition once, as far as the last of its readers is behind (`furthest_behind`).
+`lag` of a position counts offsets of its partition, that of a task its own share of them: at factor F about one in F.
+`totals.lag` counts each partition once, by its slowest reader (`furthest_behind`).
 
 `bootstrapEnd` is up to where a bootstrap input is read before the other inputs of its task, which wait meanwhile; null
 at other times.
 
-`role` is ACTIVE (it runs tasks, or is to), STANDBY or RESERVE, `standby` what a standby is called (`4-0`); `warm` is
-what such a one says of the state that it has at hand (`model.warmth`), null where it has said nothing.
+`role` is ACTIVE (it runs tasks, or is to), STANDBY or RESERVE, `standby` the name of a standby (`4-0`); `warm` is its
+report on the state that it has at hand (`model.warmth`), null without one.
 
-`failing` is what a container reports of a query that fails without a commit (`model.failing`): how often it was
-started, since when, for how long it is started again, and the last reason; null while all is well. `step` is the step
-of the start that a container has come to; empty while none is under way.
+`failing` is a container's report of a query that fails without a commit (`model.failing`): how often it was started,
+since when, for how long it is started again, and the last reason; else null. `step` is the current step of a
+container's start; empty while none is under way.
 
 `standbysMissing` are standbys that are to be there and are not started, each with the reason.
 
@@ -49,9 +49,9 @@ of how many, and the time left by its estimate; all are 0 but while a start take
 `factorFinest` is the largest factor that a grant still needs: after a merge that of the floors which are not passed.
 `factorFixedBy` is the setting because of which another factor would be refused, `stores.totals.scope=task`.
 
-Rates are left to who asks twice: counters are those of the moment `atMs` of their container's own clock, and begin anew
-with each execution. Containers that are gone are listed only while a task still waits for their successor. `expansions`
-are partitions that inputs have got and that are not read yet (`coordinator.inputs.growth`); their phase is settling,
+Rates need two statuses: counters are those of the moment `atMs` of their container's own clock, and begin again with
+each execution. Containers that are gone are listed only while a task still waits for their successor. `expansions` are
+partitions that inputs have got and that are not read yet (`coordinator.inputs.growth`); their phase is settling,
 reading ends, passing or refused.
 """
 
@@ -96,7 +96,10 @@ def status_json(
     trouble: str = "",
     findings: Iterable[Finding] = (),
 ) -> Json:
-    """The shape above, as the leader tells it. `now_ms` is monotonic, as the sightings are."""
+    """The shape above, as the leader tells it.
+
+    `now_ms` is monotonic, as the sightings are.
+    """
 
     def said(grant: Grant, start: BucketStart) -> Position | None:
         sighting = seen.last.get(grant.execution_id)
@@ -118,7 +121,9 @@ def status_json(
 
 
 def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None) -> Json:
-    """The same shape when no leader answers: what the topics say. Heartbeats and counters are not known.
+    """The same shape when no leader answers, derived from the topics.
+
+    Heartbeats and counters are not known.
 
     Args:
         read: None where positions could not be read.
@@ -137,15 +142,16 @@ def status_of_log(job: str, state: CoordinatorState, read: PositionsRead | None)
 
 
 def furthest_behind(lags: Iterable[tuple[SspKeyBucket, int]]) -> Mapping[SystemStreamPartition, int]:
-    """Of each SSP the largest lag that anybody has in it.
+    """The largest lag of any reader of each SSP.
 
-    A change of the factor leaves that as it is: the parts of a task begin where it stood, and a merged one where the
-    last of its parts did. A sum over the parts would grow with the factor, and who scales by it would go on scaling.
+    A change of the factor does not change it: the parts of a task begin where it was, and a merged one where the last
+    of its parts was. A sum over the parts would grow with the factor, and a controller that scales by it would go on
+    scaling.
     """
-    found: dict[SystemStreamPartition, int] = {}
+    largest: dict[SystemStreamPartition, int] = {}
     for ssp_kb, lag in lags:
-        found[ssp_kb.ssp] = max(lag, found.get(ssp_kb.ssp, 0))
-    return found
+        largest[ssp_kb.ssp] = max(lag, largest.get(ssp_kb.ssp, 0))
+    return largest
 
 
 def is_stopped(state: CoordinatorState) -> bool:
@@ -195,24 +201,27 @@ def _status(
 
 
 def _factor_finest(state: CoordinatorState, told: Told) -> int:
-    """The largest factor that the plan, a grant, or a floor ahead of the position under its grant still has."""
-    found = 1 if state.generation is None else state.generation.factor
+    """The largest factor in use: of the plan, a grant, or a floor.
+
+    A floor counts if it is ahead of the position under its grant.
+    """
+    finest = 1 if state.generation is None else state.generation.factor
     for grant in state.grants.values():
         for start in grant.starts:
-            found = max(found, start.ssp_kb.factor)
+            finest = max(finest, start.ssp_kb.factor)
             if start.floors:
                 position = told(grant, start)
                 reached_by = start.offset_next if position is None else position.offset_next
                 ahead = (floor.ssp_kb.factor for floor in start.floors if floor.offset_next > reached_by)
-                found = max((found, *ahead))
-    return found
+                finest = max((finest, *ahead))
+    return finest
 
 
 def _factor_fixed_by(state: CoordinatorState) -> str:
     try:
         config = recorded_config(state)
     except ConfigError:
-        return ""  # Another release's, or a torn one: of that somebody else complains.
+        return ""  # A record of another release, or a torn one, is reported elsewhere.
     return "" if config is None else factor_fixed_by(config)
 
 
@@ -234,21 +243,21 @@ def _heard(container: Container, seen: Sightings, now_ms: int) -> Json:
     sighting = seen.last.get(container.execution_id)
     if sighting is None:
         return _UNHEARD
-    found = sighting.figures
+    figures = sighting.figures
     own = {
-        "atMs": found.at_ms,
-        "batchNs": found.batch_ns,
-        "inputNs": found.input_ns,
-        "skipped": found.skipped,
-        "restored": found.restored,
-        "restoreTotal": found.restore_total,
-        "restoreLeftMs": found.restore_left_ms,
+        "atMs": figures.at_ms,
+        "batchNs": figures.batch_ns,
+        "inputNs": figures.input_ns,
+        "skipped": figures.skipped,
+        "restored": figures.restored,
+        "restoreTotal": figures.restore_total,
+        "restoreLeftMs": figures.restore_left_ms,
     }
     warm = None if sighting.warm is None else sighting.warm.as_json()
     failing = None if sighting.failing is None else sighting.failing.as_json()
     return {
         "heartbeatAgeMs": now_ms - sighting.at_ms,
-        "figures": own | _counters([found]),
+        "figures": own | _counters([figures]),
         "warm": warm,
         "failing": failing,
         "step": sighting.step,
@@ -279,37 +288,40 @@ def _task(
     }
 
 
-def _position(start: BucketStart, found: Position | None) -> dict[str, object]:
+def _position(start: BucketStart, position: Position | None) -> dict[str, object]:
     return {
         "ssp": str(start.ssp_kb),
-        "offsetNext": start.offset_next if found is None else found.offset_next,
-        "offsetEnd": None if found is None else found.offset_end,
-        "lag": None if found is None else _lag(found),
-        "recordsIn": None if found is None else found.records_in,
-        "bootstrapEnd": None if found is None or not found.bootstrap_end else found.bootstrap_end,
+        "offsetNext": start.offset_next if position is None else position.offset_next,
+        "offsetEnd": None if position is None else position.offset_end,
+        "lag": None if position is None else _lag(position),
+        "recordsIn": None if position is None else position.records_in,
+        "bootstrapEnd": None if position is None or not position.bootstrap_end else position.bootstrap_end,
     }
 
 
 def _counters(figures: Iterable[Figures]) -> dict[str, object]:
-    found = list(figures)
+    items = list(figures)
     return {
-        "recordsIn": sum(item.records_in for item in found),
-        "recordsOut": sum(item.records_out for item in found),
-        "deadLetters": sum(item.dead_letters for item in found),
-        "commits": sum(item.commits for item in found),
-        "batches": sum(item.batches for item in found),
+        "recordsIn": sum(item.records_in for item in items),
+        "recordsOut": sum(item.records_out for item in items),
+        "deadLetters": sum(item.dead_letters for item in items),
+        "commits": sum(item.commits for item in items),
+        "batches": sum(item.batches for item in items),
     }
 
 
-def _lag(found: Position) -> int:
-    return max(0, found.offset_end - found.offset_next)
+def _lag(position: Position) -> int:
+    return max(0, position.offset_end - position.offset_next)
 
 
 def _lags(newest: Grant | None, told: Told) -> Lags | None:
-    """A task's, by position; None as soon as one is not known: what leaves something out would look like good news."""
-    found = {} if newest is None else {start.ssp_kb: told(newest, start) for start in newest.starts}
-    known = [(ssp_kb, _lag(position)) for ssp_kb, position in found.items() if position is not None]
-    return known if known and len(known) == len(found) else None
+    """A task's lags by position; None if one is not known.
+
+    A lag that leaves a position out would look too good.
+    """
+    positions = {} if newest is None else {start.ssp_kb: told(newest, start) for start in newest.starts}
+    known = [(ssp_kb, _lag(position)) for ssp_kb, position in positions.items() if position is not None]
+    return known if known and len(known) == len(positions) else None
 
 
 def _lag_of_all(of_tasks: Collection[Lags | None]) -> int | None:

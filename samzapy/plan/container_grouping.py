@@ -1,18 +1,18 @@
-"""Tasks -> processors: balanced by count, least movement, and state is looked for where it is.
+"""Assign tasks to processors: balanced, with few moves, near their state.
 
 Seed 001's order of preference: the processor that had the task, then one on the host that holds its state,
 then any. A task that moves takes its state with it, so it stays unless its processor is gone or has more than
 its share; and since a processor id is worth more than a host, it also stays with a processor that came back
 elsewhere.
 
-Balanced means that no two processors differ by more than one task. Where the number of tasks is no multiple,
-some processors take one more, and which ones is left open as long as it can be of use: they go to those that
-had most, then to those on whose host state waits, then to the first.
+Balanced means that no two processors differ by more than one task. If the number of tasks is no multiple, some
+processors take one more. Which ones is left open as long as possible: first those that had most tasks, then those on
+whose host state waits, then the first in order.
 
 The parts of a task (key buckets, SEP-32) are spread, so that a partition which keeps its processor busy gets more than
-that one: no processor keeps more than its share of them, and the others go where the fewest of their kin are. Those
-that need not go begin where what they are made of was: a child with its parent, a merged task with its first part.
-With `job.elasticity.colocate` all parts of a task stay together and count as one.
+one: no processor keeps more than its share of them, and the others go to the processor with the fewest parts of the
+same task. Parts that need not move begin where their parents were: a child with its parent, a merged task with its
+first part. With `job.elasticity.colocate` all parts of a task stay together and count as one.
 
 On purpose unlike Samza 1.8: tasks are taken by number, not by name as text; processors may be more than tasks;
 a mapping that is out of balance is balanced; the previous processor is asked before the host.
@@ -44,7 +44,7 @@ class ByCountAndLocality:
         processor_ids: Sequence[ProcessorId],
         previous_containers: Sequence[ContainerModel],
     ) -> tuple[ContainerModel, ...]:
-        """A container for each processor, also for one without tasks, with the location it has."""
+        """A container for each processor, also for one without tasks, with its location."""
         before = {task.name: one.processor_id for one in previous_containers for task in one.tasks}
         numbered = sorted(tasks, key=lambda task: (task.partition_id, task.name))
         names = [task.name for task in numbered]
@@ -74,15 +74,14 @@ def group_tasks(
 ) -> Mapping[TaskName, ProcessorId]:
     """The processor of each task.
 
-    A task leaves a processor which is still there only where balance asks for it, or the spreading of parts. Those
-    that do leave are the ones whose state is on another host anyway, and of all that must go as many as can go to
-    where their state is.
+    A task leaves a processor that is still there only if balance, or the spreading of parts, requires it. Tasks whose
+    state is on another host leave first, and as many as possible of the leaving tasks go to their state.
 
     Args:
         task_names: in the order in which they are given out.
         processor_ids: at least one; their order does not matter.
-        previous: where tasks were, also those and processors that are no more.
-        base_of: what each task is a part of; without it each is a task by itself.
+        previous: the earlier processors of tasks; tasks and processors may be gone.
+        base_of: the base of each task; without it each is a task by itself.
     """
     assert processor_ids, "a plan needs a processor"
     processors = sorted(set(processor_ids), key=processor_order)
@@ -114,19 +113,22 @@ def _give_to_hosts_with_state(
 
 
 def _inherited(task_names: Sequence[TaskName], known: Mapping[TaskName, Place]) -> Mapping[TaskName, Place]:
-    """What is known of tasks; of one that is new, what is known of the first task that had any of its buckets."""
+    """The earlier places of tasks.
+
+    A new task has the place of the first task that had any of its buckets.
+    """
     parts = {name: TaskNameParts.parse(name) for name in known}
     of_base: dict[TaskName, list[TaskName]] = {}
     for name in sorted(known, key=lambda name: (parts[name].factor, parts[name].bucket)):
         of_base.setdefault(parts[name].base_name, []).append(name)
-    found: dict[TaskName, Place] = {}
+    places: dict[TaskName, Place] = {}
     for name in task_names:
         wanted = TaskNameParts.parse(name)
         of_kin = (other for other in of_base.get(wanted.base_name, ()) if wanted.overlaps(parts[other]))
         origin = name if name in known else next(of_kin, None)
         if origin is not None:
-            found[name] = known[origin]
-    return found
+            places[name] = known[origin]
+    return places
 
 
 def processor_order(processor_id: ProcessorId) -> tuple[int, str]:
@@ -135,8 +137,9 @@ def processor_order(processor_id: ProcessorId) -> tuple[int, str]:
 
 
 class _Shares:
-    """What each processor has, and may still get: `base` tasks each, and `spare` of them one more; and of the parts of
-    a task no more than its share.
+    """The tasks of each processor, and the number that it may still get.
+
+    That is `base` tasks each, and `spare` of them one more; and of the parts of a task no more than its share.
 
     Attributes:
         owner: the processor of each task that has one so far.
@@ -155,21 +158,23 @@ class _Shares:
     def spread(self, task_names: Sequence[TaskName]) -> Sequence[TaskName]:
         """The first of these that one processor may have."""
         count: Counter[TaskName] = Counter()
-        found = []
+        leaving = []
         for task in task_names:
             base = self._base_of[task]
             count[base] += 1
             if count[base] <= self._parts_max[base]:
-                found.append(task)
-        return found
+                leaving.append(task)
+        return leaving
 
     def room(self, processor: ProcessorId, wanted: int) -> int:
         """How many of `wanted` a processor without tasks may have."""
         return min(wanted, self._base + (wanted > self._base and self._spare > 0))
 
     def best(self, task: TaskName, candidates: Sequence[ProcessorId], *, within_base: bool) -> ProcessorId | None:
-        """Of those that may have it the one with the fewest parts of the same task, then with the fewest tasks, then
-        the first; None if there is none."""
+        """The best candidate that may have the task; None if there is none.
+
+        It has the fewest parts of the same task, then the fewest tasks, then comes first.
+        """
         limit = self._base if within_base else self._limit
         base, taken = self._base_of[task], self._taken
         parts, parts_max = self._parts[base], self._parts_max[base]
@@ -186,8 +191,11 @@ class _Shares:
         self.owner[task] = processor
 
     def make_room(self, task: TaskName) -> None:
-        """Give a task that no processor with room may have to one that may: it passes one of its own on, to one with
-        room, or that passes one on itself. The shortest such way; each processor is on it once at most."""
+        """Give a task to a processor that may have it but has no room.
+
+        That one passes one of its tasks on, to one with room, or to one that passes one on itself. This is the shortest
+        such way; each processor is on it at most once.
+        """
         reached: dict[ProcessorId, tuple[TaskName, ProcessorId | None]] = {
             one: (task, None) for one in self.processors if self._may_have(one, task)
         }
@@ -237,8 +245,10 @@ def _by_processor(
     previous: Mapping[TaskName, ProcessorId],
     locality: Locality,
 ) -> Sequence[tuple[ProcessorId, Sequence[TaskName]]]:
-    """The tasks that each living processor had and may keep, those first that it should; who had most comes first,
-    and is first to keep one more."""
+    """The tasks that each living processor had and may keep, the best first.
+
+    The processor with most tasks comes first, and is first to keep one more.
+    """
     had: dict[ProcessorId, list[TaskName]] = {processor: [] for processor in shares.processors}
     for task in task_names:
         processor = previous.get(task)
@@ -246,7 +256,7 @@ def _by_processor(
             had[processor].append(task)
     kept = []
     for processor, tasks in had.items():
-        # Whose state stayed on another host has the least to lose.
+        # A task whose state stayed on another host has the least to lose.
         here = locality.processors.get(processor)
         at_home = sorted(tasks, key=lambda task: here is None or locality.tasks.get(task, here) != here)
         kept.append((processor, shares.spread(at_home)))

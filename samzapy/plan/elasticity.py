@@ -1,4 +1,4 @@
-"""Which key bucket a message falls into: the unit below the partition that tasks are made of.
+"""The key bucket of a message: the unit below the partition that makes tasks.
 
 The JVM filters each record by this rule before anything is decoded, and Python uses the same rule to take
 its entries from a changelog, so both must agree to the bit: Spark's `xxhash64` and `xxhash` do (same seed).

@@ -1,10 +1,12 @@
-"""How long a change of the plan is expected to keep a key of a running job waiting. An estimate, and no promise.
+"""How long a change of the plan is expected to pause a key of a running job.
 
-Everybody whom a change concerns ends a micro-batch, lets go, and starts a new query; before that a container brings
-the state of its tasks level, one after the other. The figures are those of `scripts/bench scale`
-(docs/internals/performance.md,
-"the pause of a key when the factor changes") on a machine with two cores: another one differs, and so do micro-batches
-that take long. Containers start side by side, so the one with the most state to take over counts.
+It is an estimate, and no promise.
+
+Every container that a change concerns ends a micro-batch, releases tasks, and starts a new query. Before that it
+restores the state of its tasks, one after the other. The figures are those of `scripts/bench scale`
+(docs/internals/performance.md, "the pause of a key when the factor changes") on a machine with two cores. Other
+machines, and long micro-batches, differ. Containers start side by side, so the one with the most state to take over
+decides.
 """
 
 from __future__ import annotations
@@ -24,5 +26,8 @@ _MB: Final = 1_000_000
 
 
 def expected_pause_ms(*, copy_bytes: int, restore_bytes: int) -> int:
-    """How long keys of a container wait that has so many bytes to copy on its host and to restore, in milliseconds."""
+    """The expected pause of a container's keys in milliseconds.
+
+    The container has so many bytes to copy on its host and to restore.
+    """
     return QUERY_RESTART_MS + (copy_bytes * COPY_MS_PER_MB + restore_bytes * RESTORE_MS_PER_MB) // _MB

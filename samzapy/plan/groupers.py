@@ -1,4 +1,6 @@
-"""How SSPs become tasks and tasks become a processor's: two interfaces, for the built-in ways and for users' own.
+"""Groupers: SSPs become tasks, and tasks are given to processors.
+
+Two interfaces, for the built-in ways and for users' own.
 
 A job names its own in its configuration (`job.systemstreampartition.grouper.factory`, `task.name.grouper.factory`)
 as `module:Class`. The class is made with the job's properties as its one argument, as Samza's factories are:
@@ -81,7 +83,7 @@ class TaskNameGrouper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Groupers:
-    """What a job brings along to be planned with; None stands for the built-in way."""
+    """A job's own groupers; None stands for the built-in way."""
 
     ssps: SystemStreamPartitionGrouper | None = None
     tasks: TaskNameGrouper | None = None
@@ -92,7 +94,7 @@ NO_GROUPERS: Final = Groupers()
 
 @dataclass(frozen=True, slots=True)
 class SspGroup:
-    """What one task reads, in the order of SSPs."""
+    """The SSPs of one task, in their order."""
 
     task_name: TaskName
     ssps: tuple[SystemStreamPartition, ...]
@@ -104,31 +106,33 @@ def group_ssps(
     previous: Mapping[SystemStreamPartition, TaskName],
     ssps: Sequence[SystemStreamPartition],
 ) -> tuple[SspGroup, ...]:
-    """The grouper's answer, checked, in the order in which new tasks are numbered: by their first SSP in `ssps`.
+    """The grouper's answer, checked, in the order in which new tasks are numbered.
+
+    The order is that of their first SSP in `ssps`.
 
     Args:
         setting: the line of the configuration that chose the grouper; messages begin with it.
 
     Raises:
-        GrouperError: it raised something of its own, or its answer breaks what the interface asks for.
-        SamzapyError: whatever of ours it raises.
+        GrouperError: it raised an error of its own, or its answer breaks the interface.
+        SamzapyError: the grouper raised it.
     """
     answer = _asked_twice(setting, lambda: _plain_groups(grouper.group(dict(previous), tuple(ssps))))
-    found: dict[SystemStreamPartition, TaskName] = {}
+    task_of: dict[SystemStreamPartition, TaskName] = {}
     for task, members in answer.items():
         _check_task_name(setting, task)
         if not members:
             raise _unusable(setting, "an SSP in each task", f"task {task} without one")
         for ssp in members:
-            if ssp in found:
-                raise _unusable(setting, f"{ssp} in one task", f"it in {found[ssp]} and in {task}")
-            found[ssp] = task
-    missing = [ssp for ssp in ssps if ssp not in found]
+            if ssp in task_of:
+                raise _unusable(setting, f"{ssp} in one task", f"it in {task_of[ssp]} and in {task}")
+            task_of[ssp] = task
+    missing = [ssp for ssp in ssps if ssp not in task_of]
     if missing:
         raise _unusable(setting, f"{missing[0]} in a task", "it in none")
-    if len(found) > len(ssps):
-        raise _unusable(setting, "the SSPs that it was given", f"{min(found.keys() - set(ssps))} too")
-    return tuple(SspGroup(task, answer[task]) for task in dict.fromkeys(found[ssp] for ssp in ssps))
+    if len(task_of) > len(ssps):
+        raise _unusable(setting, "the SSPs that it was given", f"{min(task_of.keys() - set(ssps))} too")
+    return tuple(SspGroup(task, answer[task]) for task in dict.fromkeys(task_of[ssp] for ssp in ssps))
 
 
 def group_task_names(
@@ -138,13 +142,16 @@ def group_task_names(
     processor_ids: Sequence[ProcessorId],
     previous_containers: Sequence[ContainerModel],
 ) -> Mapping[TaskName, ProcessorId]:
-    """The grouper's answer, checked: the processor of each task. Arguments and errors as of `group_ssps`."""
+    """The grouper's answer, checked: the processor of each task.
+
+    Arguments and errors as of `group_ssps`.
+    """
     answer = _asked_twice(
         setting,
         lambda: _plain_containers(grouper.group(tuple(tasks), tuple(processor_ids), tuple(previous_containers))),
     )
     given = {task.name: task for task in tasks}
-    found: dict[TaskName, ProcessorId] = {}
+    processor_of: dict[TaskName, ProcessorId] = {}
     for index, (processor, members) in enumerate(answer):
         if processor not in processor_ids:
             raise _unusable(setting, f"processors {', '.join(processor_ids)}", f"a container of {processor}")
@@ -153,19 +160,21 @@ def group_task_names(
         for task in members:
             if given.get(task.name) != task:
                 raise _unusable(setting, "the tasks that it was given", f"a task {task.name} that is none of them")
-            if task.name in found:
+            if task.name in processor_of:
                 raise _unusable(
-                    setting, f"task {task.name} on one processor", f"it on {found[task.name]} and {processor}"
+                    setting, f"task {task.name} on one processor", f"it on {processor_of[task.name]} and {processor}"
                 )
-            found[task.name] = processor
-    missing = [task.name for task in tasks if task.name not in found]
+            processor_of[task.name] = processor
+    missing = [task.name for task in tasks if task.name not in processor_of]
     if missing:
         raise _unusable(setting, f"task {missing[0]} on a processor", "it on none")
-    return found
+    return processor_of
 
 
 def ssp_grouper_from(made: object, setting: str) -> SystemStreamPartitionGrouper:
-    """`made` if it has `group(previous, ssps)`; the older form, `group(ssps)`, wrapped, with a DeprecationWarning.
+    """`made` if it has `group(previous, ssps)`.
+
+    The older form, `group(ssps)`, is wrapped, with a DeprecationWarning.
 
     Raises:
         GrouperError: it has no `group` that could be called in either way.
@@ -188,8 +197,8 @@ class _SspGrouper:
     def group(
         self, previous: Mapping[SystemStreamPartition, TaskName], ssps: Sequence[SystemStreamPartition]
     ) -> Mapping[TaskName, Collection[SystemStreamPartition]]:
-        found: Mapping[TaskName, Collection[SystemStreamPartition]] = self.call(previous, ssps)
-        return found
+        groups: Mapping[TaskName, Collection[SystemStreamPartition]] = self.call(previous, ssps)
+        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +211,8 @@ class _TaskNameGrouper:
         processor_ids: Sequence[ProcessorId],
         previous_containers: Sequence[ContainerModel],
     ) -> Collection[ContainerModel]:
-        found: Collection[ContainerModel] = self.call(tasks, processor_ids, previous_containers)
-        return found
+        containers: Collection[ContainerModel] = self.call(tasks, processor_ids, previous_containers)
+        return containers
 
 
 def _group_of(made: object, setting: str, wanted: str, *, parameters: int, older: str) -> Callable[..., Any]:
@@ -227,7 +236,10 @@ def _group_of(made: object, setting: str, wanted: str, *, parameters: int, older
 
 
 def _without_previous(group: Callable[..., Any], parameters: int) -> Callable[..., Any]:
-    """`group` called without what it does not know: the first of two arguments, the last of three."""
+    """`group` called without the argument that it does not know.
+
+    That is the first of two arguments, or the last of three.
+    """
     if parameters == 2:
         return lambda previous, ssps: group(ssps)
     return lambda tasks, processor_ids, previous_containers: group(tasks, processor_ids)
@@ -242,12 +254,15 @@ def _takes(group: Callable[..., Any], parameters: int) -> bool:
 
 
 def _asked_twice(setting: str, ask: Callable[[], Answer]) -> Answer:
-    """A grouper's answer. User code: whatever it raises or returns becomes an error that names it."""
+    """A grouper's answer.
+
+    Call user code twice. Any error or wrong answer becomes an error that names it.
+    """
     try:
         first, second = ask(), ask()
     except (SamzapyError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # SystemExit included: nobody would see why the process ended.
+    except BaseException as error:  # SystemExit included: else the reason for the end of the process would be lost.
         raise GrouperError(f"{setting}: it failed with {error_text(error)}") from error
     if first != second:
         raise _unusable(
@@ -259,18 +274,23 @@ def _asked_twice(setting: str, ask: Callable[[], Answer]) -> Answer:
 
 
 def _plain_groups(
-    found: Mapping[TaskName, Collection[SystemStreamPartition]],
+    groups: Mapping[TaskName, Collection[SystemStreamPartition]],
 ) -> Mapping[TaskName, tuple[SystemStreamPartition, ...]]:
-    """In an order of its own, so that it says nothing in which order a mapping or a set was walked."""
-    for members in found.values():
+    """The groups in a sorted order.
+
+    So the order in which a mapping or a set was walked has no effect.
+    """
+    for members in groups.values():
         for ssp in members:
             if not isinstance(ssp, SystemStreamPartition):
                 raise TypeError(f"wanted SystemStreamPartitions in each task, found {ssp!r}")
-    return {task: tuple(sorted(found[task])) for task in sorted(found)}
+    return {task: tuple(sorted(groups[task])) for task in sorted(groups)}
 
 
-def _plain_containers(found: Collection[ContainerModel]) -> tuple[tuple[ProcessorId, tuple[TaskModel, ...]], ...]:
-    plain = [(one.processor_id, tuple(sorted(one.tasks, key=lambda task: task.name))) for one in found]
+def _plain_containers(
+    containers: Collection[ContainerModel],
+) -> tuple[tuple[ProcessorId, tuple[TaskModel, ...]], ...]:
+    plain = [(one.processor_id, tuple(sorted(one.tasks, key=lambda task: task.name))) for one in containers]
     return tuple(sorted(plain, key=lambda one: one[0]))
 
 
@@ -283,8 +303,8 @@ def _check_task_name(setting: str, task: TaskName) -> None:
         raise _unusable(setting, "task names without a key bucket, which elasticity adds", task)
 
 
-def _unusable(setting: str, wanted: str, found: str) -> GrouperError:
-    return GrouperError(f"{setting}: wanted {wanted}, found {found}")
+def _unusable(setting: str, wanted: str, actual: str) -> GrouperError:
+    return GrouperError(f"{setting}: wanted {wanted}, found {actual}")
 
 
 def _short(answer: object, length_max: int = 200) -> str:

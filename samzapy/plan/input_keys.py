@@ -1,11 +1,13 @@
-"""Whether a key that is in several inputs of one task is in that task: told by partition counts and by sampled keys.
+"""Whether a key of several inputs of one task is always in that task.
+
+Partition counts and sampled keys tell.
 
 Two inputs are joined by key where their producers take a key to partition `hash(key) % count` by the same hash, and the
 plan brings those partitions together. Neither Kafka nor the plan knows the hash, so it is found out by trying: of each
 input the sampled keys are held against the partitioners that Kafka's clients have. Compared are tasks, not partitions:
 after a topic has grown, a key that was written before is in another partition, and in the same task.
 
-What a sample shows is so; what it does not show may be so all the same.
+A difference in the sample is certain; without one there may still be a difference.
 """
 
 from __future__ import annotations
@@ -90,7 +92,10 @@ class KeysApart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsApart:
-    """Two inputs of one task whose numbers of partitions keep equal keys apart, whatever the hash."""
+    """Two inputs of one task whose partition counts keep equal keys apart.
+
+    This holds for any hash.
+    """
 
     first: SystemStream
     other: SystemStream
@@ -100,7 +105,7 @@ class CountsApart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputKeys:
-    """What was found out about the keys of a job's inputs.
+    """The results about the keys of a job's inputs.
 
     Attributes:
         streams: the inputs that share tasks with others, by groups of those that do.
@@ -114,9 +119,9 @@ class InputKeys:
 
     @property
     def differing(self) -> tuple[tuple[StreamKeys, ...], ...]:
-        """The groups whose inputs have different partitioners, as far as those are known."""
-        known = [tuple(found for found in group if found.partitioner is not None) for group in self.streams]
-        return tuple(group for group in known if len({found.partitioner for found in group}) > 1)
+        """The groups whose inputs have different partitioners, as far as these are known."""
+        known = [tuple(item for item in group if item.partitioner is not None) for group in self.streams]
+        return tuple(group for group in known if len({item.partitioner for item in group}) > 1)
 
 
 NOTHING_SEEN: Final = InputKeys()
@@ -138,39 +143,42 @@ def look_at_keys(
     plan: JobModel,
     own: Collection[SystemStream] = (),
 ) -> InputKeys:
-    """What the sampled keys, and the plan alone, say of inputs that meet in one task.
+    """Compare the keys of inputs that meet in one task, by a sample and the plan.
 
     Args:
-        keys_of: the keys that were found in each partition. What `plan` does not divide among tasks is left out.
-        own: intermediate streams. What they are keyed by is another thing than what the inputs are keyed by, mostly,
+        keys_of: the sampled keys of each partition. Partitions that `plan` does not divide among tasks are left out.
+        own: intermediate streams. Their keys mostly are of another kind than those of the inputs,
             so their partitioner need not be that of the inputs.
     """
     streams = _streams(keys_of, plan)
     groups = [group for group in _groups(streams) if len(group) > 1]
     inputs = [[stream for stream in group if stream not in own] for group in groups]
     counts = tuple(_counts_apart(inputs, streams))
-    uneven = {frozenset((found.first, found.other)) for found in counts}
+    uneven = {frozenset((apart.first, apart.other)) for apart in counts}
     return InputKeys(
         streams=tuple(tuple(_seen(stream, streams[stream]) for stream in group) for group in inputs),
         spread=spread_keys(keys_of, plan),
         apart=tuple(
-            found
-            for found in _keys_apart(groups, streams, own)
-            if frozenset((found.first, found.other)) not in uneven
+            apart
+            for apart in _keys_apart(groups, streams, own)
+            if frozenset((apart.first, apart.other)) not in uneven
         ),
         counts=counts,
     )
 
 
 def refusal_of(keys: InputKeys) -> str:
-    """Why a job that keeps state by key must not run on these inputs; empty where nothing stands against it."""
+    """Why a job that keeps state by key must not run on these inputs.
+
+    Empty if it may.
+    """
     for group in keys.differing:
-        partitioners = sorted({found.partitioner for found in group if found.partitioner is not None})
-        members = {one: [found for found in group if found.partitioner is one] for one in partitioners}
-        found = "; ".join(f"{seen[0]}{_and_others(len(seen) - 1)}" for seen in members.values())
+        partitioners = sorted({stream.partitioner for stream in group if stream.partitioner is not None})
+        members = {one: [stream for stream in group if stream.partitioner is one] for one in partitioners}
+        streams = "; ".join(f"{seen[0]}{_and_others(len(seen) - 1)}" for seen in members.values())
         return (
             f"{_named(seen[0].system_stream for seen in members.values())}: wanted one partitioner for the inputs of "
-            f"one task, because the job keeps state by key; found {found}. A key of the one is in another task than "
+            f"one task, because the job keeps state by key; found {streams}. A key of the one is in another task than "
             f"the same key of the other. {_REMEDY}"
         )
     for apart in keys.apart:
@@ -264,7 +272,10 @@ def _streams(
 
 
 def _groups(streams: Mapping[SystemStream, _Stream]) -> list[list[SystemStream]]:
-    """The streams that share tasks, directly or through others; each group in order, and by its first stream."""
+    """The streams that share tasks, directly or through others.
+
+    Each group is in order, and groups are ordered by their first stream.
+    """
     groups: list[tuple[set[TaskName], list[SystemStream]]] = []
     for name in sorted(streams):
         tasks, members = set(streams[name].tasks), [name]

@@ -1,13 +1,13 @@
-"""Patterns among the inputs (`task.inputs=kafka.~orders-.*`): which topics they stand for.
+"""Patterns among the inputs (`task.inputs=kafka.~orders-.*`), and their topics.
 
-They are put in the place of the names that match when a job is handed in, and both are recorded: from then on the job
-reads named streams, like any other, and a coordinator that takes over plans the same without asking the cluster what
-topics there are by now. A topic that appears later (`unread_matches`) is recorded and taken in by a decision of its own
-(`coordinator.inputs.growth`), and so is one left out that was deleted (`may_depart`, `coordinator.inputs.removal`).
+At submission they are replaced by the names that match, and both are recorded: from then on the job reads named
+streams, like any other, and a coordinator that takes over makes the same plan without asking the cluster for its
+topics. A topic that appears later (`unread_matches`) is recorded and taken in by a separate decision
+(`coordinator.inputs.growth`), and so is the removal of a deleted one (`may_depart`, `coordinator.inputs.removal`).
 
-Never matched are topics that begin with two underscores (Kafka's own and all of samzapy's), the stream that takes
-the job's dead letters, and broadcast inputs; who wants to read one of those names it. Where a task sends to is not
-known before it does, so a pattern must not match the job's own outputs.
+A pattern never matches topics that begin with two underscores (Kafka's own and all of samzapy's), the stream of the
+job's dead letters, and broadcast inputs; these must be named. The outputs of a task are not known before it sends, so a
+pattern must not match the job's own outputs.
 
 Source: Samza's RegExTopicGenerator, which rewrites task.inputs in the same way; there, too, the whole name must match.
 """
@@ -31,15 +31,20 @@ def resolve_inputs(config: JobConfig, topics: Collection[str]) -> JobConfig:
     Args:
         topics: all topics of the cluster.
     """
-    found: list[str] = []
+    streams: list[str] = []
     for item in config.inputs:
         matched = _matches(item, config, topics) if is_pattern(item) else (item,)
-        found.extend(stream for stream in matched if stream == item or stream not in (*config.inputs_named, *found))
-    return with_inputs(config, found)
+        streams.extend(
+            stream for stream in matched if stream == item or stream not in (*config.inputs_named, *streams)
+        )
+    return with_inputs(config, streams)
 
 
 def with_inputs(config: JobConfig, streams: Sequence[str]) -> JobConfig:
-    """`config` that reads `streams` for its names and patterns; the same where it has no pattern."""
+    """`config` that reads `streams` for its names and patterns.
+
+    It is the same if it has no pattern.
+    """
     if not config.input_patterns:
         return config
     properties = dict(config.properties) | {
@@ -50,7 +55,7 @@ def with_inputs(config: JobConfig, streams: Sequence[str]) -> JobConfig:
 
 
 def refuse_unmatched(config: JobConfig) -> None:
-    """Refuse a pattern that stands for none of the inputs that were put in its place, in a job that is new.
+    """Refuse a pattern of a new job that stands for none of its inputs.
 
     Raises:
         MissingTopicError: names the pattern.

@@ -1,8 +1,7 @@
-"""How many partitions the topic of an intermediate stream is to have: the configuration held against what is there.
+"""The partition count of an intermediate stream: configured, and of the topic.
 
-A topic is only ever made or given more partitions, because Kafka takes none away; so what must not be is refused before
-anything is done. Partitions that are added are read in their turn, like those of any input
-(`coordinator.inputs.growth`).
+A topic is only ever created or given more partitions, because Kafka removes none. So a wrong count is refused before
+anything is done. Added partitions are read like those of any input (`coordinator.inputs.growth`).
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from samzapy.errors import ConfigError
 def partition_count_to_be(stream: IntermediateStream, partition_count: int | None) -> int:
     """How many partitions the topic is to have.
 
-    More than the configuration asks for do no harm: somebody has added them, and they are read.
+    More partitions than configured do no harm: an operator has added them, and they are read.
 
     Args:
         partition_count: how many it has; None where there is no such topic yet.
 
     Raises:
-        ConfigError: the configuration asks for more, and for no whole multiple of what is there.
+        ConfigError: the configuration asks for more, and for no whole multiple of the topic's count.
     """
     wanted = stream.partition_count
     if partition_count is None:
@@ -38,7 +37,7 @@ def partition_count_to_be(stream: IntermediateStream, partition_count: int | Non
 
 
 def refuse_fewer_partitions(streams: Iterable[IntermediateStream], recorded: Mapping[str, str]) -> None:
-    """Raise ConfigError where the configuration asks for fewer than when the job was handed in before.
+    """Raise ConfigError if the configured count fell since the last submission.
 
     Args:
         recorded: the properties of then; empty for a job that is new.

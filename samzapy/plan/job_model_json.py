@@ -1,4 +1,4 @@
-"""The JobModel as JSON: one documented shape, for `GET /jobModel` and whoever else shows one.
+"""The JobModel as JSON: one documented shape, for `GET /jobModel` and others.
 
 ```json
 {"generation": 3, "config": {"job.name": "flights"},
@@ -67,23 +67,25 @@ def _ssp_kb(ssp_kb: SspKeyBucket) -> Json:
     return ssp | {"keyBucket": ssp_kb.bucket, "keyBucketFactor": ssp_kb.factor}
 
 
-def job_model_of_json(found: object) -> JobModel:
+def job_model_of_json(document: object) -> JobModel:
     """Read `job_model_json` back.
 
     Raises:
         ValueError: something is missing, of another type, or such that it is no plan; says which field.
     """
     model = JobModel(
-        generation=_number(found, "generation"),
-        config={str(key): str(value) for key, value in _field(found, "config", dict).items()},
-        containers=tuple(_container_of(item) for item in _field(found, "containers", list) if not _is_standby(item)),
+        generation=_number(document, "generation"),
+        config={str(key): str(value) for key, value in _field(document, "config", dict).items()},
+        containers=tuple(
+            _container_of(item) for item in _field(document, "containers", list) if not _is_standby(item)
+        ),
     )
     _check(model)
     return model
 
 
 def _check(model: JobModel) -> None:
-    """What no planner answers: things that are there twice, and key buckets of several factors."""
+    """Refuse duplicates, and key buckets of several factors, which no planner makes."""
     parts = {task.name: TaskNameParts.parse(task.name) for task in model.tasks}
     _refuse_twice("processor-id", (container.processor_id for container in model.containers))
     _refuse_twice("task-name", (task.name for task in model.tasks))
@@ -105,33 +107,33 @@ def _refuse_twice(name: str, values: Iterable[Hashable]) -> None:
         known.add(value)
 
 
-def _is_standby(found: object) -> bool:
-    tasks = _field(found, "tasks", list)
+def _is_standby(document: object) -> bool:
+    tasks = _field(document, "tasks", list)
     return bool(tasks) and all(_field(task, "mode", str) == TaskMode.STANDBY for task in tasks)
 
 
-def _container_of(found: object) -> ContainerModel:
-    location = _field(found, "location-id", (str, NoneType))
+def _container_of(document: object) -> ContainerModel:
+    location = _field(document, "location-id", (str, NoneType))
     if location is not None:
         LocationId(location)
-    processor_id = _field(found, "processor-id", str)
+    processor_id = _field(document, "processor-id", str)
     if not is_id(processor_id):
         raise ValueError(f"processor-id: wanted letters, digits and underscores, found {processor_id!r}")
     return ContainerModel(
         processor_id=ProcessorId(processor_id),
         location_id=location,
-        tasks=tuple(_task_of(item) for item in _field(found, "tasks", list)),
+        tasks=tuple(_task_of(item) for item in _field(document, "tasks", list)),
     )
 
 
-def _task_of(found: object) -> TaskModel:
+def _task_of(document: object) -> TaskModel:
     task = TaskModel(
-        name=TaskName(_field(found, "task-name", str)),
-        mode=TaskMode(_field(found, "mode", str)),
-        partition_id=_number(found, "partition"),
-        changelog_partition=_number(found, "changelog-partition"),
-        ssp_kbs=tuple(_ssp_kb_of(item) for item in _field(found, "system-stream-partitions", list)),
-        broadcast_ssps=tuple(_ssp_kb_of(item).ssp for item in _broadcast(found)),
+        name=TaskName(_field(document, "task-name", str)),
+        mode=TaskMode(_field(document, "mode", str)),
+        partition_id=_number(document, "partition"),
+        changelog_partition=_number(document, "changelog-partition"),
+        ssp_kbs=tuple(_ssp_kb_of(item) for item in _field(document, "system-stream-partitions", list)),
+        broadcast_ssps=tuple(_ssp_kb_of(item).ssp for item in _broadcast(document)),
     )
     parts = TaskNameParts.parse(task.name)
     for ssp_kb in task.ssp_kbs:
@@ -143,29 +145,29 @@ def _task_of(found: object) -> TaskModel:
     return task
 
 
-def _broadcast(found: object) -> list[object]:
+def _broadcast(document: object) -> list[object]:
     name = "broadcast-system-stream-partitions"
-    given: list[object] = _field(found, name, list) if isinstance(found, dict) and name in found else []
+    given: list[object] = _field(document, name, list) if isinstance(document, dict) and name in document else []
     return given
 
 
-def _ssp_kb_of(found: object) -> SspKeyBucket:
-    named = SystemStream(_field(found, "system", str), _field(found, "stream", str))
-    ssp = SystemStreamPartition(named.system, named.stream, _number(found, "partition"))
-    if not isinstance(found, dict) or found.get("keyBucket", -1) == -1:
+def _ssp_kb_of(document: object) -> SspKeyBucket:
+    named = SystemStream(_field(document, "system", str), _field(document, "stream", str))
+    ssp = SystemStreamPartition(named.system, named.stream, _number(document, "partition"))
+    if not isinstance(document, dict) or document.get("keyBucket", -1) == -1:
         return SspKeyBucket(ssp)
-    return SspKeyBucket(ssp, _number(found, "keyBucket"), _number(found, "keyBucketFactor"))
+    return SspKeyBucket(ssp, _number(document, "keyBucket"), _number(document, "keyBucketFactor"))
 
 
-def _number(found: object, name: str) -> int:
-    number: int = _field(found, name, int)
+def _number(document: object, name: str) -> int:
+    number: int = _field(document, name, int)
     if number < 0:
         raise ValueError(f"{name}: wanted a number from 0 on, found {number}")
     return number
 
 
-def _field(found: object, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
-    value = found.get(name, _MISSING) if isinstance(found, dict) else _MISSING
+def _field(document: object, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
+    value = document.get(name, _MISSING) if isinstance(document, dict) else _MISSING
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         shown = "nothing" if value is _MISSING else repr(value)[:80]

@@ -1,12 +1,12 @@
-"""The one function that makes a JobModel: (config, partition counts, previous plan, locality, processors) -> plan.
+"""Make a JobModel of configuration, partitions, previous plan and processors.
 
-Pure, and deterministic to the byte: a coordinator that takes over plans what its predecessor would have.
+It is pure, and deterministic to the byte: a coordinator that takes over makes the same plan as its predecessor.
 
-The previous plan decides. A task keeps its number and its changelog partition for ever; new tasks get the
-next free ones, so a reordered `task.inputs` renumbers nothing. For a job that keeps state, a change that would
-leave a key's state behind is refused by name: state is found by task, so a key must stay in its task. An input
-may grow there, by a whole factor: then the keys of an added partition come from one old partition, and the added
-one joins its task (`plan.partition_schemes.periods`). A job without state gets a task for what is new.
+The previous plan decides. A task keeps its number and its changelog partition for ever; new tasks get the next free
+ones, so a reordered `task.inputs` renumbers nothing. For a job that keeps state, a change that would leave a key's
+state behind is refused by a named error: state is found by task, so a key must stay in its task. An input may grow
+there, by a whole factor: then the keys of an added partition come from one old partition, and the added one joins its
+task (`plan.partition_schemes.periods`). A job without state gets a task for each new partition.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _refuse_factor_of_whole_inputs(factor: int) -> None:
 
 
 def _refuse_too_many(config: JobConfig, partition_counts: Mapping[SystemStream, int], factor: int) -> None:
-    """Refuse what would be planned without end."""
+    """Refuse a plan that would take too long."""
     counts = {text: partition_counts[SystemStream.parse(text)] for text in config.streams_read}
     for text, count in counts.items():
         if count > PARTITIONS_MAX:
@@ -169,7 +169,7 @@ def _ssps_of(stream: SystemStream, partition_counts: Mapping[SystemStream, int])
 def _broadcast_ssps(
     config: JobConfig, partition_counts: Mapping[SystemStream, int]
 ) -> tuple[SystemStreamPartition, ...]:
-    found: list[SystemStreamPartition] = []
+    ssps: list[SystemStreamPartition] = []
     for item in config.broadcast_inputs:
         there = _ssps_of(SystemStream.parse(item.system_stream), partition_counts)
         for partition in range(len(there)) if item.partitions is None else item.partitions:
@@ -178,8 +178,8 @@ def _broadcast_ssps(
                     f"task.broadcast.inputs: wanted partition {partition} of {item.system_stream}, found a topic with "
                     f"{len(there)}; name partitions below that, or the whole stream without #"
                 )
-            found.append(there[partition])
-    return tuple(found)
+            ssps.append(there[partition])
+    return tuple(ssps)
 
 
 def _reads_everything_everywhere(config: JobConfig) -> bool:
@@ -187,7 +187,10 @@ def _reads_everything_everywhere(config: JobConfig) -> bool:
 
 
 def factor_fixed_by(config: JobConfig) -> str:
-    """The setting because of which a running job cannot get another factor, `key=value`; empty where it can."""
+    """The setting that fixes the factor of a running job, `key=value`.
+
+    Empty if the factor may change.
+    """
     if _reads_everything_everywhere(config):
         return f"task.partition.scheme={ALL_SSPS_TO_SINGLE_TASK}"
     names = _whole_stores(config)
@@ -251,11 +254,14 @@ def _containers(
 
 
 def _numbers(previous: JobModel | None, changelog_partitions: Mapping[TaskName, int]) -> Mapping[TaskName, int]:
-    """The number of every base task that ever was: Samza's StreamTask number, and its changelog partition."""
-    found = dict(changelog_partitions)
+    """The number of every base task that ever was.
+
+    It is Samza's StreamTask number, and the changelog partition.
+    """
+    numbers = dict(changelog_partitions)
     for task in () if previous is None else previous.tasks:
-        found.setdefault(TaskNameParts.parse(task.name).base_name, task.changelog_partition)
-    return found
+        numbers.setdefault(TaskNameParts.parse(task.name).base_name, task.changelog_partition)
+    return numbers
 
 
 def numbered_tasks(
@@ -268,7 +274,7 @@ def numbered_tasks(
 
     Args:
         groups: new ones get their numbers in this order.
-        broadcast: read by every task as a whole, whatever the factor. (Samza gives a broadcast message a bucket
+        broadcast: read by every task as a whole, under any factor. (Samza gives a broadcast message a bucket
             and so loses it: the reason why elasticity was taken out there.)
         numbers: of every base task that ever was. A number is its task's for ever, so those of tasks that are no
             more are not free. The parts of a base task share it, and its changelog partition.
@@ -278,12 +284,12 @@ def numbered_tasks(
     """
     check_factor(factor)
     next_free = 1 + max((-1, *numbers.values()))
-    found: list[TaskModel] = []
+    tasks: list[TaskModel] = []
     for group in groups:
         number = numbers.get(group.task_name, next_free)
         next_free += number == next_free
         base = TaskNameParts.parse(group.task_name).base
-        found.extend(
+        tasks.extend(
             TaskModel(
                 name=TaskNameParts(base=base, bucket=bucket, factor=factor).name,
                 partition_id=number,
@@ -294,7 +300,7 @@ def numbered_tasks(
             )
             for bucket in range(factor)
         )
-    return tuple(sorted(found, key=lambda task: (task.partition_id, task.name)))
+    return tuple(sorted(tasks, key=lambda task: (task.partition_id, task.name)))
 
 
 def _declares_stores(plan: JobModel) -> bool:
@@ -307,7 +313,7 @@ def tasks_of_ssps(plan: JobModel) -> Previous:
 
 
 def _with_streams_of_before(planned: Previous, before: Previous) -> Previous:
-    """`planned`, and of streams that it does not have what was before."""
+    """`planned`, and the tasks of `before` for streams that it does not have."""
     streams = {ssp.system_stream for ssp in planned}
     return {**{ssp: before[ssp] for ssp in sorted(before) if ssp.system_stream not in streams}, **planned}
 
@@ -319,17 +325,19 @@ def _refuse_shrink(previous: JobModel, partition_counts: Mapping[SystemStream, i
     # In order, so the last one of a stream stays: its highest partition.
     before = {ssp.system_stream: ssp.partition + 1 for ssp in ssps}
     for stream, count in before.items():
-        found = partition_counts.get(stream, count)
-        if found < count:
+        count_now = partition_counts.get(stream, count)
+        if count_now < count:
             raise PartitionSchemeError(
                 f"{stream}: wanted at least the {count} partitions of generation {previous.generation}, "
-                f"found {found}. Kafka takes no partition away, so the topic was made again and its offsets "
+                f"found {count_now}. Kafka takes no partition away, so the topic was made again and its offsets "
                 "mean something else: give the job a new job.id"
             )
 
 
 def _refuse_positions_of_other_readers(previous: JobModel, tasks: Iterable[TaskModel]) -> None:
-    """Refuse to divide a stream that each task read as a whole, or the other way round (law L9).
+    """Refuse a change between a divided stream and one that each task reads whole.
+
+    This is law L9.
 
     A position is one of all tasks together in the one case and each task's own in the other, and neither tells the
     other: messages would be skipped or repeated, as samza.offset.default says.
@@ -338,9 +346,9 @@ def _refuse_positions_of_other_readers(previous: JobModel, tasks: Iterable[TaskM
     divided, whole = _streams_by_reader(tasks)
     for stream in sorted((were_divided & whole) | (were_whole & divided)):
         shared, own = "divided among the tasks", "read as a whole by each task"
-        wanted, found = (shared, own) if stream in were_divided else (own, shared)
+        wanted, actual = (shared, own) if stream in were_divided else (own, shared)
         raise PartitionSchemeError(
-            f"{stream}: wanted it {wanted}, as in generation {previous.generation}, found it {found}. Its positions "
+            f"{stream}: wanted it {wanted}, as in generation {previous.generation}, found it {actual}. Its positions "
             "would not be found again. Set task.partition.scheme, task.inputs and task.broadcast.inputs back, or give "
             "the job a new job.id, which begins where samza.offset.default says, or where `samzapy job rewind` then "
             "takes it"
@@ -348,7 +356,7 @@ def _refuse_positions_of_other_readers(previous: JobModel, tasks: Iterable[TaskM
 
 
 def _streams_by_reader(tasks: Iterable[TaskModel]) -> tuple[frozenset[SystemStream], frozenset[SystemStream]]:
-    """The streams that are divided among the tasks, and those that each task reads as a whole."""
+    """The divided streams, and the streams that each task reads as a whole."""
     divided, whole = set[SystemStream](), set[SystemStream]()
     for task in tasks:
         divided.update(ssp_kb.ssp.system_stream for ssp_kb in task.ssp_kbs)
@@ -357,7 +365,10 @@ def _streams_by_reader(tasks: Iterable[TaskModel]) -> tuple[frozenset[SystemStre
 
 
 def _refuse_torn_stores(config: JobConfig, previous: JobModel, factor: int) -> None:
-    """Refuse to divide or join tasks with a store that belongs to the task as a whole: no key says what is whose."""
+    """Refuse to divide or join tasks with a store that belongs to the whole task.
+
+    Its entries have no key that would tell their new owner.
+    """
     before = {ssp_kb.factor for task in previous.tasks for ssp_kb in task.ssp_kbs}
     names = _whole_stores(config)
     if names and before - {factor}:
@@ -375,7 +386,10 @@ def _refuse_streams_that_do_not_fit(
     wanted: Collection[SystemStream],
     generation: int,
 ) -> None:
-    """Refuse an input that was left out, or that grew so that a key's messages are not where its state is."""
+    """Refuse an input that was left out, or that grew by no whole factor.
+
+    A key's messages would not be in the task with its state.
+    """
     before, now = partition_counts_of(known), partition_counts_of(ssps)
     for stream, period in periods(known).items():
         if stream not in now:

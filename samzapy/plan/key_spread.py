@@ -1,7 +1,9 @@
-"""Keys of a sample that are in several tasks at once. State by key is then kept several times, each part of the truth.
+"""Keys of a sample that are in several tasks at once.
 
-A key whose partitions are all of one task harms no state: so it is after a topic was given more partitions. Key buckets
-make no difference, because the same key is in the same bucket of each partition.
+State by key is then kept several times, each part of the truth.
+
+A key whose partitions all belong to one task harms no state, for instance after a topic was given more partitions. Key
+buckets make no difference, because the same key is in the same bucket of each partition.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ class SpreadKeys:
 
 
 def spread_keys(keys_of: Mapping[SystemStreamPartition, Collection[bytes]], plan: JobModel) -> tuple[SpreadKeys, ...]:
-    """The inputs of which a key was found in partitions of different tasks, in their order.
+    """The inputs with a key in partitions of different tasks, in their order.
 
     Args:
-        keys_of: the keys that were found in each partition. What `plan` does not divide among tasks is left out.
+        keys_of: the sampled keys of each partition. Partitions that `plan` does not divide among tasks are left out.
     """
     task_of = {ssp_kb.ssp: TaskNameParts.parse(task.name).base_name for task in plan.tasks for ssp_kb in task.ssp_kbs}
     places: dict[SystemStream, dict[bytes, list[SystemStreamPartition]]] = {}
     for ssp in sorted(keys_of.keys() & task_of.keys()):
-        found = places.setdefault(ssp.system_stream, {})
+        ssps_of_key = places.setdefault(ssp.system_stream, {})
         for key in keys_of[ssp]:
-            found.setdefault(key, []).append(ssp)
+            ssps_of_key.setdefault(key, []).append(ssp)
     return tuple(
         SpreadKeys(
             system_stream=stream,
@@ -52,6 +54,6 @@ def spread_keys(keys_of: Mapping[SystemStreamPartition, Collection[bytes]], plan
                 for key in sorted(spread, key=lambda key: (-len(spread[key]), key))[:EXAMPLES_MAX]
             ),
         )
-        for stream, found in places.items()
-        if (spread := {key: ssps for key, ssps in found.items() if len({task_of[ssp] for ssp in ssps}) > 1})
+        for stream, ssps_of_key in places.items()
+        if (spread := {key: ssps for key, ssps in ssps_of_key.items() if len({task_of[ssp] for ssp in ssps}) > 1})
     )

@@ -7,8 +7,8 @@
 | `cogroup` | each remainder by the GCD of the partition counts | `Partition_3` |
 | `all-ssps-to-single-task` | each processor, which reads everything | `Task_0` |
 
-Each but the last ties a key's messages to one task for ever, if the job keeps state: see `periods`. They trust
-that what they are asked for can be done; what must be refused, `plan.job_plan` refuses before it asks.
+Each but the last ties a key's messages to one task for ever, if the job keeps state: see `periods`. They trust that
+they can do what they are asked for: `plan.job_plan` refuses the rest before it asks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Groups = Mapping[TaskName, Sequence[SystemStreamPartition]]
 
 
 class GroupBySystemStreamPartition:
-    """`max`: a task for each SSP. The highest parallelism Kafka allows; nothing can be joined."""
+    """`max`: a task for each SSP.
+
+    The highest parallelism Kafka allows; nothing can be joined.
+    """
 
     def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
         home = _homes(previous)
@@ -38,7 +41,10 @@ class GroupBySystemStreamPartition:
 
 
 class GroupByPartition:
-    """`group-by-partition`: partitions of equal number meet, so inputs of equal partition count can be joined."""
+    """`group-by-partition`: partitions of equal number meet.
+
+    So inputs of equal partition count can be joined.
+    """
 
     def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
         home = _homes(previous)
@@ -46,14 +52,19 @@ class GroupByPartition:
 
 
 class Cogroup:
-    """`cogroup`: a key of any input is in one task, whatever the partition counts, at the price of parallelism.
+    """`cogroup`: a key of any input is in one task, under any partition counts.
 
-    Producers take a key to partition `hash(key) % count`, and the GCD divides every count, so the remainder by it
-    is the key's own. Once there is state, the number of tasks is what it was when the state began.
+    The price is parallelism.
+
+    Producers take a key to partition `hash(key) % count`, and the GCD divides every count, so the remainder by it is
+    the key's own. Once there is state, the number of tasks stays the one with which the state began.
     """
 
     def group(self, previous: Previous, ssps: Sequence[SystemStreamPartition]) -> Groups:
-        """Raises PartitionSchemeError: an input that came later cannot be divided like the ones that have state."""
+        """Group the SSPs.
+
+        Raises PartitionSchemeError: an input that came later cannot be divided like the ones that have state.
+        """
         counts = partition_counts_of(ssps)
         bound = periods(previous)
         task_count = gcd(*(bound or counts).values())
@@ -69,7 +80,7 @@ class Cogroup:
 
 
 class AllSspsToSingleTask:
-    """`all-ssps-to-single-task`: each processor has one task, and that reads everything.
+    """`all-ssps-to-single-task`: each processor has one task, which reads everything.
 
     The one grouper that gives an SSP to several tasks, so no checks of the others' answers apply to it. Its SSPs
     are broadcast to all intents: positions are the task's, and law L6 does not speak of them.
@@ -97,7 +108,10 @@ def task_of_processor(processor_id: ProcessorId) -> TaskName:
 
 
 def partition_counts_of(ssps: Iterable[SystemStreamPartition]) -> Mapping[SystemStream, int]:
-    """How many of `ssps` each stream has, in the order in which the streams first appear."""
+    """How many of `ssps` each stream has.
+
+    The streams are in the order in which they first appear.
+    """
     counts: dict[SystemStream, int] = {}
     for ssp in ssps:
         counts[ssp.system_stream] = counts.get(ssp.system_stream, 0) + 1
@@ -105,7 +119,9 @@ def partition_counts_of(ssps: Iterable[SystemStreamPartition]) -> Mapping[System
 
 
 def periods(previous: Previous) -> Mapping[SystemStream, int]:
-    """After how many partitions the tasks of a stream repeat: the least d such that p and `p mod d` share a task.
+    """The number of partitions after which the tasks of a stream repeat.
+
+    It is the least d such that p and `p mod d` share a task.
 
     Where each partition had its own task when the state began, d is the number of partitions then, however often
     the stream has grown since. Producers take a key to partition `hash(key) % count`, so as long as d divides the
@@ -126,7 +142,10 @@ def _period(tasks: Sequence[TaskName]) -> int:
 
 
 def _homes(previous: Previous) -> Callable[[SystemStreamPartition], int]:
-    """The partition whose task an SSP belongs to: its own, or the one that an added partition's keys came from."""
+    """The partition whose task an SSP belongs to.
+
+    It is its own, or the origin of an added partition's keys.
+    """
     bound = periods(previous)
 
     def home(ssp: SystemStreamPartition) -> int:
@@ -137,7 +156,7 @@ def _homes(previous: Previous) -> Callable[[SystemStreamPartition], int]:
 
 
 def _collected(pairs: Iterable[tuple[TaskName, SystemStreamPartition]]) -> Groups:
-    found: dict[TaskName, list[SystemStreamPartition]] = {}
+    ssps_of: dict[TaskName, list[SystemStreamPartition]] = {}
     for task, ssp in pairs:
-        found.setdefault(task, []).append(ssp)
-    return found
+        ssps_of.setdefault(task, []).append(ssp)
+    return ssps_of

@@ -1,6 +1,8 @@
-"""How producers take a key to a partition: the hashes that Kafka's clients have, to tell which of them wrote a topic.
+"""How producers take a key to a partition: the hashes of Kafka's clients.
 
-| partitioner | who takes it by default |
+They tell which client wrote a topic.
+
+| partitioner | clients with this default |
 |---|---|
 | murmur2 | Java's client and all on top of it (Kafka Streams, Connect, ksqlDB, Spark, Samza), samzapy, kafka-python, KafkaJS, franz-go; librdkafka as `murmur2`, `murmur2_random` |
 | CRC32 | librdkafka (`consistent`, `consistent_random`) and so confluent-kafka for Python, Go and .NET, node-rdkafka, rust-rdkafka |
@@ -37,25 +39,25 @@ class Partitioner(StrEnum):
 def murmur2(key: bytes) -> int:
     """Java's `toPositive(murmur2(key))`, from 0 to 2**31 - 1."""
     count = len(key)
-    found = _MURMUR_SEED ^ count
+    hashed = _MURMUR_SEED ^ count
     whole = count & ~3
     for (word,) in _LITTLE_WORD.iter_unpack(key[:whole]):
         word = word * _MURMUR_M & _U32
         word ^= word >> 24
-        found = found * _MURMUR_M & _U32 ^ word * _MURMUR_M & _U32
+        hashed = hashed * _MURMUR_M & _U32 ^ word * _MURMUR_M & _U32
     if count > whole:
-        found = (found ^ int.from_bytes(key[whole:], "little")) * _MURMUR_M & _U32
-    found ^= found >> 13
-    found = found * _MURMUR_M & _U32
-    return (found ^ found >> 15) & 0x7FFFFFFF
+        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MURMUR_M & _U32
+    hashed ^= hashed >> 13
+    hashed = hashed * _MURMUR_M & _U32
+    return (hashed ^ hashed >> 15) & 0x7FFFFFFF
 
 
 def fnv1a(key: bytes) -> int:
     """32-bit FNV-1a as a signed number without its sign, as Sarama has it."""
-    found = _FNV_OFFSET
+    hashed = _FNV_OFFSET
     for byte in key:
-        found = (found ^ byte) * _FNV_PRIME & _U32
-    return found if found < 1 << 31 else (1 << 32) - found
+        hashed = (hashed ^ byte) * _FNV_PRIME & _U32
+    return hashed if hashed < 1 << 31 else (1 << 32) - hashed
 
 
 HASHES: Final[Mapping[Partitioner, Callable[[bytes], int]]] = {

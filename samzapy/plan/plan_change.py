@@ -1,7 +1,7 @@
-"""A plan before it is in force: what would move, what it costs, and why each task would be where it is.
+"""A plan before it is in force: its moves, their cost, and the reason of each.
 
-Everything here is read off two plans and what is known of places; the grouper is not asked. Where a job has a grouper
-of its own (`task.name.grouper.factory`) the reason names it, because only its code knows why it chose a processor.
+It is derived from two plans and the known places; the grouper is not asked. If a job has its own grouper
+(`task.name.grouper.factory`) the reason names it, because only its code knows why it chose a processor.
 
 ```json
 {"job": "flights-1", "fromGeneration": 3, "jobModel": {...},
@@ -19,14 +19,13 @@ of its own (`task.name.grouper.factory`) the reason names it, because only its c
 ```
 
 `change` is `stays`, `moves`, `splits`, `merges` or `new`; `splits` and `merges` name the `parents` whose key buckets
-the task gets. What is to be restored comes from the changelog; what is to be copied, out of the parents' stores on the
-same host. Both, and the pause that a key of a running job is to expect (`plan.expected_pause`), are null where nobody
-could be asked. `topics` are those of intermediate
-streams that a submission makes (`from` 0 partitions), or gives more. `waiting` are new partitions of inputs that
-the job reads already: they come into the plan when the old ones have passed their ends (ADR 0011). `spreadKeys` are
-keys that several tasks get, as far as somebody looked for them (`plan.key_spread`). `partitioners` are those of inputs
-that share tasks (null: not known), `refusal` is why a job that keeps state by key is not started on them, and
-`warnings` are what there is to know besides (`plan.input_keys`).
+the task gets. State to restore comes from the changelog; state to copy comes from the parents' stores on the same host.
+Both, and the expected pause of a key of a running job (`plan.expected_pause`), are null if they are not known. `topics`
+are those of intermediate streams that a submission creates (`from` 0 partitions), or grows. `waiting` are new
+partitions of inputs that the job reads already: they come into the plan when the old ones have passed their ends (ADR
+0011). `spreadKeys` are keys of several tasks, as far as they were sampled (`plan.key_spread`). `partitioners` are those
+of inputs that share tasks (null: not known), `refusal` is why a job that keeps state by key is not started on them, and
+`warnings` are further remarks (`plan.input_keys`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _Item = TypeVar("_Item")
 
 
 class Change(StrEnum):
-    """What becomes of a task."""
+    """The change of a task."""
 
     STAYS = "stays"
     MOVES = "moves"
@@ -60,7 +59,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """What a changelog partition holds for one who has nothing: at most so many records, about so many bytes."""
+    """The most that a restore of a changelog partition reads: records and bytes."""
 
     records_max: int
     bytes_about: int
@@ -73,11 +72,13 @@ SizeOf = Callable[[TaskModel], StateSize | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """One task of the new plan. `restore` is None where it is not known, and so is `copy_bytes`, what it takes out of
-    its parents' stores on the host.
+    """One task of the new plan.
 
-    `processor_before` is of the task, or of what it is made of if that was all on one processor; `parents` are the
-    tasks of the plan before whose key buckets it gets, if it is another task than those.
+    `restore` and `copy_bytes` are None if they are not known. `copy_bytes` are copied from the stores of its parents on
+    the host.
+
+    `processor_before` is of the task, or of its parents if they all were on one processor. `parents` are the tasks of
+    the plan before whose key buckets it gets, if it is another task.
     """
 
     task_name: TaskName
@@ -93,7 +94,10 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicToBe:
-    """The topic of an intermediate stream: its partitions as they are to be, and as they are; 0: it is not there."""
+    """The topic of an intermediate stream, with its wanted and its actual partitions.
+
+    0: there is no such topic.
+    """
 
     topic: str
     partition_count: int
@@ -129,12 +133,15 @@ class PlanChange:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many tasks stay, move, are made of others, are new and are gone."""
-        found = {kind.value: sum(task.change is kind for task in self.tasks) for kind in Change}
-        return found | {"gone": len(self.gone)}
+        counts = {kind.value: sum(task.change is kind for task in self.tasks) for kind in Change}
+        return counts | {"gone": len(self.gone)}
 
     @property
     def restore(self) -> StateSize | None:
-        """Over all tasks; None as soon as one is not known: a sum that leaves something out would mislead."""
+        """The sum over all tasks; None if one of them is not known.
+
+        A sum that leaves a task out would mislead.
+        """
         known = [task.restore for task in self.tasks if task.restore is not None]
         if len(known) < len(self.tasks):
             return None
@@ -148,7 +155,10 @@ class PlanChange:
 
     @property
     def expected_pause_ms(self) -> int | None:
-        """How long some key of the running job is expected to wait; 0 where nothing changes, None where not known."""
+        """How long some key of the running job is expected to wait.
+
+        0 if nothing changes, None if it is not known.
+        """
         if not self.generation_from or (not self.gone and all(task.change is Change.STAYS for task in self.tasks)):
             return 0
         if self.restore is None or self.copy_bytes is None:
@@ -218,7 +228,10 @@ def _the_only(items: Set[_Item]) -> _Item | None:
 
 
 def new_partitions(before: JobModel | None, after: JobModel) -> tuple[SystemStreamPartition, ...]:
-    """The partitions of `after` that `before` has not, of inputs that are divided among the tasks of both."""
+    """The partitions of `after` that `before` has not.
+
+    They belong to inputs that are divided among the tasks of both.
+    """
     known = frozenset() if before is None else _own_ssps(before)
     streams = {ssp.system_stream for ssp in known}
     return tuple(sorted(ssp for ssp in _own_ssps(after) - known if ssp.system_stream in streams))
@@ -241,8 +254,8 @@ def plan_change_json(job: str, change: PlanChange) -> Json:
             for topic in change.topics
         ],
         "waiting": [str(ssp) for ssp in change.waiting],
-        "spreadKeys": [_spread_json(found) for found in change.keys.spread],
-        "partitioners": [_partitioner_json(found) for group in change.keys.streams for found in group],
+        "spreadKeys": [_spread_json(item) for item in change.keys.spread],
+        "partitioners": [_partitioner_json(item) for group in change.keys.streams for item in group],
         "refusal": refusal_of(change.keys),
         "warnings": list(warnings_of(change.keys)),
         "totals": {
@@ -315,15 +328,17 @@ def _made_of(change: Change, parents: Sequence[TaskName]) -> str:
 def _restore(
     task: TaskModel, change: Change, host: str | None, size_of: SizeOf, *, at_home: bool
 ) -> StateSize | None:
-    # Who stays has its state, unless it is known to be on another host.
+    # A task that stays has its state, unless that is known to be on another host.
     if at_home or (change is Change.STAYS and host is None):
         return NOTHING_TO_RESTORE
     return size_of(task)
 
 
 def _copy_bytes(task: TaskModel, size_of: SizeOf) -> int | None:
-    """Its own keys out of its parents' stores: of what the changelog partition holds, which it shares with the other
-    parts, one part."""
+    """The bytes of a task's own keys in the stores of its parents.
+
+    The changelog partition is shared by all parts, so this is one part of it.
+    """
     size = size_of(task)
     return None if size is None else size.bytes_about // TaskNameParts.parse(task.name).factor
 
@@ -335,20 +350,20 @@ def _restore_json(size: StateSize | None) -> Mapping[str, int | None]:
     }
 
 
-def _spread_json(found: SpreadKeys) -> Json:
+def _spread_json(spread: SpreadKeys) -> Json:
     return {
-        "stream": str(found.system_stream),
-        "keyCount": found.key_count,
-        "examples": [{"key": key, "partitions": list(partitions)} for key, partitions in found.examples],
+        "stream": str(spread.system_stream),
+        "keyCount": spread.key_count,
+        "examples": [{"key": key, "partitions": list(partitions)} for key, partitions in spread.examples],
     }
 
 
-def _partitioner_json(found: StreamKeys) -> Json:
+def _partitioner_json(stream: StreamKeys) -> Json:
     return {
-        "stream": str(found.system_stream),
-        "partitioner": None if found.partitioner is None else found.partitioner.value,
-        "keyCount": found.key_count,
-        "fits": {partitioner.value: count for partitioner, count in found.fits.items()},
+        "stream": str(stream.system_stream),
+        "partitioner": None if stream.partitioner is None else stream.partitioner.value,
+        "keyCount": stream.key_count,
+        "fits": {partitioner.value: count for partitioner, count in stream.fits.items()},
     }
 
 

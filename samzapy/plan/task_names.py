@@ -1,11 +1,13 @@
-"""The names of tasks, as SEP-32 writes them; frozen, because checkpoints, grants and changelogs carry them.
+"""The names of tasks, as SEP-32 writes them.
+
+They are frozen, because checkpoints, grants and changelogs carry them.
 
 | name | task |
 |---|---|
 | `Partition_3` | all inputs' partitions of number 3 (or, under `cogroup`, of remainder 3) |
 | `SystemStreamPartition_kafka.orders.3` | one SSP |
 | `Task_0` | everything that processor 0 is to read, under `all-ssps-to-single-task` |
-| any other | whatever a grouper of the job's own makes of it |
+| any other | a task of the job's own grouper |
 | `Partition_3-1-4`, `SystemStreamPartition_kafka.orders.3-1-4` | the same narrowed to key bucket 1 of 4 |
 
 The bucket stands behind the partition's number and a stream's name ends before it, so a name is read from
@@ -35,7 +37,7 @@ _OTHER = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNameParts:
-    """A task name taken apart: what it groups, and its key bucket.
+    """A task name in parts: the base, and the key bucket.
 
     Attributes:
         base: a partition number (`Partition_…`), one SSP (`SystemStreamPartition_…`), or any other name as it is.
@@ -73,7 +75,10 @@ class TaskNameParts:
 
     @property
     def base_name(self) -> TaskName:
-        """The name with the bucket left out: what virtual tasks share (changelog partition)."""
+        """The name without the bucket.
+
+        Virtual tasks of one base share it, and its changelog partition.
+        """
         if isinstance(self.base, int):
             return TaskName(f"Partition_{self.base}")
         if isinstance(self.base, str):
@@ -81,7 +86,10 @@ class TaskNameParts:
         return TaskName(f"SystemStreamPartition_{self.base}")
 
     def overlaps(self, other: TaskNameParts) -> bool:
-        """Whether both are tasks of some message: the same base, and buckets equal modulo the smaller factor."""
+        """Whether both are tasks of some message.
+
+        The base is the same, and the buckets are equal modulo the smaller factor.
+        """
         smaller = min(self.factor, other.factor)
         return self.base == other.base and self.bucket % smaller == other.bucket % smaller
 
