@@ -28,6 +28,7 @@ CLEAN = (
     "samzapy/coordinator/candidate.py",
     "samzapy/coordinator/decide.py",
     "samzapy/coordinator/leader_log.py",
+    "samzapy/coordinator/lifecycle",
     "samzapy/coordinator/ports.py",
     "samzapy/coordinator/replay.py",
     "samzapy/coordinator/review_schedule.py",

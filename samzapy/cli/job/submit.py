@@ -28,7 +28,7 @@ from samzapy.adapters.maven.java import find_java
 from samzapy.config import CLUSTER_MANAGERS, CORES_KEY, COUNT_KEY, MEMORY_KEY, JobConfig
 from samzapy.coordinator.commands import SubmitJob
 from samzapy.coordinator.launching.launches import failed_job, is_over
-from samzapy.coordinator.lifecycle.submission import refuse_started_by_people
+from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.ports import Launcher
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, SamzapyError
@@ -216,7 +216,7 @@ def run_coordinator(
     wanted = submission()
     state = read_state(config, connection)
     running = running_containers(config, state, here)
-    refuse_started_by_people(state, [container.execution_id for container in running], config.job)
+    refuse_self_managed(state, [container.execution_id for container in running], config.job)
     after = refuse_what_the_stream_does_not_allow(state, wanted, running)
     check_inputs(wanted, after, connection, running)
     if state.run is not None and state.run.ended:

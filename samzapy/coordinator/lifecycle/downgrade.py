@@ -1,25 +1,25 @@
 """Downgrade of a stopped job to release 0.1.0.
 
-0.1.0 knows only factor 1; this module writes what it must find on the coordinator stream.
+0.1.0 knows only factor 1; this module writes the coordinator stream as 0.1.0 must find it.
 
-Theory. 0.1.0 reads the stream from its first record and refuses all of it because of one that it does not know
-(`stream.release_0_1_0`). So first everything that is true and that it can say is written as it wrote it, under the same
-keys, and everything else gets a tombstone; then whatever stands before that has to go, and only the log cleaner takes
-anything from a compacted topic. It is told to be quick about it for a while (`HURRIED`).
+0.1.0 reads the stream from its first record, and one record that it does not know makes it refuse the whole stream
+(`stream.release_0_1_0`). So all values that 0.1.0 knows are written in its format, under the same keys, and all others
+get a tombstone. Then the older records must be removed, and only the log cleaner removes records from a compacted
+topic. Topic settings make it quick for a while (`HURRIED`).
 
-*What is refused.* A job that 0.1.0 would do otherwise, or could not do: it has no key buckets, no scheme but `max`, no
-broadcast inputs, and so on (`refusals`). What only concerns who runs where, and what was asked for and answered, is
-forgotten: no position and no state rests on it. Floors that the positions have passed act no more, and are left out.
+*Refusals.* A job is refused if 0.1.0 would run it differently, or not at all: 0.1.0 has no key buckets, no scheme but
+`max`, no broadcast inputs, and so on (`refusals`). Records about placement and about requests are dropped, because no
+position and no state depends on them. Floors that the positions have passed have no effect any more, and are left out.
 
-*At any moment* this release can go on with the job: what is written says the same as what it replaces. The run goes
-first, because with it go the requests that were made to it: without `inbox` and `request-memory` they are read anew,
-and none of them is for the run that would begin then.
+*At any moment* this release can go on with the job, because the written records have the same meaning as those that
+they replace. The run is removed first, because the requests that were made to it go with it: without `inbox` and
+`request-memory` the requests are read again, and none of them is for the run that would begin then.
 
-*Twice is once.* Written is the difference between what is to stand there and what does. So whoever was stopped anywhere
-begins again. All that a downgrade writes has `CAUSE`: what stands before the last of it may have been taken, whatever
-the topic's settings say of the audit horizon.
+*Repetition.* Only the difference between the wanted and the current stream is written. So a downgrade that was
+interrupted begins again. Everything that a downgrade writes has `CAUSE`: records before the last of it may have been
+removed, even if the topic's settings promise an audit horizon.
 
-The only functions here that are not pure are the methods of `Downgrade`.
+Only the methods of `Downgrade` are not pure.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ CAUSE: Final = f"{DOWNGRADE_CAUSE} to {RELEASE}"
 ACTOR: Final = "operator"
 
 SEGMENT_MS: Final = 500
-"""A record that comes so long after the first one of its segment begins another; only those before are cleaned."""
+"""A record this long after the first one of its segment begins another segment; only older segments are cleaned."""
 
 HURRIED: Final[Mapping[str, str]] = {
     "min.compaction.lag.ms": "0",
@@ -83,7 +83,7 @@ HURRIED: Final[Mapping[str, str]] = {
     "min.cleanable.dirty.ratio": "0.0",
     "segment.ms": str(SEGMENT_MS),
 }
-"""With these settings of its topic a log cleaner takes what it may at once, also tombstones, in its next two passes."""
+"""Topic settings with which the log cleaner removes old records, and tombstones, in its next two passes."""
 
 _RUN_KEY: Final = Namespace.RUN.encode()
 _TERM_KEY: Final = Namespace.TERM.encode()
@@ -94,8 +94,10 @@ _ONCE_MORE: Final = "start the job once more with this release, let it settle an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """A coordinator stream as it was read: what it says, and the latest value of each key, undecoded. Of a foreign
-    record that is a value that no record has."""
+    """A coordinator stream as read: its state, and the latest value of each key.
+
+    The values are not decoded. A foreign record has a value here that no record of a leader has.
+    """
 
     known: Replayed
     latest: Mapping[bytes, bytes | None]
@@ -107,27 +109,27 @@ def look(records: Iterable[LogRecord], topic: str) -> Looked:
     Raises:
         CorruptRecordError, UnknownSchemaError: as `replay`, and where the plan in force is not whole.
     """
-    found: dict[bytes, bytes | None] = {}
+    value_of: dict[bytes, bytes | None] = {}
 
     def noted() -> Iterator[LogRecord]:
         numbering = BEGINNING
         for record in records:
-            numbering, said = place(record, numbering)
+            numbering, placed = place(record, numbering)
             if record.key is not None:
-                # What is foreign is written over, also where it says the same.
-                found[record.key] = _FOREIGN if isinstance(said, Foreign) else record.value
+                # A foreign record is overwritten even if its value is the leader's.
+                value_of[record.key] = _FOREIGN if isinstance(placed, Foreign) else record.value
             yield record
 
     known = replay(noted(), topic=topic)
     check_whole(known.state, topic)
-    return Looked(known=known, latest=found)
+    return Looked(known=known, latest=value_of)
 
 
 def refusals(state: CoordinatorState, read: PositionsRead) -> tuple[str, ...]:
-    """Why 0.1.0 could not go on with the job as it is, each with the way out; nothing where it can.
+    """The reasons why 0.1.0 cannot run the job, each with the way out.
 
     Args:
-        read: the positions of record; their bounds are not looked at.
+        read: the recorded positions; their bounds are not used.
     """
     return (
         *_of_containers(state),
@@ -141,15 +143,17 @@ def refusals(state: CoordinatorState, read: PositionsRead) -> tuple[str, ...]:
 
 
 def wanted_on_stream(state: CoordinatorState) -> Mapping[bytes, bytes]:
-    """All that is to stand on the stream, as 0.1.0 wrote it, of a state in which nothing is refused."""
+    """The records of a stream for 0.1.0, for a state without refusals."""
     facts = [fact for record in records_of(state) if (fact := _as_read(record)) is not None]
     known = {fact.fingerprint for fact in facts if isinstance(fact, SchemaPut)}
-    return dict(encoded(fact) for fact in (*facts, *(found for found in SCHEMAS if found.fingerprint not in known)))
+    return dict(
+        encoded(fact) for fact in (*facts, *(schema for schema in SCHEMAS if schema.fingerprint not in known))
+    )
 
 
 def difference(looked: Looked) -> tuple[tuple[bytes, bytes | None], ...]:
-    """What is to be written; in an order in which every beginning of it does no harm."""
-    # The term of record is replaced by that of the downgrade, as 0.1.0 wrote it, in any case.
+    """The records to write, in an order in which any prefix is safe."""
+    # The recorded term is always replaced by that of the downgrade, in the format of 0.1.0.
     wanted = {key: value for key, value in wanted_on_stream(looked.known.state).items() if key != _TERM_KEY}
     gone = sorted(
         key for key, value in looked.latest.items() if value is not None and key not in (*wanted, _TERM_KEY)
@@ -162,38 +166,47 @@ def difference(looked: Looked) -> tuple[tuple[bytes, bytes | None], ...]:
 
 
 def settings_without(state: CoordinatorState) -> tuple[str, ...]:
-    """The recorded settings that 0.1.0 refuses in a properties file: they are to be taken out of it."""
+    """The recorded settings that 0.1.0 refuses.
+
+    They must be removed from the properties file.
+    """
     return tuple(key for key in sorted(state.config) if not has_setting(key))
 
 
 def hosts_with_state(state: CoordinatorState) -> tuple[str, ...]:
-    """The hosts on which local state of the job may be: 0.1.0 cannot read what this release wrote there."""
-    of_processors = {found.host for found in state.localities.values()}
-    of_tasks = {found.host for found in state.task_localities.values()}
-    return tuple(sorted({*of_processors, *of_tasks, *(found.host for found in state.containers.values())}))
+    """The hosts that may have local state of the job.
+
+    0.1.0 cannot read the local state that this release has written there.
+    """
+    of_processors = {locality.host for locality in state.localities.values()}
+    of_tasks = {locality.host for locality in state.task_localities.values()}
+    of_containers = {container.host for container in state.containers.values()}
+    return tuple(sorted(of_processors | of_tasks | of_containers))
 
 
 def settings_before(spec: TopicSpec, settings: Mapping[str, str]) -> Mapping[str, str]:
-    """What the topic's settings are to be again, of those that were hurried.
+    """The settings to restore after the downgrade.
 
     Args:
-        settings: of the topic when its history was kept. As a downgrade that was killed left it, it says nothing.
+        settings: those of the topic before the downgrade; ignored if a killed downgrade has left them.
     """
     before = {} if is_hurried(settings) else {name: settings[name] for name in HURRIED if name in settings}
     return {name: spec.settings[name] for name in HURRIED if name in spec.settings} | before
 
 
 def is_hurried(settings: Mapping[str, str]) -> bool:
-    """Whether the topic is as a downgrade left it that was killed."""
+    """Whether a downgrade that was killed has left the topic's settings."""
     return all(settings.get(name) == HURRIED[name] for name in ("min.compaction.lag.ms", "delete.retention.ms"))
 
 
 class Downgrade:
-    """The writer of a downgrade: holds the coordinator's transactional id, and begins a term of its own (law L4).
+    """The writer of a downgrade.
+
+    It holds the coordinator's transactional id, and begins its own term (law L4).
 
     Args:
-        looked: the stream, read since the id was taken.
-        term: the term that it writes under, the one after the last.
+        looked: the stream, read after the id was taken.
+        term: the term of its records, the one after the last.
     """
 
     def __init__(self, log: CompactedLog, looked: Looked, term: TermPut) -> None:
@@ -204,10 +217,12 @@ class Downgrade:
         self._to_write = difference(looked)
 
     def append(self) -> int:
-        """Begin the term, and write what is to be written, in one transaction; return how many facts that were.
+        """Begin the term, and write all records in one transaction.
+
+        Returns the number of records, without that of the term.
 
         Raises:
-            FencedError, ProducerError: as `CompactedLog.append_atomically`. It may be done again, from the beginning.
+            FencedError, ProducerError: as `CompactedLog.append_atomically`. Begin again from the start.
         """
         term = encoded(self._term)
         self._write((term, *self._to_write))
@@ -215,7 +230,9 @@ class Downgrade:
         return count
 
     def roll(self) -> None:
-        """Write the term once more, so that the segment with what was written before is closed, and can be cleaned.
+        """Write the term again.
+
+        That closes the segment of the records before it, so that it can be cleaned.
 
         Raises: as `append`.
         """
@@ -232,10 +249,10 @@ class Downgrade:
 
     def _headers(self, seq: int, key: bytes, value: bytes | None) -> Mapping[str, bytes]:
         try:
-            record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="what is written")
+            record = decode(LogRecord(offset=0, timestamp_ms=0, key=key, value=value), topic="the downgrade")
         except CorruptRecordError:
-            # The tombstone of a foreign record, whose key is none of ours.
-            assert value is None, "what is written was encoded here"
+            # The tombstone of a foreign record whose key is not one of ours.
+            assert value is None, "written values were encoded here"
             return headers(term=self._term.term, seq=seq, event=VALUE_RESTORED, cause=CAUSE, actor=ACTOR)
         if isinstance(record, CheckpointPut | ProgressPut):
             record = Removed(key=key.decode())
@@ -244,7 +261,7 @@ class Downgrade:
 
 
 def _as_read(record: CoordinatorRecord) -> CoordinatorRecord | None:
-    """The fact as 0.1.0 can be told it; None for one that it has no use for."""
+    """The record for 0.1.0; None if 0.1.0 has no use for it."""
     if isinstance(record, SchemaPut):
         return record if record.fingerprint in FINGERPRINTS else None
     if not isinstance(record, RECORDS) or not has_key(key_of(record)):
@@ -255,7 +272,7 @@ def _as_read(record: CoordinatorRecord) -> CoordinatorRecord | None:
     return record
 
 
-# --- what is refused ---
+# --- refusals ---
 
 
 def _of_containers(state: CoordinatorState) -> Iterator[str]:
@@ -300,7 +317,10 @@ def _of_settings(state: CoordinatorState) -> Iterator[str]:
 
 
 def _is_beyond(key: str, value: str) -> bool:
-    """Whether the setting makes the job do what 0.1.0 would do otherwise, and not only how soon or where."""
+    """Whether the setting changes the results of the job, and not only its timing.
+
+    Settings of hosts and times do not matter to 0.1.0.
+    """
     if not value:
         return False
     if key == "task.partition.scheme":
@@ -355,13 +375,13 @@ def _reads_for_itself(grant: Grant) -> bool:
 
 def _of_inputs(state: CoordinatorState) -> Iterator[str]:
     for name in sorted(state.inputs):
-        found = state.inputs[name]
-        if found.gone_at_ms or found.period or found.epoch_before:
+        record = state.inputs[name]
+        if record.gone_at_ms or record.period or record.epoch_before:
             yield (
                 f"{name} is, or was, deleted while the job went on, and {RELEASE} wants every input there ever was: "
                 "the job stays with this release"
             )
-        elif found.expansions:
+        elif record.expansions:
             yield (
                 f"{name} has got partitions that are not read yet: run it with this release until `samzapy job status` "
                 "shows no expansion, and stop it"
@@ -384,8 +404,10 @@ def _of_requests(state: CoordinatorState) -> Iterator[str]:
     if waiting:
         yield f"requests to it are not over: {some(waiting, _SHOWN_MAX)}; {_ONCE_MORE}"
     over = {removed.key for removed in taken_up(state)}
-    words = (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
-    needed = [word.ssp_kb for word in words if key_of(StartpointPut(startpoint=word)) not in over]
+    startpoints = (state.startpoints[ssp_kb] for ssp_kb in sorted(state.startpoints))
+    needed = [
+        startpoint.ssp_kb for startpoint in startpoints if key_of(StartpointPut(startpoint=startpoint)) not in over
+    ]
     if needed:
         yield f"it was rewound, and does not read from there yet: {some(needed, _SHOWN_MAX)}; {_ONCE_MORE}"
 

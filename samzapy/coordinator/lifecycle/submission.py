@@ -1,12 +1,12 @@
-"""A term begins; a job is handed in.
+"""Decisions that begin a term and submit a job.
 
-Theory. Both compare what should stand on the log with what does and write the difference, so a repetition
-writes nothing and a predecessor's torn half is completed. Within one transaction the order is such that
-every beginning of it is harmless (librdkafka can tear a transaction).
+Both compare the wanted records with those on the log and write the difference, so a repetition writes nothing and the
+torn half of a predecessor is completed. The order within a transaction makes any prefix safe, because librdkafka can
+tear a transaction.
 
-Every processor of a job hands in the same: each brings its own copy of the configuration, and whoever comes to
-lead submits it. So one that differs is refused while others run; what a changed file says comes into force when
-all processors were stopped.
+Each processor of a job submits the same: it has its own copy of the configuration, and submits it when it becomes
+leader. So a configuration that differs is rejected while other containers run. A changed file comes into force when all
+processors have stopped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from samzapy.stream.records import (
 
 
 def start_term(command: StartTerm, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The first records of a term; on a new stream also whose it is and how it is written.
+    """The first records of a term; on a new stream also its job and format.
 
     Raises:
         TopicPolicyError: the stream belongs to another job.
@@ -85,19 +85,19 @@ def start_term(command: StartTerm, state: CoordinatorState) -> tuple[Coordinator
         started_at_ms=command.started_at_ms,
         version=command.version,
     )
-    found: list[CoordinatorRecord] = [term]
+    records: list[CoordinatorRecord] = [term]
     if state.job is None:
-        found.append(JobIdentityPut(job_name=command.job_name, job_id=command.job_id))
+        records.append(JobIdentityPut(job_name=command.job_name, job_id=command.job_id))
     if state.format_level is None:
-        found.append(FormatLevelPut(level=FORMAT_LEVEL))
-    found.extend(schema for schema in command.schemas if state.schemas.get(schema.fingerprint) != schema)
+        records.append(FormatLevelPut(level=FORMAT_LEVEL))
+    records.extend(schema for schema in command.schemas if state.schemas.get(schema.fingerprint) != schema)
     in_force = state.generation.generation if state.generation is not None else 0
-    found.extend(plan_tombstones(state, [number for number in generations(state) if number < in_force]))
-    return tuple(found)
+    records.extend(plan_tombstones(state, [number for number in generations(state) if number < in_force]))
+    return tuple(records)
 
 
 def check_readable(state: CoordinatorState, job_name: str, job_id: str) -> None:
-    """Raise unless `state` is of this job and at a level that this release reads."""
+    """Raise unless `state` is this job's, at a level that this release reads."""
     if state.job is not None and (state.job.job_name, state.job.job_id) != (job_name, job_id):
         raise TopicPolicyError(
             f"wanted the coordinator stream of job.name={job_name}, job.id={job_id}, found that of "
@@ -111,20 +111,20 @@ def check_readable(state: CoordinatorState, job_name: str, job_id: str) -> None:
 
 
 def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
-    """Everything in which the job as handed in differs from the job on the log; of a plan, if there is one already.
+    """The records in which the submitted job differs from the log, plan included.
 
-    The members of the plan stay: who joins and leaves is `membership`'s. A configuration that differs waits (nothing
-    is returned) while containers stand on the log that nobody has heard of in this term: they may be running.
+    The members of the plan stay: `membership` decides on joins and leaves. A configuration that differs waits (no
+    records are returned) while the log has containers that sent no heartbeat in this term: they may be running.
 
     Raises:
-        RejectedError: the configuration differs from that of containers that run; or another plan is in force than the
-            one that was looked at, and no containers run that would go on under it.
-        TopicPolicyError: the log is another job's, or a topic of ours has the wrong number of partitions.
-        TopicIdentityError: a topic was deleted and made again since it was recorded.
-        MissingTopicError: a pattern of a job that is new, or all patterns, match no topic.
+        RejectedError: the configuration differs from that of running containers; or the plan is not the one that the
+            submitter has seen, and no containers run that would go on under it.
+        TopicPolicyError: the log is another job's, or an internal topic has the wrong number of partitions.
+        TopicIdentityError: a topic was deleted and created again since it was recorded.
+        MissingTopicError: a pattern of a new job, or all patterns, match no topic.
         PartitionSchemeError: the inputs changed so that keyed state would be left behind.
-        ConfigError: a grouper of the job's own, a broadcast input, the scope of a store, or the number of partitions
-            of an intermediate stream is not as it must be.
+        ConfigError: a grouper of the job, a broadcast input, the scope of a store, or the number of partitions of an
+            intermediate stream is wrong.
     """
     check_readable(state, command.config.job_name, command.config.job_id)
     command = _with_inputs_to_read(command, state)
@@ -133,10 +133,12 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     _refuse_forgotten_scopes(config, state)
     _refuse_other_mode(command, state, seen)
     refuse_fewer_partitions(config.intermediates, state.config)
-    others = [found.execution_id for found in state.containers_sorted if _may_run_elsewhere(found, state)]
+    others = [container.execution_id for container in state.containers_sorted if _may_run_elsewhere(container, state)]
     differing = differences(config, state.config) if others else ()
     if differing:
-        _refuse_beside([found for found in others if found in seen.last], differing, state, config)
+        _refuse_beside(
+            [execution_id for execution_id in others if execution_id in seen.last], differing, state, config
+        )
         return ()
     if not others:
         refuse_unexpected(command, state)
@@ -151,41 +153,49 @@ def submit_job(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> 
     )
     with_facts = evolve(state, uncommitted(facts))
     if state.generation is None:
-        # Planned when the first processor joins; what cannot be planned is refused now.
+        # The plan is made when the first processor joins; a job that cannot be planned is refused now.
         plan_of(with_facts, (ProcessorId(config.processor_id or "0"),), command.groupers, before=state)
         return facts
-    # Release 0.1.0 did not record who the members are; each had tasks.
+    # Release 0.1.0 did not record the members; each of them had tasks.
     members = state.generation.processor_ids or sorted_processors({planned.processor_id for planned in state.plan})
     return (*facts, *replan(with_facts, members, command.groupers, before=state))
 
 
 def inputs_to_read(config: JobConfig, topic_ids: Mapping[SystemStream, str], state: CoordinatorState) -> JobConfig:
-    """`config` with the inputs that a plan is to be made from now, in place of all that its patterns match.
+    """`config` with the inputs of the next plan, instead of all pattern matches.
 
-    What a pattern stands for comes and goes while the job runs, each time by a decision of its own, behind several
-    looks at the topics (`coordinator.inputs.removal`, `coordinator.inputs.growth`). A submission is one look, by
-    somebody who may only have come to lead: so what is planned stays, though it is not found, and what went is not
-    taken back here.
+    The topics of a pattern come and go while the job runs, each time by a decision of its own, after several looks at
+    the topics (`coordinator.inputs.removal`, `coordinator.inputs.growth`). A submission is one look, perhaps by a
+    process that has only become leader. So planned topics stay, even if they are not found, and topics that went are
+    not taken back here.
 
     Args:
         config: with the names of streams in place of its patterns.
-        topic_ids: of the topics that they have now.
+        topic_ids: the current topic ids of these streams.
 
     Raises:
-        MissingTopicError: there is nothing that the job could read; or the job is new, and a pattern matches none.
+        MissingTopicError: the job has no input to read; or the job is new, and a pattern matches no topic.
     """
     if state.generation is None or not config.input_patterns:
         refuse_unmatched(config)
         return config
     planned = streams_planned(state)
-    is_anybody_there = any(found.phase in LIVING for found in state.containers.values())
+    any_container_lives = any(container.phase in LIVING for container in state.containers.values())
 
     def stays(stream: SystemStream) -> bool:
-        """Of those that are not found. One with an end stays while there may be somebody who reads it."""
-        return stream in planned and (may_depart(config, stream) or (is_anybody_there and is_match(config, stream)))
+        """Whether a missing stream stays.
+
+        A bounded one stays while a living container may read it.
+        """
+        return stream in planned and (
+            may_depart(config, stream) or (any_container_lives and is_match(config, stream))
+        )
 
     def waits(stream: SystemStream) -> bool:
-        """Of those that are found: one that went, or is another topic than the one that was read."""
+        """Whether an existing stream waits.
+
+        It was removed, or its topic is not the one that was read.
+        """
         known = state.inputs.get(stream)
         return (
             known is not None
@@ -194,24 +204,26 @@ def inputs_to_read(config: JobConfig, topic_ids: Mapping[SystemStream, str], sta
             and (known.gone_at_ms > 0 or known.topic_id != topic_ids.get(stream, known.topic_id))
         )
 
-    found = [text for text in config.inputs if not waits(SystemStream.parse(text))]
+    existing = [text for text in config.inputs if not waits(SystemStream.parse(text))]
     recorded = config_of(state).inputs
-    kept = [text for text in recorded if text not in found and stays(SystemStream.parse(text))]
-    if not (found or kept):
+    kept = [text for text in recorded if text not in existing and stays(SystemStream.parse(text))]
+    if not (existing or kept):
         refuse_unmatched(config)
-    return with_inputs(config, [*found, *kept])
+    return with_inputs(config, [*existing, *kept])
 
 
 def _with_inputs_to_read(command: SubmitJob, state: CoordinatorState) -> SubmitJob:
-    config = inputs_to_read(command.config, {found.system_stream: found.topic_id for found in command.inputs}, state)
+    config = inputs_to_read(command.config, {item.system_stream: item.topic_id for item in command.inputs}, state)
     read = frozenset(config.streams_read)
-    return replace(
-        command, config=config, inputs=tuple(found for found in command.inputs if str(found.system_stream) in read)
-    )
+    inputs = tuple(item for item in command.inputs if str(item.system_stream) in read)
+    return replace(command, config=config, inputs=inputs)
 
 
 def _may_run_elsewhere(container: Container, state: CoordinatorState) -> bool:
-    """Whether the container lives, as far as the log tells, and is not of the process that leads and submits."""
+    """Whether the container lives and is not the process that leads.
+
+    The leader's process submits, so its own container has the submitted configuration.
+    """
     term = state.term
     return container.phase in LIVING and (
         term is None
@@ -221,12 +233,12 @@ def _may_run_elsewhere(container: Container, state: CoordinatorState) -> bool:
 
 
 def check_joinable(state: CoordinatorState, config: JobConfig, *, running: Collection[ExecutionId]) -> None:
-    """Refuse a process whose configuration is not that of the job as it runs.
+    """Reject a process whose configuration differs from that of the running job.
 
-    What belongs to one process may differ (`ConfigKey.of_process`); secrets are not compared, as none is recorded.
+    Settings of one process may differ (`ConfigKey.of_process`). Secrets are not compared, because none is recorded.
 
     Args:
-        running: the executions that are known to run. The job's configuration may change while there is none.
+        running: the executions that are known to run. The configuration may change while there is none.
 
     Raises:
         RejectedError: names the keys that differ.
@@ -236,13 +248,13 @@ def check_joinable(state: CoordinatorState, config: JobConfig, *, running: Colle
 
 
 def refuse_unexpected(command: SubmitJob, state: CoordinatorState) -> None:
-    """Raise RejectedError when another plan is in force than the one that whoever submits has looked at."""
+    """Raise RejectedError if the plan is not the one that the submitter has seen."""
     wanted = command.expected_generation
-    found = 0 if state.generation is None else state.generation.generation
-    if wanted not in (None, found):
+    generation = 0 if state.generation is None else state.generation.generation
+    if wanted not in (None, generation):
         raise RejectedError(
             f"--expected-generation: wanted to apply what was planned from generation {wanted} of "
-            f"{command.config.job}, found generation {found} in force: the plan would be another one now. Look at "
+            f"{command.config.job}, found generation {generation} in force: the plan would be another one now. Look at "
             "`samzapy job plan` again"
         )
 
@@ -252,7 +264,8 @@ def _refuse_beside(
 ) -> None:
     if not running or not differing:
         return
-    hosts = sorted({f"{found.processor_id} on {found.host}" for found in map(state.containers.get, running) if found})
+    containers = [container for container in map(state.containers.get, running) if container]
+    hosts = sorted({f"{container.processor_id} on {container.host}" for container in containers})
     raise RejectedError(
         f"wanted the configuration under which {config.job} runs (processor {', '.join(hosts)}), found "
         f"{'; '.join(map(str, differing))}. Start with the same settings, or stop all processors of the job first: "
@@ -261,7 +274,10 @@ def _refuse_beside(
 
 
 def _refuse_changed_scopes(config: JobConfig, state: CoordinatorState) -> None:
-    """Entries on a changelog are found by key or by task, as the store's scope said when they were written."""
+    """Refuse a changed scope of a store that has entries.
+
+    The scope under which an entry was written says whether it is found by key or by task.
+    """
     for store in config.stores:
         recorded = state.config.get(f"stores.{store.name}.scope") or "key"
         if state.grants and changelog_topic(config.job, store.name) in state.own_topics and recorded != store.scope:
@@ -273,8 +289,11 @@ def _refuse_changed_scopes(config: JobConfig, state: CoordinatorState) -> None:
 
 
 def _refuse_forgotten_scopes(config: JobConfig, state: CoordinatorState) -> None:
-    """Once nobody remembers it, entries of a task would stay with tasks that a factor has divided, or be looked for by
-    key. What is kept by key needs no memory."""
+    """Refuse to leave out a store that keeps entries by task.
+
+    Without the record of its scope, its entries would stay with tasks that a factor has divided, or be looked up by
+    key. A store by key needs no such record.
+    """
     kept = {store.name for store in config.stores}
     for key, scope in sorted(state.config.items()):
         name = key.removeprefix("stores.").removesuffix(".scope")
@@ -289,10 +308,10 @@ def _refuse_forgotten_scopes(config: JobConfig, state: CoordinatorState) -> None
 
 
 def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[FactorPut]:
-    """The configuration's factor, where it sets one, and another than the configuration handed in last did.
+    """The configured factor, if this configuration has changed it.
 
-    Otherwise it stays as it was recorded: a restart does not undo what the job was scaled to while it ran. It comes
-    before the configuration: torn behind it, the difference is still there to be seen.
+    Otherwise the recorded factor stays: a restart does not undo a scaling of the running job. It comes before the
+    configuration: if the transaction is torn after it, the difference can still be seen.
     """
     wanted = factor_to_be(config, state)
     if wanted != factor_of(state):
@@ -300,69 +319,77 @@ def _factor_records(config: JobConfig, state: CoordinatorState) -> Iterable[Fact
 
 
 def _scales_overruled(command: SubmitJob, state: CoordinatorState) -> Iterable[RequestPut]:
-    """The scales that are not over and want something else than the configuration sets anew: its word is the newer
-    one, and each review of theirs would undo it. They come first: torn behind them, the difference is still there."""
+    """Fail the open scale requests that the changed configuration contradicts.
+
+    The newer configuration wins; otherwise each pending scale request would revert it. They come first: if the
+    transaction is torn after them, the difference can still be seen.
+    """
     for request in (state.requests[uuid] for uuid in sorted(state.requests)):
         if request.action != Action.SCALE or request.status_code not in UNFINISHED:
             continue
         wanted = scale_wanted(request)
-        for key, asked, found in (
+        for key, asked, configured in (
             (FACTOR_KEY, wanted.factor, command.config.elasticity_factor),
             (COUNT_KEY, wanted.containers, command.container_count),
         ):
-            if asked not in (None, found) and _is_set_anew(key, command.config, state):
-                reason = f"wanted {asked}, found that a changed configuration was handed in since, with {key}={found}"
+            if asked not in (None, configured) and _is_changed(key, command.config, state):
+                reason = (
+                    f"wanted {asked}, found that a changed configuration was submitted since, with {key}={configured}"
+                )
                 yield ended(request, StatusCode.FAILED, reason, command.now_ms)
 
 
-def _is_set_anew(key: str, config: JobConfig, state: CoordinatorState) -> bool:
-    """Whether `config` has a value for `key`, and another one than the configuration that was handed in last."""
+def _is_changed(key: str, config: JobConfig, state: CoordinatorState) -> bool:
+    """Whether `config` sets `key` to another value than the last submission."""
     return config.properties.get(key) not in (None, state.config.get(key))
 
 
 def _count_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """How many containers are to be started, as with the factor; none where people start them."""
+    """The number of coordinator-managed containers, as for the factor.
+
+    None where containers are self-managed.
+    """
     known = state.container_count
     if command.container_count is None:
         if known is not None:
             yield tombstone(known)
         return
-    if known is None or (_is_set_anew(COUNT_KEY, command.config, state) and known.count != command.container_count):
+    if known is None or (_is_changed(COUNT_KEY, command.config, state) and known.count != command.container_count):
         yield ContainerCountPut(count=command.container_count)
 
 
 def _refuse_other_mode(command: SubmitJob, state: CoordinatorState, seen: Sightings) -> None:
-    """Who starts the containers stays as it is while a run is on: those of the one kind would disturb the others.
+    """Refuse to change during a run who manages the containers.
 
-    Containers that people started and that nobody has heard of are none; they are given up
-    (`coordinator.launching.launches`).
+    The containers of the two modes would disturb each other. Self-managed containers without a heartbeat in this term
+    do not count; they are declared lost (`coordinator.launching.launches`).
 
     Raises:
-        RejectedError: says what to do first.
+        RejectedError: the text says which containers to stop first.
     """
     job = command.config.job
     if command.container_count is None and state.container_count is not None and not is_over(state):
         raise RejectedError(
-            f"wanted to run {job} in processes that are started by hand, found that its coordinator starts its "
+            f"wanted to run {job} in self-managed containers, found that its coordinator starts its "
             f"containers; stop it first (samzapy job stop --job {job}), or let it go on (samzapy job submit)"
         )
     if command.container_count is not None:
-        refuse_started_by_people(state, [found for found in seen.last if is_alive(state, found)], job)
+        refuse_self_managed(state, [name for name in seen.last if is_alive(state, name)], job)
 
 
-def refuse_started_by_people(state: CoordinatorState, running: Collection[ExecutionId], job: str) -> None:
-    """Raise RejectedError for a coordinator that would start containers, while those of people run."""
-    others = sorted(found for found in running if found not in state.launches)
+def refuse_self_managed(state: CoordinatorState, running: Collection[ExecutionId], job: str) -> None:
+    """Raise RejectedError if self-managed containers run."""
+    others = sorted(execution_id for execution_id in running if execution_id not in state.launches)
     if others:
         raise RejectedError(
-            f"wanted to start the containers of {job}, found {some(others)} that people started; stop them first "
+            f"wanted to start the containers of {job}, found self-managed ones: {some(others)}; stop them first "
             "(SIGTERM to their spark-submit, or samzapy job stop)"
         )
 
 
 def factor_to_be(config: JobConfig, state: CoordinatorState) -> int:
-    """The factor that is planned by once `config` is handed in."""
-    return config.elasticity_factor if _is_set_anew(FACTOR_KEY, config, state) else factor_of(state)
+    """The factor after `config` is submitted."""
+    return config.elasticity_factor if _is_changed(FACTOR_KEY, config, state) else factor_of(state)
 
 
 def _config_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
@@ -375,43 +402,53 @@ def _config_records(command: SubmitJob, state: CoordinatorState) -> Iterable[Coo
 
 
 def _input_records(command: SubmitJob, state: CoordinatorState) -> Iterable[CoordinatorRecord]:
-    """An input that is read no more stays: should it come back, its positions must still be those of its topic."""
+    """The records of the inputs.
+
+    An input that is no longer read keeps its record: should it come back, its positions must still be those of its
+    topic.
+    """
     read = _streams_read(state)
-    for found in sorted(command.inputs, key=lambda item: item.system_stream):
-        known = state.inputs.get(found.system_stream)
+    for current in sorted(command.inputs, key=lambda item: item.system_stream):
+        known = state.inputs.get(current.system_stream)
         if known is None:
-            yield _input_begun(found, command, state)
+            yield _new_input(current, command, state)
             continue
-        if known.topic_id != found.topic_id:
-            if not may_depart(command.config, found.system_stream):
-                refuse([made_again(f"input {found.system_stream}", known.topic_id, found.topic_id)])
+        if known.topic_id != current.topic_id:
+            if not may_depart(command.config, current.system_stream):
+                refuse([made_again(f"input {current.system_stream}", known.topic_id, current.topic_id)])
             if state.generation is None:
-                yield replace(_input_begun(found, command, state), epoch_before=state.epoch)
-            continue  # It goes, and comes anew, as looks at the topics find it.
+                yield replace(_new_input(current, command, state), epoch_before=state.epoch)
+            continue  # Looks at the topics remove it, and add it again.
         wanted = replace(without_refusals(known), gone_at_ms=0, gone_refused="")
-        # What was added to one that is read comes with the next look at the topics, and in its turn.
-        if found.system_stream not in read or found.partition_count < known.partition_count:
-            wanted = replace(known, partition_count=found.partition_count, expansions=())
+        # Partitions that were added to an input that is read come with a later look at the topics.
+        if current.system_stream not in read or current.partition_count < known.partition_count:
+            wanted = replace(known, partition_count=current.partition_count, expansions=())
         if known != wanted:
             yield wanted
 
 
 def _streams_read(state: CoordinatorState) -> frozenset[SystemStream]:
-    """The streams of which something was read that counts still: their partitions have an order to keep."""
+    """The streams that are read under a grant that still counts.
+
+    The order of their partitions must be kept.
+    """
     if state.run is not None and state.run.ended and config_of(state).is_bounded_job:
-        return frozenset()  # The next run begins with nothing that earlier ones left.
+        return frozenset()  # The next run begins with nothing of earlier ones.
     return frozenset(start.ssp_kb.ssp.system_stream for grant in state.grants.values() for start in grant.starts)
 
 
-def _input_begun(found: InputFound, command: SubmitJob, state: CoordinatorState) -> InputPut:
-    """One that is new. If its topic came after the job, and a pattern stands for it, it is read from its beginning."""
+def _new_input(current: InputFound, command: SubmitJob, state: CoordinatorState) -> InputPut:
+    """The record of a new input.
+
+    A topic that was created after the job, and that matches a pattern, is read from its beginning.
+    """
     before = () if state.generation is None else config_of(state).input_patterns
-    is_late = before == command.config.input_patterns and is_match(command.config, found.system_stream)
+    is_late = before == command.config.input_patterns and is_match(command.config, current.system_stream)
     return InputPut(
-        system_stream=found.system_stream,
-        partition_count=found.partition_count,
-        partition_count_first=0 if is_late else found.partition_count,
-        topic_id=found.topic_id,
+        system_stream=current.system_stream,
+        partition_count=current.partition_count,
+        partition_count_first=0 if is_late else current.partition_count,
+        topic_id=current.topic_id,
     )
 
 
@@ -419,17 +456,17 @@ def _own_topic_records(
     own_topics: tuple[OwnTopicFound, ...], job: str, state: CoordinatorState
 ) -> Iterable[CoordinatorRecord]:
     single = (coordinator_topic(job), checkpoint_topic(job), placement_topic(job))
-    for found in sorted(own_topics, key=lambda item: item.name):
-        known = state.own_topics.get(found.name)
-        if known is not None and known.topic_id != found.topic_id:
-            refuse([made_again(f"topic {found.name}", known.topic_id, found.topic_id)])
-        if found.name in single and found.partition_count != 1:
+    for topic in sorted(own_topics, key=lambda item: item.name):
+        known = state.own_topics.get(topic.name)
+        if known is not None and known.topic_id != topic.topic_id:
+            refuse([made_again(f"topic {topic.name}", known.topic_id, topic.topic_id)])
+        if topic.name in single and topic.partition_count != 1:
             if known is not None:
-                continue  # Added while the job runs: shown, and what is recorded stays (`topic_checks`).
+                continue  # Partitions were added while the job runs: the record stays (`topic_checks` reports it).
             raise TopicPolicyError(
-                f"{found.name}: wanted 1 partition, found {found.partition_count}; records that belong together "
+                f"{topic.name}: wanted 1 partition, found {topic.partition_count}; records that belong together "
                 "would be read out of order. Kafka takes no partition away: give the job a new job.id"
             )
-        wanted = OwnTopicPut(name=found.name, topic_id=found.topic_id, partition_count=found.partition_count)
+        wanted = OwnTopicPut(name=topic.name, topic_id=topic.topic_id, partition_count=topic.partition_count)
         if known != wanted:
             yield wanted

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from samzapy.adapters.host import process_launcher
 from samzapy.adapters.host.processes import ProcessIdentity
 from samzapy.cli.job.submit import launcher_of, submit
-from samzapy.coordinator.lifecycle.submission import refuse_started_by_people
+from samzapy.coordinator.lifecycle.submission import refuse_self_managed
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.errors import ConfigError, RejectedError
 from samzapy.model.job import ExecutionId
@@ -56,9 +56,9 @@ def test_a_container_gets_the_jobs_settings_and_last_what_is_its_own(
 def test_a_submission_is_refused_while_containers_of_people_run() -> None:
     state = evolve(INITIAL, committed([LaunchPut(launch=a_launch("e1"))], 0))
 
-    refuse_started_by_people(state, [ExecutionId("e1")], "flights-1")
-    with pytest.raises(RejectedError, match="found e2 that people started"):
-        refuse_started_by_people(state, [ExecutionId("e1"), ExecutionId("e2")], "flights-1")
+    refuse_self_managed(state, [ExecutionId("e1")], "flights-1")
+    with pytest.raises(RejectedError, match="found self-managed ones: e2"):
+        refuse_self_managed(state, [ExecutionId("e1"), ExecutionId("e2")], "flights-1")
 
 
 def test_a_mistake_is_told_before_anything_is_started(tmp_path: Path) -> None:
