@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,8 +28,17 @@ Message = tuple[str, int, int, bytes | None]
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    scratch: Path = tmp_path_factory.mktemp("spark")
-    session = (
+    with pytest.MonkeyPatch.context() as environment:
+        # Else Spark's workers are the first python3 in PATH.
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        session = _a_session(tmp_path_factory.mktemp("spark"))
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def _a_session(scratch: Path) -> SparkSession:
+    return (
         SparkSession.builder.master("local[1]")
         .appName("test_key_bucket_is_the_same_in_the_jvm")
         .config("spark.ui.enabled", "false")
@@ -39,9 +49,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "1")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 def messages(count: int) -> list[Message]:

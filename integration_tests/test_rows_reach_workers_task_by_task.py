@@ -211,6 +211,21 @@ def test_the_direct_path_moves_no_row(session: SparkSession) -> None:
     assert "Exchange" in _physical_plan(rows_by_task(source, COGROUP, dict.fromkeys(_ssp_kbs(COGROUP), 0)))
 
 
+def test_spark_4_0_moves_rows_to_the_same_partitions(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no partitioning by number, which is taken away here where there is one."""
+    source = a_source(session, ("orders.0", range(9)), ("orders.1", range(5)), ("orders.2", range(7)))
+    starts = dict.fromkeys(_ssp_kbs(COGROUP), 0)
+    partitions = {row.route: row.spark_partition for row in handed_to_workers(rows_by_task(source, COGROUP, starts))}
+
+    monkeypatch.delattr(DataFrame, "repartitionById", raising=False)
+    frame = rows_by_task(source, COGROUP, starts)
+
+    assert "hashpartitioning" in _physical_plan(frame)
+    rows = handed_to_workers(frame)
+    assert 21 == len(rows)
+    assert partitions == {row.route: row.spark_partition for row in rows}
+
+
 @pytest.mark.parametrize("is_shuffled", [False, True], ids=["direct", "shuffled"])
 def test_keys_and_values_are_the_bytes_that_they_were(session: SparkSession, is_shuffled: bool) -> None:
     """They go through Spark as text, which most of these are not."""

@@ -41,7 +41,7 @@ def test_what_spark_asks_for_at_the_first_batch_comes_with_a_plain_install() -> 
 )
 def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: str | None, found: str) -> None:
     tree, java = tmp_path / "tree", tmp_path / "java" / "bin" / "java"
-    for name in ("scripts/setup", "setup.cfg", "pyproject.toml", "samzapy/adapters/maven/spark-kafka.lock"):
+    for name in ("scripts/setup", "setup.cfg", "pyproject.toml", "samzapy/adapters/maven/spark-kafka-4.2.lock"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
     if banner is not None:
@@ -104,7 +104,7 @@ def test_the_wheel_has_every_module_the_pinned_jars_and_the_mark_of_its_types(wh
     wanted = {f"samzapy/{name}" for pattern in ("*.py", "*.lock") for name in below(ROOT / "samzapy", pattern)}
 
     assert set() == {*wanted, "samzapy/py.typed"} - {*wheel.namelist()}
-    assert {"kafka-broker.lock", "kafka-tools.lock", "spark-kafka.lock"} <= {Path(name).name for name in wanted}
+    assert {"kafka-broker.lock", "kafka-tools.lock", "spark-kafka-4.0.lock"} <= {Path(name).name for name in wanted}
 
 
 def test_the_wheel_has_its_license_and_nothing_of_the_tests(wheel: ZipFile) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.adapters.maven.locks import connector_lock
 
 
 def copy_each(key, value):
@@ -41,7 +42,7 @@ def main():
     parser.add_argument("--sink-option", action="append", default=[])
     options = parser.parse_args()
     session = SparkSession.builder.appName(f"plain {options.what}").getOrCreate()
-    for jar in jar_paths("spark-kafka"):
+    for jar in jar_paths(connector_lock()):
         session.sql(f"ADD JAR '{jar}'")
     source = (
         session.readStream.format("kafka")

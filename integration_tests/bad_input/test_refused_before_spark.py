@@ -26,6 +26,7 @@ from integration_tests.bad_input.kit import (
 )
 from integration_tests.support.job_process import JobProcess
 from samzapy.adapters.maven.fetch import jar_paths
+from samzapy.adapters.maven.locks import connector_lock
 from samzapy.errors import ExitCode
 from samzapy.model.topics import changelog_spec, checkpoint_spec, coordinator_spec
 from samzapy.stream.codec import encode, headers
@@ -192,7 +193,7 @@ def test_an_old_java_is_told_with_its_version(tmp_path: Path) -> None:
 
 
 def test_a_jar_that_is_not_the_pinned_one_is_named(a_job: JobMaker, tmp_path: Path) -> None:
-    for real in jar_paths("spark-kafka"):
+    for real in jar_paths(connector_lock()):
         home = tmp_path / "cache" / "jars" / real.parent.name
         home.mkdir(parents=True)
         (home / real.name).symlink_to(real)

@@ -41,7 +41,7 @@ from samzapy.adapters.host.processes import ProcessIdentity, processes_with, sta
 from samzapy.adapters.installed_spark import pyspark_home
 from samzapy.adapters.maven.fetch import cache_root, jars_there
 from samzapy.adapters.maven.java import find_java
-from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.maven.locks import connector_lock
 from samzapy.adapters.spark.class_archive import CLASS_PATH_VARIABLE, JVM_VARIABLE, archive_path, of_worker
 from samzapy.errors import ConfigError, DeadlineError, RejectedError
 from samzapy.model.launch import HOST_VARIABLE
@@ -436,7 +436,7 @@ def _kill_all(mark: str) -> int:
 
 def _environment(directory: Path, address: str) -> Mapping[str, str]:
     """What a daemon gets beside the environment of who starts it; what runs on a worker inherits it."""
-    jars = jars_there(SPARK_KAFKA)
+    jars = jars_there(connector_lock())
     inherited = {name: os.environ[name] for name in (JVM_VARIABLE, CLASS_PATH_VARIABLE) if name in os.environ}
     return {
         **of_worker(inherited, jars, archive_path(cache_root(), jars)),

@@ -1,4 +1,4 @@
-"""Find the Spark of a job: PySpark of the release that the connector's jars belong to.
+"""Find the Spark of a job: PySpark of a release that samzapy has the connector's jars for.
 
 Several may be importable: `PYTHONPATH` and `SPARK_HOME` often name another installation, and both come before the one
 that pip installed beside samzapy. This module looks at files and never imports PySpark, which takes a second.
@@ -16,29 +16,41 @@ from typing import Final
 
 from samzapy.errors import EnvironmentMissingError
 
-SPARK_VERSION: Final = "4.2.0"
-"""As in `setup.cfg`; the connector in `adapters/maven/spark-kafka.lock` is of the same release."""
+RELEASES: Final = ("4.0", "4.1", "4.2")
+"""Minor releases of Spark, as in `setup.cfg`. `adapters/maven/spark-kafka-<release>.lock` has the jars of each."""
 
+_WANTED = f"{', '.join(RELEASES[:-1])} or {RELEASES[-1]}"
 _VERSION = re.compile(r"""^__version__[^=\n]*=\s*["']([^"'+\n]+)""", re.MULTILINE)
 
 
 def pyspark_home() -> Path:
-    """The directory of PySpark of `SPARK_VERSION`, even if another release comes before it on `sys.path`.
+    """The directory of the first PySpark on `sys.path` whose release is one of `RELEASES`.
 
     Below spark-submit, PySpark comes out of a zip, which has no jars; then it is the Spark of SPARK_HOME.
 
     Raises:
         EnvironmentMissingError: there is none; the text has the other releases.
     """
-    importable = _importable(sys.path)
-    spec = next((spec for spec in importable if _version(spec) == SPARK_VERSION), None)
-    if spec is None:
-        others = "; ".join(f"{_version(spec)} in {_directory(spec)}" for spec in importable) or "none"
-        raise EnvironmentMissingError(
-            f"wanted PySpark {SPARK_VERSION} beside samzapy, found {others}; install samzapy with pip again"
-        )
-    home = _directory(spec)
+    home = _directory(_supported())
     return home if home.is_dir() or "SPARK_HOME" not in os.environ else Path(os.environ["SPARK_HOME"])
+
+
+def spark_version() -> str:
+    """The version of the PySpark in `pyspark_home`, as 4.2.0.
+
+    Raises:
+        EnvironmentMissingError: there is none of a release in `RELEASES`.
+    """
+    return _version(_supported())
+
+
+def spark_release() -> str:
+    """The minor release of the PySpark in `pyspark_home`; one of `RELEASES`.
+
+    Raises:
+        EnvironmentMissingError: there is none of a release in `RELEASES`.
+    """
+    return _release(_supported())
 
 
 def pyspark_jar(artifact: str) -> Path:
@@ -53,15 +65,15 @@ def pyspark_jar(artifact: str) -> Path:
 
 
 def refuse_other_pyspark() -> None:
-    """Raise EnvironmentMissingError if `import pyspark` would give another release than `SPARK_VERSION`.
+    """Raise EnvironmentMissingError if `import pyspark` would give a release that is not in `RELEASES`.
 
     Below spark-submit its JVM has that release too, because spark-submit puts its own PySpark first.
     """
     spec = next(iter(_importable(sys.path)), None)
-    if spec is None or _version(spec) == SPARK_VERSION:
+    if spec is None or _release(spec) in RELEASES:
         return
     raise EnvironmentMissingError(
-        f"wanted PySpark {SPARK_VERSION}, found {_version(spec)} in {_directory(spec)}; unset SPARK_HOME and "
+        f"wanted PySpark {_WANTED}, found {_version(spec)} in {_directory(spec)}; unset SPARK_HOME and "
         "PYTHONPATH, or start the job with `samzapy run`, which takes the right one"
     )
 
@@ -69,6 +81,18 @@ def refuse_other_pyspark() -> None:
 def submit_option(option: str) -> str:
     """Quote an option for SPARK_SUBMIT_OPTS and similar variables, which Spark and the JVM split at blanks."""
     return f'"{option}"' if " " in option else option
+
+
+def _supported() -> ModuleSpec:
+    importable = _importable(sys.path)
+    spec = next((spec for spec in importable if _release(spec) in RELEASES), None)
+    if spec is None:
+        others = "; ".join(f"{_version(spec)} in {_directory(spec)}" for spec in importable) or "none"
+        raise EnvironmentMissingError(
+            f"wanted PySpark {_WANTED} beside samzapy, found {others}; "
+            f"run `pip install 'pyspark~={RELEASES[-1]}.0'` in the environment of samzapy"
+        )
+    return spec
 
 
 def _importable(path: Iterable[str]) -> list[ModuleSpec]:
@@ -89,3 +113,7 @@ def _version(spec: ModuleSpec) -> str:
         text = ""
     matched = _VERSION.search(text)
     return "no known release" if matched is None else matched.group(1)
+
+
+def _release(spec: ModuleSpec) -> str:
+    return ".".join(_version(spec).split(".")[:2])

@@ -10,7 +10,7 @@ import click
 
 from samzapy.adapters.maven.fetch import cache_root, jar_paths, jars_there
 from samzapy.adapters.maven.java import find_java
-from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.maven.locks import connector_lock
 from samzapy.adapters.spark.class_archive import archive_path, make_archive
 from samzapy.adapters.spark.class_archive import of_worker as worker_environment
 from samzapy.runtime.spark_submit import check_host, environment_of_spark
@@ -28,7 +28,7 @@ def class_archive(of_worker: bool, remove: bool) -> None:
     upgrade, remove it (--remove) and make a new one. It takes a minute, and 200 MB.
     """
     if remove:
-        archive_path(cache_root(), jars_there(SPARK_KAFKA)).unlink(missing_ok=True)
+        archive_path(cache_root(), jars_there(connector_lock())).unlink(missing_ok=True)
         return
     find_java()
     check_host([])
@@ -36,7 +36,7 @@ def class_archive(of_worker: bool, remove: bool) -> None:
     if not of_worker:
         click.echo(str(path))
         return
-    for name, value in sorted(worker_environment({}, jars_there(SPARK_KAFKA), path).items()):
+    for name, value in sorted(worker_environment({}, jars_there(connector_lock()), path).items()):
         click.echo(f"{name}={shlex.quote(value)}")
 
 
@@ -49,7 +49,7 @@ def made_archive(more: Mapping[str, str]) -> Path:
     Raises:
         EnvironmentMissingError: a jar could not be fetched, Spark did not start, or its JVM makes no archives.
     """
-    jars = jar_paths(SPARK_KAFKA)
+    jars = jar_paths(connector_lock())
     path = archive_path(cache_root(), jars)
     make_archive(path, {**environment_of_spark(), **more}, jars)
     return path

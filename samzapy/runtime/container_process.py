@@ -34,7 +34,7 @@ from samzapy.adapters.kafka.tail import KafkaTail
 from samzapy.adapters.kafka.topics import KafkaTopics
 from samzapy.adapters.lmdb.store import LmdbStateDirectory, faults_directory, task_directory, tasks_with_state
 from samzapy.adapters.maven.fetch import jar_paths
-from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.maven.locks import connector_lock
 from samzapy.adapters.spark.java_properties import java_properties
 from samzapy.adapters.web.client import HttpCoordinatorClient
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
@@ -121,7 +121,7 @@ def run_container(config: JobConfig, job_file: Path, expected_generation: int | 
                 is_launched = beside.submit(admission.is_launched).result
             else:
                 is_launched = partial(bool, admission.is_launched())
-            jars = jar_paths(SPARK_KAFKA)
+            jars = jar_paths(connector_lock())
             with scratch_directory(admission.execution_id) as scratch_dir:
                 _Run(
                     config=config,

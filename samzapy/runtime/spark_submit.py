@@ -10,7 +10,7 @@ from pathlib import Path
 from samzapy.adapters.host.spark_host import SparkHost
 from samzapy.adapters.installed_spark import pyspark_home
 from samzapy.adapters.maven.fetch import cache_root, jars_there
-from samzapy.adapters.maven.locks import SPARK_KAFKA
+from samzapy.adapters.maven.locks import connector_lock
 from samzapy.adapters.spark.class_archive import archive_path, with_archive, with_class_path
 from samzapy.errors import EnvironmentMissingError
 
@@ -61,7 +61,7 @@ def environment_of_spark() -> dict[str, str]:
         "SPARK_HOME": str(pyspark_home()),
     }
     # Where they are yet to be fetched the job does that, and adds them to its session.
-    jars = jars_there(SPARK_KAFKA)
+    jars = jars_there(connector_lock())
     environment = with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
     return SparkHost.here().environment(environment)
 

@@ -7,20 +7,53 @@ from zipfile import ZipFile
 
 import pytest
 
-from samzapy.adapters.installed_spark import SPARK_VERSION, pyspark_home, pyspark_jar, refuse_other_pyspark
-from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
+from samzapy.adapters.installed_spark import (
+    RELEASES,
+    pyspark_home,
+    pyspark_jar,
+    refuse_other_pyspark,
+    spark_release,
+    spark_version,
+)
+from samzapy.adapters.maven.locks import read_lock
 from samzapy.errors import EnvironmentMissingError
 
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def test_the_release_is_the_one_that_is_installed_and_that_the_connector_belongs_to() -> None:
+def test_pip_installs_any_release_that_has_a_lock_and_no_other() -> None:
     setup = configparser.ConfigParser()
     setup.read(PROJECT / "setup.cfg")
-    connector = next(jar for jar in read_lock(SPARK_KAFKA) if jar.artifact.startswith("spark-sql-kafka"))
+    locks = (PROJECT / "samzapy/adapters/maven").glob("spark-kafka-*.lock")
+    major, minor = map(int, RELEASES[-1].split("."))
 
-    assert f"pyspark=={SPARK_VERSION}" in setup["options"]["install_requires"].splitlines()
-    assert SPARK_VERSION == connector.version
+    assert f"pyspark>={RELEASES[0]},<{major}.{minor + 1}" in setup["options"]["install_requires"].splitlines()
+    assert set(RELEASES) == {lock.stem.removeprefix("spark-kafka-") for lock in locks}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_release_is_found_by_its_version(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch release has the lock of its minor release."""
+    home = a_pyspark(tmp_path, f"{release}.7")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert (home, f"{release}.7", release) == (pyspark_home(), spark_version(), spark_release())
+    assert read_lock(f"spark-kafka-{spark_release()}")
+
+
+def test_a_release_newer_than_any_lock_is_named_with_those_that_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = a_pyspark(tmp_path, "4.3.0")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    with pytest.raises(EnvironmentMissingError) as refused:
+        pyspark_home()
+
+    assert (
+        f"wanted PySpark 4.0, 4.1 or 4.2 beside samzapy, found 4.3.0 in {home}; "
+        "run `pip install 'pyspark~=4.2.0'` in the environment of samzapy"
+    ) == str(refused.value)
 
 
 def test_pyspark_brings_the_ivy_that_fetches() -> None:
@@ -30,11 +63,17 @@ def test_pyspark_brings_the_ivy_that_fetches() -> None:
 @pytest.fixture
 def another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """PySpark of another release, in front of the installed one as PYTHONPATH puts it."""
-    (tmp_path / "pyspark").mkdir()
-    (tmp_path / "pyspark" / "__init__.py").touch()
-    (tmp_path / "pyspark" / "version.py").write_text("__version__: str = '3.5.1'\n")
+    home = a_pyspark(tmp_path, "3.5.1")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path / "pyspark"
+    return home
+
+
+def a_pyspark(directory: Path, version: str) -> Path:
+    home = directory / "pyspark"
+    home.mkdir()
+    (home / "__init__.py").touch()
+    (home / "version.py").write_text(f"__version__: str = '{version}'\n")
+    return home
 
 
 def test_another_release_in_front_is_passed_over(another_release: Path) -> None:
@@ -46,7 +85,7 @@ def test_only_another_release_is_refused(another_release: Path, monkeypatch: pyt
     monkeypatch.setattr(sys, "path", [str(another_release.parent)])
 
     with pytest.raises(
-        EnvironmentMissingError, match=f"wanted PySpark {SPARK_VERSION}.*, found 3.5.1 in {another_release}"
+        EnvironmentMissingError, match=f"wanted PySpark 4.0, 4.1 or 4.2 .*, found 3.5.1 in {another_release}"
     ):
         pyspark_home()
 
@@ -70,7 +109,7 @@ def test_below_spark_submit_the_ivy_is_that_of_the_spark_that_runs(
     zipped = tmp_path / "pyspark.zip"
     with ZipFile(zipped, "w") as archive:
         archive.writestr("pyspark/__init__.py", "")
-        archive.writestr("pyspark/version.py", f'__version__: str = "{SPARK_VERSION}"\n')
+        archive.writestr("pyspark/version.py", f'__version__: str = "{spark_version()}"\n')
     monkeypatch.syspath_prepend(str(zipped))
     monkeypatch.setenv("SPARK_HOME", str(home))
 

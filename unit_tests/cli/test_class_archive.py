@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from samzapy.adapters.maven.locks import SPARK_KAFKA, read_lock
+from samzapy.adapters.maven.locks import connector_lock, read_lock
 from samzapy.cli import class_archive as command
 
 
@@ -14,7 +14,7 @@ from samzapy.cli import class_archive as command
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One that has been made, beside jars that are there."""
     monkeypatch.setenv("SAMZAPY_CACHE_DIR", str(tmp_path))
-    for jar in read_lock(SPARK_KAFKA):
+    for jar in read_lock(connector_lock()):
         home = tmp_path / "jars" / jar.sha256[:12] / jar.file_name
         home.parent.mkdir(parents=True)
         home.touch()
@@ -34,6 +34,6 @@ def test_what_a_worker_is_to_have_can_be_read_by_a_shell(archive: Path) -> None:
     found = dict(word.split("=", 1) for word in shlex.split(told))
     assert ["JDK_JAVA_OPTIONS", "SPARK_DIST_CLASSPATH"] == [*found]
     assert f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off" == found["JDK_JAVA_OPTIONS"]
-    assert [jar.file_name for jar in read_lock(SPARK_KAFKA)] == [
+    assert [jar.file_name for jar in read_lock(connector_lock())] == [
         Path(path).name for path in found["SPARK_DIST_CLASSPATH"].split(":")
     ]

@@ -68,7 +68,7 @@ def jar_paths(lock: str, cache_dir: Path | None = None) -> tuple[Path, ...]:
     """The jars of a lock list as files on this machine, all verified; the missing ones are fetched first.
 
     Args:
-        lock: the list's name, `spark-kafka`, `kafka-broker` or `kafka-tools`.
+        lock: the list's name, that of `connector_lock`, `KAFKA_BROKER` or `KAFKA_TOOLS`.
         cache_dir: where the jars are kept; `cache_root()` when not given.
 
     Returns:

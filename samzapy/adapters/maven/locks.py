@@ -3,6 +3,9 @@
 A list is a file beside this module with one jar per line: `group:artifact:version[:classifier] sha256`; `#` opens a
 comment. It has the whole set with all dependencies, so nothing is resolved at run time: every machine runs the same
 bytes, or nothing. `scripts/lock_jars.py` writes the lists.
+
+Spark's Kafka connector uses internals of Spark, so there is a list for each minor release of Spark. It names the newest
+connector of that release, which every PySpark of the release runs with.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
+from samzapy.adapters.installed_spark import spark_release
 from samzapy.errors import ConfigError
 
-SPARK_KAFKA = "spark-kafka"
 KAFKA_BROKER = "kafka-broker"
 KAFKA_TOOLS = "kafka-tools"
 
@@ -44,11 +47,20 @@ class LockedJar:
         return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
 
+def connector_lock() -> str:
+    """The name of the list with Spark's Kafka connector for the PySpark that is installed.
+
+    Raises:
+        EnvironmentMissingError: there is no list for that PySpark.
+    """
+    return f"spark-kafka-{spark_release()}"
+
+
 def read_lock(lock: str) -> tuple[LockedJar, ...]:
     """The jars of a checked-in list, in its order.
 
     Args:
-        lock: the list's name without `.lock`: `spark-kafka`, `kafka-broker` or `kafka-tools`.
+        lock: the list's name without `.lock`: that of `connector_lock`, `KAFKA_BROKER` or `KAFKA_TOOLS`.
     """
     package = resources.files("samzapy.adapters.maven")
     source = package / f"{lock}.lock"

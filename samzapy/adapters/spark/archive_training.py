@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from samzapy.adapters.spark.partitioning import repartition_by_id
 from samzapy.adapters.spark.query import SOURCE_OPTIONS
 from samzapy.adapters.spark.rows import as_text
 from samzapy.adapters.spark.session import open_session
@@ -58,7 +59,7 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
         )
         .where(F.col("route") >= 0)
     )
-    shuffled = rows.repartitionById(2, F.col("route") % 2).sortWithinPartitions("route", "offset")
+    shuffled = repartition_by_id(rows, 2, F.col("route") % 2).sortWithinPartitions("route", "offset")
     for frame in (rows, shuffled):
         _run(frame, _RUN_WITHIN_S)
     source = session.readStream.format("kafka").options(**{**SOURCE_OPTIONS, **_IMPATIENT})

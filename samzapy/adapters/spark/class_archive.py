@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from samzapy.adapters.installed_spark import SPARK_VERSION, pyspark_home, submit_option
+from samzapy.adapters.installed_spark import pyspark_home, spark_version, submit_option
 from samzapy.errors import EnvironmentMissingError
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
     same Spark, and says nothing of it.
     """
     files = "\n".join(map(_stamp, [*sorted((pyspark_home() / "jars").glob("*.jar")), *jars]))
-    return cache_dir / f"spark-{SPARK_VERSION}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
+    return cache_dir / f"spark-{spark_version()}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
 
 
 def _stamp(jar: Path) -> str:

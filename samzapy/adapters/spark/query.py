@@ -43,6 +43,7 @@ from samzapy.adapters.spark.exact_times import (
 )
 from samzapy.adapters.spark.keyhash import KeyhashCost
 from samzapy.adapters.spark.lookup import is_ours, lookup_table, one_row_per_route, route_column, worker_column
+from samzapy.adapters.spark.partitioning import repartition_by_id
 from samzapy.adapters.spark.rows import REPORT_DDL, as_text, headers_column, report_of
 from samzapy.config import Text, revealed
 from samzapy.container.ports import BatchDone, QueryEvent, QueryFailed
@@ -381,7 +382,7 @@ def rows_by_task(
     if is_direct(plan):
         return rows
     worker = worker_column(plan.tasks, plan.slot_count)
-    shuffled = one_row_per_route(rows, table).repartitionById(plan.slot_count, worker)
+    shuffled = repartition_by_id(one_row_per_route(rows, table), plan.slot_count, worker)
     return shuffled.sortWithinPartitions("route", "offset")
 
 

@@ -11,6 +11,7 @@ import pwd
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from samzapy.adapters.installed_spark import spark_release
 from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
 from samzapy.errors import ConfigError
 
@@ -46,15 +48,9 @@ SETTINGS = {
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     # Spark refuses every sort of a stream, also one within a partition of a micro-batch, which means what it says.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
-    # What a batch's shuffle wrote goes with the batch, not with the JVM's next collection: it lies in memory here.
-    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     # How long a query that found nothing waits before it asks the broker again. With Spark's 10 ms a job without
     # traffic takes 45 % of a core, half of that in the broker, and 25 % like this (measured).
@@ -73,6 +69,15 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_SETTINGS_OF_4_0 = {_FILE_MANAGER: f"{_STREAMING}.FileSystemBasedCheckpointFileManager"}
+_SETTINGS_SINCE_4_1 = {
+    _FILE_MANAGER: f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # What a batch's shuffle wrote goes with the batch, not with the JVM's next collection: it lies in memory here.
+    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
+}
 
 
 _TOLD_BY_US = (
@@ -83,6 +88,14 @@ _TOLD_BY_US = (
     "org.apache.spark.sql.execution.streaming",
     "org.apache.spark.sql.execution.datasources.v2",
 )
+
+
+def settings_of(release: str) -> dict[str, str]:
+    """The settings of a session that a user may change, for a minor release of Spark.
+
+    4.0 has no checksums of checkpoint files to switch off, and removes what a shuffle wrote when the JVM collects.
+    """
+    return {**SETTINGS, **(_SETTINGS_OF_4_0 if release == "4.0" else _SETTINGS_SINCE_4_1)}
 
 
 def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[SparkSession, int]:
@@ -98,7 +111,7 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
     _check(given)
     builder = SparkSession.builder.appName(given.get("spark.app.name", f"samzapy {job}"))
     settings = {
-        **SETTINGS,
+        **settings_of(spark_release()),
         "spark.local.dir": str(scratch_dir / "spark"),
         "spark.pyspark.python": sys.executable,
     }
@@ -106,6 +119,7 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         builder = builder.config(name, given.get(name, value))
     for name, (wanted, _) in sorted(_WANTED.items()):
         builder = builder.config(name, wanted)
+    _ignore_pandas_warning()
     _name_the_user()
     # PYSPARK_PYTHON wins over the setting, and the first python3 on PATH over nothing.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -115,6 +129,11 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         # Under spark-submit, spark.jars of the builder comes too late.
         session.sql(f"ADD JAR '{readable_jar(jar, scratch_dir / 'jars')}'")
     return session, cores
+
+
+def _ignore_pandas_warning() -> None:
+    """Spark 4.2 warns of pandas 3 whenever it is found. `mapInArrow` uses Arrow batches alone."""
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
 
 
 def _name_the_user() -> None:

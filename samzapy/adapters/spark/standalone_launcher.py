@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from samzapy.adapters.installed_spark import SPARK_VERSION
+from samzapy.adapters.installed_spark import spark_version
 from samzapy.adapters.spark.submission import (
     EXECUTION_CONF,
     SUBMIT_CLASS,
@@ -431,7 +431,7 @@ def submission_request(program: ContainerProgram, launch: Launch, host: str) -> 
     pinned = {f"spark.driver.resource.{host_word(host)}.amount": "1"} if host else {}
     return {
         "action": "CreateSubmissionRequest",
-        "clientSparkVersion": SPARK_VERSION,
+        "clientSparkVersion": spark_version(),
         "mainClass": SUBMIT_CLASS,
         # Spark copies it into the driver's directory and needs none of it; it must be a file on the worker.
         "appResource": PurePosixPath(program.job_file).as_uri(),

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from samzapy.adapters.maven.fetch import REPOSITORY_VARIABLE, SETTINGS_VARIABLE, cache_root, jars_there, verified_jars
-from samzapy.adapters.maven.locks import SPARK_KAFKA, LockedJar, read_lock
+from samzapy.adapters.maven.locks import LockedJar, connector_lock, read_lock
 from samzapy.errors import EnvironmentMissingError
 from samzapy.testing.waiting import wait_until
 
@@ -115,16 +115,16 @@ def test_what_is_there_is_not_fetched_again(repository: Repository, cache_dir: P
 
 
 def test_who_must_not_wait_gets_the_jars_that_are_there_or_none(tmp_path: Path) -> None:
-    homes = [tmp_path / "jars" / jar.sha256[:12] / jar.file_name for jar in read_lock(SPARK_KAFKA)]
+    homes = [tmp_path / "jars" / jar.sha256[:12] / jar.file_name for jar in read_lock(connector_lock())]
     for home in homes[1:]:
         home.parent.mkdir(parents=True)
         home.touch()
-    assert () == jars_there(SPARK_KAFKA, tmp_path)
+    assert () == jars_there(connector_lock(), tmp_path)
 
     homes[0].parent.mkdir()
     homes[0].touch()
 
-    assert tuple(homes) == jars_there(SPARK_KAFKA, tmp_path)
+    assert tuple(homes) == jars_there(connector_lock(), tmp_path)
 
 
 def test_a_jar_that_the_repository_serves_with_other_bytes_is_refused_by_name(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pyspark
 import pytest
 
-from samzapy.adapters.maven.locks import KAFKA_BROKER, KAFKA_TOOLS, SPARK_KAFKA, parse_lock, read_lock
+from samzapy.adapters.installed_spark import RELEASES
+from samzapy.adapters.maven.locks import KAFKA_BROKER, KAFKA_TOOLS, connector_lock, parse_lock, read_lock
 from samzapy.errors import ConfigError
 
 SHA256 = "0123456789abcdef" * 4
@@ -35,22 +37,29 @@ def test_a_line_that_pins_no_bytes_is_refused_with_its_number(line: str) -> None
 
 
 def test_an_unknown_list_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="'spark'; there are: kafka-broker, kafka-tools, spark-kafka"):
+    with pytest.raises(ConfigError, match="'spark'; there are: kafka-broker, kafka-tools, spark-kafka-4.0, "):
         read_lock("spark")
 
 
-def test_the_connector_and_its_token_provider_are_locked() -> None:
-    names = {jar.artifact for jar in read_lock(SPARK_KAFKA)}
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_connector_of_each_spark_release_is_locked_with_its_own_version(release: str) -> None:
+    jars = {jar.artifact: jar for jar in read_lock(f"spark-kafka-{release}")}
 
     assert {
         "spark-sql-kafka-0-10_2.13",
         "spark-token-provider-kafka-0-10_2.13",
         "kafka-clients",
         "commons-pool2",
-    } == names
+    } == set(jars)
+    of_spark = [jar.version for name, jar in jars.items() if name.startswith("spark-")]
+    assert [release, release] == [version.rpartition(".")[0] for version in of_spark]
 
 
-@pytest.mark.parametrize("lock", [SPARK_KAFKA, KAFKA_BROKER, KAFKA_TOOLS])
+def test_the_lock_is_that_of_the_installed_pyspark() -> None:
+    assert f"spark-kafka-{'.'.join(pyspark.__version__.split('.')[:2])}" == connector_lock()
+
+
+@pytest.mark.parametrize("lock", [*(f"spark-kafka-{release}" for release in RELEASES), KAFKA_BROKER, KAFKA_TOOLS])
 def test_no_jar_is_locked_twice(lock: str) -> None:
     names = [(jar.group, jar.artifact, jar.classifier) for jar in read_lock(lock)]
 
