@@ -1,7 +1,7 @@
-"""The EndTxn plug (`stream.end_txn_plug`) against a real broker, with a proxy that holds frames back.
+"""The EndTxn guard (`stream.end_txn_guard`) against a real broker, with a proxy that holds frames back.
 
-One story, told with the plug and without it. The end of transaction 1 is held on its way and the connection is cut;
-the client sends it again and is told "committed". While transaction 2 is open the held one arrives. Without the plug
+One story, told with the guard and without it. The end of transaction 1 is held on its way and the connection is cut;
+the client sends it again and is told "committed". While transaction 2 is open the held one arrives. Without the guard
 it ends transaction 2 in its middle, and what was to be one is half there for good. With it transaction 2 has a newer
 epoch, and the broker refuses what is late.
 """
@@ -22,7 +22,7 @@ from samzapy.adapters.kafka.log import KafkaLog
 from samzapy.adapters.kafka.reading import read_to_end
 from samzapy.adapters.kafka.transactions import TransactionalProducer
 from samzapy.errors import SamzapyError
-from samzapy.stream.end_txn_plug import TransactionSigns, must_renew
+from samzapy.stream.end_txn_guard import TransactionSigns, must_renew
 from samzapy.stream.log import Write
 from samzapy.testing.broker import DevBroker
 from samzapy.testing.container_broker import wants_containers
@@ -66,7 +66,7 @@ class World:
         if 0 in answers:
             # An end of a transaction is answered before its markers are written.
             wait_until(lambda: "2 first half" in self.visible(), 10.0, "the first half to be seen")
-        # Without the plug this fails: the broker knows of no transaction any more.
+        # Without the guard this fails: the broker knows of no transaction any more.
         with suppress(SamzapyError):
             producer.produce(self.topic, b"key", "2 second half", 0)
             producer.commit()
@@ -94,7 +94,7 @@ def world(proxied: tuple[DevBroker, int]) -> Iterator[World]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[TransactionSigns]:
-    """The signs that the plug was asked about."""
+    """The signs that the guard was asked about."""
     asked: list[TransactionSigns] = []
 
     def noting(signs: TransactionSigns, *, retry_backoff_min_s: float) -> bool:
@@ -106,7 +106,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[TransactionSigns]:
 
 
 @pytest.fixture
-def without_plug(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(end_txn_signs, "must_renew", lambda signs, **_: False)
 
 
@@ -150,8 +150,8 @@ CUTS = [one_cut, a_cut_before_and_one_at_the_end, two_cuts_at_the_end]
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_without_the_plug_a_late_end_cuts_the_next_transaction_in_two(
-    world: World, without_plug: None, cut: Cut
+def test_without_the_guard_a_late_end_cuts_the_next_transaction_in_two(
+    world: World, without_guard: None, cut: Cut
 ) -> None:
     producer = cut(world)
     assert not producer.must_be_renewed
@@ -164,7 +164,7 @@ def test_without_the_plug_a_late_end_cuts_the_next_transaction_in_two(
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_with_the_plug_the_late_end_is_refused_and_nothing_is_torn(
+def test_with_the_guard_the_late_end_is_refused_and_nothing_is_torn(
     world: World, told: list[TransactionSigns], cut: Cut
 ) -> None:
     producer = cut(world)

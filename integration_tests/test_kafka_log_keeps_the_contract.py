@@ -535,7 +535,7 @@ def a_producer_without_trouble(connection: KafkaConnection) -> TransactionalProd
 def test_after_trouble_at_a_commit_the_next_transaction_needs_a_new_producer(
     own_broker: DevBroker, trouble: str
 ) -> None:
-    """The plug of `stream.end_txn_plug`: an EndTxn that may have been sent twice is followed by a new epoch."""
+    """The guard of `stream.end_txn_guard`: an EndTxn that may have been sent twice is followed by a new epoch."""
     connection = KafkaConnection(bootstrap_servers=own_broker.bootstrap_servers)
     topic = create_topic(connection)
     producer = a_producer_without_trouble(connection)

@@ -45,7 +45,7 @@ from samzapy.coordinator.state import (
     with_parts,
 )
 from samzapy.inspection import invariants as laws_module
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase
@@ -320,7 +320,7 @@ class LogChecks:
         # The executions that were ever to be started.
         self.launches_recorded: set[ExecutionId] = set()
         self.placements = 0
-        self._laws = Laws()
+        self._invariants = Invariants()
         self.term_began_ms = 0
         self.transactions = 0
         self.is_compacted = False
@@ -398,7 +398,7 @@ class LogChecks:
             if not isinstance(record, Removed):
                 live[key] = item
             return item
-        if broken := self._laws.judge(found.offset, record, is_whole=True):
+        if broken := self._invariants.check(found.offset, record, is_whole=True):
             raise BrokenLawError(f"{_at(found)}: {broken}")
         match record:
             case PlannedTaskPut() | GenerationPut():
@@ -415,7 +415,7 @@ class LogChecks:
                 self._startpoint_removed(record.key)
             case RunPut():
                 if record.finished and not (isinstance(before, RunPut) and before.finished):
-                    self.launch_truth.check_end_of_run(self._laws.state)
+                    self.launch_truth.check_end_of_run(self._invariants.state)
                 self.runs += not isinstance(before, RunPut) or before.run_id != record.run_id
                 if record.counts_after != self.counts_after:
                     self._begin_anew(record.counts_after)
@@ -465,7 +465,7 @@ class LogChecks:
     def _launch(self, found: LogRecord, launch: Launch) -> None:
         """What is recorded as gone was seen to be, and what is wanted is where it should be."""
         self.launches_recorded.add(launch.execution_id)
-        self.launch_truth.check_place(launch, self._laws.state)
+        self.launch_truth.check_place(launch, self._invariants.state)
         if launch.phase is LaunchPhase.ENDED and not self.launch_truth.was_said_to_end(launch.execution_id):
             raise BrokenLawError(f"{_at(found)}: nobody said that {launch.execution_id} has ended")
 

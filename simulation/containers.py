@@ -33,7 +33,7 @@ from samzapy.model.container import ContainerPhase, driver_transactional_id, slo
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.changelog import changelog_key, copy_mark_key, task_entry_key
 from samzapy.stream.codec import encode
 from samzapy.stream.log import Write
@@ -212,7 +212,7 @@ class SimulatedContainer:
         )
         return Warming(self._config, self.execution_id, ports)
 
-    def warmth(self) -> Warmth | None:
+    def warmth(self) -> StandbyProgress | None:
         """How ready it is, as a heartbeat says; None where it keeps nothing warm."""
         wanted = self.orders.to_keep_warm() if self._is_launched else None
         if wanted is None or self.wanted():

@@ -28,9 +28,9 @@ from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import Grant
 from samzapy.model.placement import Action, rewind_arguments
 from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topic_checks import Cluster, TopicFound
 from samzapy.model.topics import checkpoint_topic, coordinator_topic, placement_topic
-from samzapy.model.warmth import Warmth
 from samzapy.stream.log import Write
 from samzapy.stream.records import FORMAT_LEVEL
 from samzapy.testing.builders import a_config, a_submission
@@ -172,7 +172,7 @@ class _Message:
     restart: int
     figures: Figures
     finished: bool
-    warm: Warmth | None
+    warm: StandbyProgress | None
     unanswered_ms: int
 
 

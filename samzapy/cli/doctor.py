@@ -46,7 +46,7 @@ from samzapy.inspection.diagnosis import (
     transaction_findings,
     truncation_findings,
 )
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.finding import Finding, finding_json, losing_data
 from samzapy.model.job import ExecutionId
 from samzapy.model.topic_checks import TopicFound, check_topic, missing
@@ -172,7 +172,7 @@ class _Examination:
             return offline_findings({topic: [0]})
         records = list(self._stable(topic))
         of_stream = examine_coordinator_stream(
-            records, topic=topic, whole_from=self._whole_from(records, there[topic]), judge=Laws().judge
+            records, topic=topic, whole_from=self._whole_from(records, there[topic]), check=Invariants().check
         )
         state, of_config = _with_known_config(replay(_readable(records, topic), topic=topic).state, topic)
         looked = self._look(state, topic)

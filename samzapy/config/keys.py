@@ -653,7 +653,7 @@ CLIENT_PROPERTIES_REFUSED: Final = (
     "request.required.acks",
     "transaction.timeout.ms",
     "partitioner",
-    # These show that a transaction has ended only once (`stream.end_txn_plug`).
+    # These show that a transaction has ended only once (`stream.end_txn_guard`).
     "retry.backoff.ms",
     "retry.backoff.max.ms",
     "statistics.interval.ms",

@@ -14,7 +14,7 @@ from samzapy.container.task.work_plan import Report, WorkPlan
 from samzapy.errors import SamzapyError, TemporaryError, UndeliveredError
 from samzapy.model.failing import Failing
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.log import LogRecord
 
 _WORKER_DIED = "Python worker exited unexpectedly"
@@ -346,7 +346,7 @@ class HeartbeatContent:
     reason: str = ""
     finished: bool = False
     restart: int = 0
-    warm: Warmth | None = None
+    warm: StandbyProgress | None = None
     failing: Failing | None = None
     exit_code: int = 0
     step: str = ""

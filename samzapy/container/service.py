@@ -81,13 +81,13 @@ from samzapy.errors import (
 )
 from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
-from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.task_stats import TaskStats
 from samzapy.model.text import some
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic, checkpoint_topic, coordinator_topic
-from samzapy.model.warmth import Warmth
 from samzapy.stream.codec import encode
 from samzapy.stream.log import LogRecord
 from samzapy.stream.records import ProgressPut
@@ -168,7 +168,7 @@ class ContainerService:
         )
         # What a standby or a reserve is to have at hand, and when that was told last.
         self._to_keep_warm = self._orders.to_keep_warm()
-        self._warmth: Warmth | None = None
+        self._warmth: StandbyProgress | None = None
         # When the rehearsal of its query began; None before that.
         self._rehearsal_at_ms: int | None = None
         self._is_rehearsed = False
@@ -318,7 +318,7 @@ class ContainerService:
             self._is_rehearsed = True
             _LOG.info("the query was tried out in %.1f s", (now_ms - self._rehearsal_at_ms) / 1000)
 
-    def _told(self, told: Warmth) -> Warmth:
+    def _told(self, told: StandbyProgress) -> StandbyProgress:
         return replace(told, is_rehearsed=self._is_rehearsed)
 
     def _look_around(self) -> None:
@@ -586,14 +586,14 @@ class ContainerService:
 
     def _restored_all(
         self, grants: Sequence[Grant], starts: Mapping[SspKeyBucket, int], committed: Mapping[SspKeyBucket, int]
-    ) -> tuple[tuple[Route, ...], Mapping[TaskName, TaskFigures]]:
+    ) -> tuple[tuple[Route, ...], Mapping[TaskName, TaskStats]]:
         """Bring local state level, task by task; tells how far it is while that takes long.
 
         Returns:
             Routes, and of each task how long it took and what it has on disk; the time to hand over is shared out.
         """
         routes: list[Route] = []
-        restored: dict[TaskName, TaskFigures] = {}
+        restored: dict[TaskName, TaskStats] = {}
         topics, stores = self._ports.topics, [store.name for store in self._config.stores]
         # Asked now, when all who had these tasks before are done with them, and once for all tasks.
         topic_ids = topics.changelog_topic_ids(stores)
@@ -639,7 +639,7 @@ class ContainerService:
                 directory, disk_bytes = self._restored(grant, starts, committed, host, reads)
                 routes.extend(self._routes_of(grant, starts, directory))
                 took_ns = inherited_ns + self._ports.clock.monotonic_ns() - begun_ns
-                restored[grant.task_name] = TaskFigures(store_identify_ns=took_ns, disk_bytes=disk_bytes)
+                restored[grant.task_name] = TaskStats(store_identify_ns=took_ns, disk_bytes=disk_bytes)
                 progress.task_is_level()
         finally:
             ahead.end()

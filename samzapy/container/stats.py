@@ -10,9 +10,9 @@ from typing import Any, Final
 from samzapy.container.local_state.restore_progress import Restoring
 from samzapy.container.ports import BatchDone, TopicBounds
 from samzapy.container.task.work_plan import Report, Route
-from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.job import TaskName
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 
 TASKS_TOLD_MAX: Final = 500
 """The busiest ones, one by one; what the others did is told in one sum, so a heartbeat stays small. About 250 bytes
@@ -38,11 +38,11 @@ class ContainerFigures:
         self.batches = 0
         self._sums = Counter[str]()
         self._records: Counter[SspKeyBucket] = Counter()
-        self._tasks: dict[TaskName, TaskFigures] = {}
+        self._tasks: dict[TaskName, TaskStats] = {}
         self._read_to: dict[SystemStreamPartition, int] = {}
         self._broadcast: Collection[SystemStreamPartition] = frozenset()
 
-    def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskFigures]) -> None:
+    def begin(self, starts: Mapping[SspKeyBucket, int], restored: Mapping[TaskName, TaskStats]) -> None:
         """A query begins to read at `starts`, of the tasks whose local state was brought level: what that took, and
         what it takes on disk. The state of a task that gets no row is told too."""
         self.positions = dict(starts)
@@ -114,7 +114,7 @@ class ContainerFigures:
         found["tasks"] = {task: self._tasks[task].as_json() for task in sorted(told)}
         others = [self._tasks[task] for task in sorted(self._tasks.keys() - told)]
         if others:
-            found["otherTasks"] = {"count": len(others), **TaskFigures.total(others).as_json()}
+            found["otherTasks"] = {"count": len(others), **TaskStats.total(others).as_json()}
         return found
 
     def _position(self, ssp_kb: SspKeyBucket) -> dict[str, int]:

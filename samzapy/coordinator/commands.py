@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from samzapy.config import AcceptedLoss, JobConfig
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
-from samzapy.model.figures import NOTHING_MEASURED, TaskFigures
 from samzapy.model.grant import BucketStart
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launched
 from samzapy.model.placement import StatusCode
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.task_stats import NOTHING_MEASURED, TaskStats
 from samzapy.model.topic_checks import Cluster, TopicFound
-from samzapy.model.warmth import Warmth
 from samzapy.plan.groupers import NO_GROUPERS, Groupers
 from samzapy.stream.placement import Requested, Unreadable
 from samzapy.stream.records import SchemaPut
@@ -154,8 +154,8 @@ class Figures:
     restore_total: int = 0
     restore_left_ms: int = 0
     positions: Mapping[SspKeyBucket, Position] = field(default_factory=dict)
-    tasks: Mapping[TaskName, TaskFigures] = field(default_factory=dict)
-    other_tasks: TaskFigures = NOTHING_MEASURED
+    tasks: Mapping[TaskName, TaskStats] = field(default_factory=dict)
+    other_tasks: TaskStats = NOTHING_MEASURED
     other_task_count: int = 0
 
 
@@ -200,7 +200,7 @@ class Heartbeat:
     accepted_losses: tuple[AcceptedLoss, ...] = ()
     comes_back: bool = True
     restart: int = 0
-    warm: Warmth | None = None
+    warm: StandbyProgress | None = None
     failing: Failing | None = None
     exit_code: int = 0
     step: str = ""

@@ -66,7 +66,7 @@ _NEXT_STATUS: Final[Mapping[StatusCode | None, frozenset[StatusCode]]] = {
 _AT_ONCE: Final = frozenset({Action.CONTAINER_STATUS, Action.STOP})
 
 
-class Laws:
+class Invariants:
     """The stream so far, and the records that may come next.
 
     Costs the same for each record, however many there are.
@@ -87,11 +87,11 @@ class Laws:
         """The fold of the records that were not refused; the next record changes it."""
         return self._folding.state
 
-    def judge(self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
+    def check(self, offset: int, record: CoordinatorRecord, is_whole: bool, is_restored: bool = False) -> str:
         """The rule that `record` breaks, as wanted and actual state; empty if none.
 
         Args:
-            is_whole: everything that is true now was read. Where compaction may have taken something nothing is judged.
+            is_whole: all facts in force were read. Without those that compaction removed nothing is checked.
             is_restored: the leader wrote the value of the key again (`coordinator.repair`), so it changes nothing.
         """
         if is_restored:
@@ -101,13 +101,13 @@ class Laws:
                 return ""
             if is_whole:
                 return f"wanted the value that {key} had, found another: it is said to be written again"
-        broken = self._broken(record) if is_whole else ""
-        if not broken:
+        violation = self._violation(record) if is_whole else ""
+        if not violation:
             self._note(record)
             self._folding.add(offset, record)
-        return broken
+        return violation
 
-    def _broken(self, record: CoordinatorRecord) -> str:
+    def _violation(self, record: CoordinatorRecord) -> str:
         check = _CHECKS.get(type(record))
         return "" if check is None else check(self, record)
 
@@ -198,8 +198,8 @@ class Laws:
         for start in grant.starts:
             known = self.state.inputs.get(start.ssp_kb.ssp.system_stream)
             after_topic = max(after, 0 if known is None else known.epoch_before)
-            if not start.ssp_kb.reader and (broken := self._start_goes_back(start, after_topic)):
-                return broken
+            if not start.ssp_kb.reader and (violation := self._start_goes_back(start, after_topic)):
+                return violation
         return ""
 
     def _start_goes_back(self, start: BucketStart, after: int) -> str:
@@ -573,24 +573,26 @@ def _input(record: InputPut, state: CoordinatorState) -> str:
     return ""
 
 
-_CHECKS: Final[Mapping[type[CoordinatorRecord], Callable[[Laws, Any], str]]] = {
-    EpochPut: Laws._epoch,
-    PlannedTaskPut: Laws._planned,
-    GenerationPut: Laws._generation,
-    ContainerPut: lambda laws, put: _life(put.container, laws.state.containers.get(put.container.execution_id)),
-    GrantPut: lambda laws, put: laws._grant(put.grant),
-    StartpointPut: lambda laws, put: laws._startpoint(put.startpoint),
-    RequestPut: lambda laws, put: _request(put, laws.state),
-    RequestMemoryPut: lambda laws, put: _memory(put, laws.state),
-    RestartPut: lambda laws, put: _restart(put, laws.state),
-    PlacedPut: lambda laws, put: _placed(put, laws.state),
-    LaunchPut: lambda laws, put: _launch(put.launch, laws.state),
-    InboxPut: lambda laws, put: _inbox(put, laws.state.inbox),
-    RunPut: lambda laws, put: _run(put, laws.state),
-    InputPut: lambda laws, put: _input(put, laws.state),
-    InputEndPut: lambda laws, put: _input_end(put, laws.state),
-    ChangelogPartitionPut: lambda laws, put: _changelog_partition(put, laws.state),
-    FormatLevelPut: lambda laws, put: _format_level(put, laws.state),
-    Removed: lambda laws, put: laws._removed(put.key),
+_CHECKS: Final[Mapping[type[CoordinatorRecord], Callable[[Invariants, Any], str]]] = {
+    EpochPut: Invariants._epoch,
+    PlannedTaskPut: Invariants._planned,
+    GenerationPut: Invariants._generation,
+    ContainerPut: lambda invariants, put: _life(
+        put.container, invariants.state.containers.get(put.container.execution_id)
+    ),
+    GrantPut: lambda invariants, put: invariants._grant(put.grant),
+    StartpointPut: lambda invariants, put: invariants._startpoint(put.startpoint),
+    RequestPut: lambda invariants, put: _request(put, invariants.state),
+    RequestMemoryPut: lambda invariants, put: _memory(put, invariants.state),
+    RestartPut: lambda invariants, put: _restart(put, invariants.state),
+    PlacedPut: lambda invariants, put: _placed(put, invariants.state),
+    LaunchPut: lambda invariants, put: _launch(put.launch, invariants.state),
+    InboxPut: lambda invariants, put: _inbox(put, invariants.state.inbox),
+    RunPut: lambda invariants, put: _run(put, invariants.state),
+    InputPut: lambda invariants, put: _input(put, invariants.state),
+    InputEndPut: lambda invariants, put: _input_end(put, invariants.state),
+    ChangelogPartitionPut: lambda invariants, put: _changelog_partition(put, invariants.state),
+    FormatLevelPut: lambda invariants, put: _format_level(put, invariants.state),
+    Removed: lambda invariants, put: invariants._removed(put.key),
 }
 """The check of each kind of record that has invariants. The others may change to any value."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from samzapy.model.figures import KeySketch
 from samzapy.model.launch import LaunchRole
 from samzapy.model.ssp import FACTOR_MAX, SspKeyBucket
+from samzapy.model.task_stats import KeySketch
 
 Json = Mapping[str, object]
 

@@ -23,9 +23,9 @@ from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.inspection.status import furthest_behind
 from samzapy.model.container import Container
-from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ProcessorId
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.task_stats import TaskStats
 
 TASKS_TOLD_MAX: Final = 1000
 SSPS_TOLD_MAX: Final = 2000
@@ -68,7 +68,7 @@ class Sample:
     count: int = 0
 
 
-_OfTask = Callable[[TaskFigures], tuple[int, int]]
+_OfTask = Callable[[TaskStats], tuple[int, int]]
 _OfContainer = Callable[[Figures], int]
 JOB, PROCESSOR = ("job",), ("job", "processor")
 STANDBY = ("job", "processor", "standby")
@@ -173,7 +173,7 @@ INPUT_SECONDS = _metric(
     "total-input-consumption-ns",
 )
 
-_TASK_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskFigures], int]], ...]] = (
+_TASK_COUNTERS: Final[tuple[tuple[Metric, Callable[[TaskStats], int]], ...]] = (
     (_metric("task_records_in_total", C, TASK, "Records handled"), lambda told: told.records_in),
     (_metric("task_records_out_total", C, TASK, "Records sent"), lambda told: told.records_out),
     (
@@ -348,16 +348,16 @@ def _of_standbys(job: str, state: CoordinatorState, seen: Sightings) -> Iterable
 def _of_tasks(job: str, one_by_one: bool, heard: Iterable[tuple[Container, Sighting]]) -> Iterable[Sample]:
     for container, sighting in heard:
         figures = sighting.figures
-        tasks: dict[str, TaskFigures] = {task: figures.tasks[task] for task in figures.tasks}
+        tasks: dict[str, TaskStats] = {task: figures.tasks[task] for task in figures.tasks}
         if not one_by_one:
-            tasks = {EVERY: TaskFigures.total([*figures.tasks.values(), figures.other_tasks])}
+            tasks = {EVERY: TaskStats.total([*figures.tasks.values(), figures.other_tasks])}
         elif figures.other_task_count:
             tasks[EVERY] = figures.other_tasks
         for task in sorted(tasks):
             yield from _of_task((job, container.processor_id, task), tasks[task])
 
 
-def _of_task(labels: tuple[str, ...], told: TaskFigures) -> Iterable[Sample]:
+def _of_task(labels: tuple[str, ...], told: TaskStats) -> Iterable[Sample]:
     for metric, count in _TASK_COUNTERS:
         yield Sample(metric=metric, labels=labels, value=count(told))
     yield Sample(metric=BUSY_SECONDS, labels=labels, value=told.busy_ns / 1e9)

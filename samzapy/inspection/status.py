@@ -22,8 +22,8 @@ It shows executions, owners and progress.
 ```
 
 Positions and counters are those that containers reported last, in this term. Without a report `offsetNext` is the
-grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.figures`; zeros are left out)
-are null when the container reports only totals (it has too many tasks).
+grant's start and `offsetEnd`, lag and `recordsIn` are null. `figures` of a task (`model.task_stats`; zeros are left
+out) are null when the container reports only totals (it has too many tasks).
 
 `lag` of a position counts offsets of its partition, that of a task its own share of them: at factor F about one in F.
 `totals.lag` counts each partition once, by its slowest reader (`furthest_behind`).
@@ -32,7 +32,7 @@ are null when the container reports only totals (it has too many tasks).
 at other times.
 
 `role` is ACTIVE (it runs tasks, or is to), STANDBY or RESERVE, `standby` the name of a standby (`4-0`); `warm` is its
-report on the state that it has at hand (`model.warmth`), null without one.
+report on the state that it has at hand (`model.standby_progress`), null without one.
 
 `failing` is a container's report of a query that fails without a commit (`model.failing`): how often it was started,
 since when, for how long it is started again, and the last reason; else null. `step` is the current step of a
@@ -71,10 +71,10 @@ from samzapy.coordinator.launching.standbys import role_of, standby_called
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError
 from samzapy.model.container import Container
-from samzapy.model.figures import TaskFigures
 from samzapy.model.finding import Finding, finding_json
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.task_stats import TaskStats
 from samzapy.plan.job_plan import factor_fixed_by
 from samzapy.stream.records import PlannedTaskPut
 
@@ -105,7 +105,7 @@ def status_json(
         sighting = seen.last.get(grant.execution_id)
         return None if sighting is None else sighting.figures.positions.get(start.ssp_kb)
 
-    def measured(grant: Grant) -> TaskFigures | None:
+    def measured(grant: Grant) -> TaskStats | None:
         sighting = seen.last.get(grant.execution_id)
         return None if sighting is None else sighting.figures.tasks.get(grant.task_name)
 
@@ -166,7 +166,7 @@ def _status(
     heard: Callable[[Container], Json],
     counters: Json,
     trouble: str,
-    measured: Callable[[Grant], TaskFigures | None],
+    measured: Callable[[Grant], TaskStats | None],
 ) -> dict[str, object]:
     newest = newest_grants(state)
     lags = {planned.task_name: _lags(newest.get(planned.task_name), told) for planned in state.plan}
@@ -272,7 +272,7 @@ def _task(
     state: CoordinatorState,
     told: Told,
     lags: Lags | None,
-    measured: Callable[[Grant], TaskFigures | None],
+    measured: Callable[[Grant], TaskStats | None],
 ) -> dict[str, object]:
     owner = newest if newest is not None and is_run(newest, state) else None
     positions = [] if newest is None else [_position(start, told(newest, start)) for start in newest.starts]

@@ -19,9 +19,9 @@ from itertools import islice
 from math import lcm, log2
 from typing import Final
 
-from samzapy.model.figures import key_text
 from samzapy.model.job import JobModel, TaskName
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.model.task_stats import key_text
 from samzapy.model.text import some
 from samzapy.plan.key_spread import EXAMPLES_MAX, SpreadKeys, spread_keys
 from samzapy.plan.partitioners import HASHES, Partitioner

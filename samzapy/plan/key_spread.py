@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from samzapy.model.figures import key_text
 from samzapy.model.job import JobModel
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.model.task_stats import key_text
 from samzapy.plan.task_names import TaskNameParts
 
 EXAMPLES_MAX = 3

@@ -87,10 +87,10 @@ class _Tally:
         )
 
 
-class Judge(Protocol):
+class InvariantCheck(Protocol):
     """The invariant that a coordinator's record violates, if any.
 
-    See `inspection.invariants.Laws.judge`.
+    See `inspection.invariants.Invariants.check`.
     """
 
     def __call__(
@@ -99,20 +99,20 @@ class Judge(Protocol):
 
 
 def examine_coordinator_stream(
-    records: Iterable[LogRecord], *, topic: str, whole_from: int, judge: Judge
+    records: Iterable[LogRecord], *, topic: str, whole_from: int, check: InvariantCheck
 ) -> tuple[Finding, ...]:
     """`faults_of_coordinator_stream` without all the places.
 
     A finding has the first place of its kind, and their number.
     """
     tally = _Tally()
-    for fault in faults_of_coordinator_stream(records, topic=topic, whole_from=whole_from, judge=judge):
+    for fault in faults_of_coordinator_stream(records, topic=topic, whole_from=whole_from, check=check):
         tally.add(fault.code, fault.text)
     return tally.findings(topic, REMEDIES)
 
 
 def faults_of_coordinator_stream(
-    records: Iterable[LogRecord], *, topic: str, whole_from: int, judge: Judge
+    records: Iterable[LogRecord], *, topic: str, whole_from: int, check: InvariantCheck
 ) -> Iterator[Fault]:
     """Every record of a coordinator stream that a coordinator would not write.
 
@@ -121,10 +121,10 @@ def faults_of_coordinator_stream(
     Args:
         records: from the first that the topic holds.
         whole_from: the offset from which on compaction has taken nothing (`stream.horizon`).
-        judge: is given each record that a coordinator wrote, as far as its form tells. Where a record is missing, or
-            one that has its number cannot be read, nothing behind it is judged: it may be right.
+        check: is given each record that a coordinator wrote, as far as its form tells. Where a record is missing, or
+            one that has its number cannot be read, nothing behind it is checked: it may be right.
     """
-    examination = _Examination(topic, whole_from, judge)
+    examination = _Examination(topic, whole_from, check)
     for record in records:
         yield from examination.look(record)
     yield from examination.finish()
@@ -133,10 +133,10 @@ def faults_of_coordinator_stream(
 class _Examination:
     """One look at one coordinator stream, from its beginning to its end."""
 
-    def __init__(self, topic: str, whole_from: int, judge: Judge) -> None:
+    def __init__(self, topic: str, whole_from: int, check: InvariantCheck) -> None:
         self._topic = topic
         self._whole_from = whole_from
-        self._judge = judge
+        self._check = check
         self._has_hole = False
         self._numbering: Numbering = BEGINNING
         # When the last record of a leader was appended.
@@ -164,8 +164,8 @@ class _Examination:
         if faults:
             return faults
         is_whole = record.offset >= self._whole_from and not self._has_hole
-        broken = self._judge(record.offset, fact, is_whole, said.event == VALUE_RESTORED)
-        return [self._fault("stream-law", record, broken)] if broken else []
+        violation = self._check(record.offset, fact, is_whole, said.event == VALUE_RESTORED)
+        return [self._fault("stream-law", record, violation)] if violation else []
 
     def finish(self) -> Iterator[Fault]:
         """The faults that are known only at the end.

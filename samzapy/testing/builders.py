@@ -17,9 +17,9 @@ from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
 from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topic_checks import TopicFound
 from samzapy.model.topics import TopicSpec, checkpoint_topic, coordinator_topic, placement_topic
-from samzapy.model.warmth import Warmth
 from samzapy.stream.records import FORMAT_LEVEL
 
 
@@ -126,7 +126,7 @@ def a_heartbeat(
     accepted_losses: Iterable[AcceptedLoss] = (),
     comes_back: bool = True,
     restart: int = 0,
-    warm: Warmth | None = None,
+    warm: StandbyProgress | None = None,
     failing: Failing | None = None,
     exit_code: int = 0,
     step: str = "",

@@ -37,8 +37,8 @@ from samzapy.model.grant import BucketStart, ChangelogStart, Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.ssp import SystemStream, SystemStreamPartition
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topics import changelog_topic, checkpoint_topic, coordinator_topic
-from samzapy.model.warmth import Warmth
 from samzapy.stream.changelog import changelog_key
 from samzapy.stream.codec import encode
 from samzapy.stream.log import LogRecord
@@ -2216,7 +2216,7 @@ def test_a_standby_keeps_the_state_at_hand_and_touches_nothing_else() -> None:
     container.run()
 
     assert [] == container.query.started
-    assert Warmth(tasks=2, level=2, restored=2, total=2) == container.heartbeats.contents[-2].warm
+    assert StandbyProgress(tasks=2, level=2, restored=2, total=2) == container.heartbeats.contents[-2].warm
     assert not [effect for effect in container.trace if effect.startswith(("fence", "own", "remove", "progress"))]
     position = container.disks["a"].contents.position
     assert position is not None
@@ -2426,7 +2426,7 @@ def test_where_the_runner_is_on_the_same_host_a_reserve_touches_nothing() -> Non
 
     container.run()
 
-    assert Warmth(tasks=2, level=2, at_hand=2) == container.heartbeats.contents[-2].warm
+    assert StandbyProgress(tasks=2, level=2, at_hand=2) == container.heartbeats.contents[-2].warm
     assert [] == [name for name, disk in container.disks.items() if disk.number]
 
 
@@ -2450,4 +2450,4 @@ def test_a_standby_follows_a_plan_that_gives_its_processor_other_tasks() -> None
     container.run()
 
     warm = [content.warm for content in container.heartbeats.contents if content.warm is not None]
-    assert Warmth(tasks=1, level=1, restored=0, total=0) == warm[-1]
+    assert StandbyProgress(tasks=1, level=1, restored=0, total=0) == warm[-1]

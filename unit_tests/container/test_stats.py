@@ -9,8 +9,8 @@ from typing import Any
 from samzapy.container.ports import BatchDone, TopicBounds
 from samzapy.container.stats import TASKS_TOLD_MAX, ContainerFigures
 from samzapy.container.task.work_plan import Report, ReportKind, Route
-from samzapy.model.figures import KEYS_KEPT, KeySketch, TaskFigures
 from samzapy.model.job import TaskName
+from samzapy.model.task_stats import KEYS_KEPT, KeySketch, TaskStats
 from samzapy.testing.builders import an_ssp, an_ssp_kb
 
 
@@ -34,13 +34,13 @@ def a_report(route: int, records_in: int = 1, **measured: Any) -> Report:
         records_out=2 * records_in,
         dead_letters=0,
         commits=1,
-        measured=TaskFigures(**measured) if measured else None,
+        measured=TaskStats(**measured) if measured else None,
     )
 
 
 def begun(*routes: Route, figures: ContainerFigures | None = None, at: int = 0) -> ContainerFigures:
     found = figures or ContainerFigures()
-    restored = TaskFigures(store_identify_ns=5, disk_bytes=30)
+    restored = TaskStats(store_identify_ns=5, disk_bytes=30)
     found.begin({route.ssp_kb: at for route in routes}, {route.task_name: restored for route in routes})
     return found
 
@@ -145,7 +145,7 @@ def test_of_very_many_tasks_the_busiest_are_told_and_the_others_in_one_sum() -> 
 def test_what_is_told_of_tasks_stays_small() -> None:
     """A heartbeat may have 8 MB, and 6.5 MB of that is what it says of 10,000 tasks anyhow."""
     keys = KeySketch(2000, {f"{number}" * 60: 200 for number in range(KEYS_KEPT)})
-    costs = {name: 2**50 for name in TaskFigures.__dataclass_fields__ if name != "keys"}
+    costs = {name: 2**50 for name in TaskStats.__dataclass_fields__ if name != "keys"}
     names = [f"SystemStreamPartition_kafka.{'t' * 249}.{number}-0-1" for number in range(10_000)]
     routes = tuple(a_route(f"kafka.orders.{number}:0/1", name) for number, name in enumerate(names))
     figures = begun(*routes)

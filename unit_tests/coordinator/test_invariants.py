@@ -15,7 +15,7 @@ from samzapy.coordinator.decide import decide
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, CoordinatorState, Folding, evolve
 from samzapy.errors import BrokerUnavailableError, SamzapyError
-from samzapy.inspection.invariants import _CHECKS, Laws
+from samzapy.inspection.invariants import _CHECKS, Invariants
 from samzapy.model.container import Container, ContainerPhase, ProcessorLocality, TaskLocality
 from samzapy.model.grant import BucketStart, Grant
 from samzapy.model.launch import Launch, LaunchPhase, LaunchRole
@@ -250,10 +250,10 @@ def test_l1_a_fold_that_copies_nothing_is_the_same_at_each_step(batches):
 @settings(max_examples=300)
 @given(steps=STEPS)
 def test_nothing_that_a_coordinator_writes_breaks_a_law(steps):
-    laws = Laws()
+    invariants = Invariants()
 
     for item in run(steps).log:
-        assert laws.judge(item.offset, item.record, True) == "", item
+        assert invariants.check(item.offset, item.record, True) == "", item
 
 
 # --- L2: twice is once ---

@@ -10,7 +10,7 @@ from samzapy.coordinator.repair import lost_numbers, standing
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import INITIAL, Committed, evolve, records_of
 from samzapy.errors import FencedError
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.stream.audit import ForeignEntry, history
 from samzapy.stream.codec import encode, parse_headers
 from samzapy.stream.examination import examine_coordinator_stream
@@ -165,7 +165,7 @@ def test_what_is_foreign_is_told_in_the_status_and_in_the_history_and_the_job_go
     assert leader.is_leader
     (entry,) = [found for found in history(records(world), topic=TOPIC) if isinstance(found, ForeignEntry)]
     assert offset == entry.offset
-    told = examine_coordinator_stream(records(world), topic=TOPIC, whole_from=0, judge=Laws().judge)
+    told = examine_coordinator_stream(records(world), topic=TOPIC, whole_from=0, check=Invariants().check)
     assert ["record-unreadable"] == [found.code for found in told]
 
 

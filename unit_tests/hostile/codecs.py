@@ -19,7 +19,7 @@ from samzapy.coordinator.replay import replay
 from samzapy.coordinator.requests.request_queue import read_requests, response_of
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.placement import (
@@ -129,7 +129,7 @@ def _listed_by_replay(records: Sequence[LogRecord]) -> Collection[int]:
         json.dumps(as_json(entry)).encode()
         if isinstance(entry, HistoryEntry):
             change_text(entry).encode(errors="backslashreplace")
-    faults = list(faults_of_coordinator_stream(records, topic=TOPIC, whole_from=0, judge=Laws().judge))
+    faults = list(faults_of_coordinator_stream(records, topic=TOPIC, whole_from=0, check=Invariants().check))
     examine_checkpoints(records, topic=TOPIC)
     unreadable = [
         entry

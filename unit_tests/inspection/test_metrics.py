@@ -18,10 +18,10 @@ from samzapy.coordinator.snapshot import Snapshot, Timings
 from samzapy.inspection import metrics
 from samzapy.inspection.metrics import METRICS, Kind, samples_of
 from samzapy.model.container import ContainerPhase
-from samzapy.model.figures import KeySketch, TaskFigures
 from samzapy.model.finding import Finding
 from samzapy.model.launch import LaunchRole
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.task_stats import KeySketch, TaskStats
 from samzapy.plan.groupers import Groupers
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
@@ -38,10 +38,10 @@ FIGURES = Figures(
     batch_ns=2_000_000_000,
     positions={an_ssp_kb(f"kafka.orders.{number}:0/1"): Position(90, 100 + number) for number in range(2)},
     tasks={
-        TASK_0: TaskFigures(
+        TASK_0: TaskStats(
             records_in=4, process_ns=2_000_000_000, get_ns=3000, gets_timed=3, keys=KeySketch(4, {"hot": 3})
         ),
-        TASK_1: TaskFigures(records_in=3, busy_ns=500_000_000),
+        TASK_1: TaskStats(records_in=3, busy_ns=500_000_000),
     },
 )
 
@@ -157,7 +157,7 @@ def test_every_metric_is_told_of_a_job_that_runs() -> None:
     }
 
 
-OF_A_TASK = TaskFigures(
+OF_A_TASK = TaskStats(
     records_in=101,
     records_out=102,
     dead_letters=103,
@@ -266,7 +266,7 @@ def with_a_value_of_each() -> Snapshot:
             kafka_silent_ms=41_000,
             received_ms=998_500,
         ),
-        a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=5, level=2, lag=401, total=900)),
+        a_heartbeat("s1", host="host-b", pid=7, warm=StandbyProgress(tasks=5, level=2, lag=401, total=900)),
     )
     state, launch = snapshot.state, a_launch("s1", role=LaunchRole.STANDBY, standby=1)
     assert state.term is not None and state.generation is not None
@@ -327,7 +327,7 @@ def test_an_execution_that_is_gone_is_not_told() -> None:
 
 
 def test_tasks_that_a_container_told_in_one_sum_are_told_so() -> None:
-    figures = replace(FIGURES, other_tasks=TaskFigures(records_in=5), other_task_count=9)
+    figures = replace(FIGURES, other_tasks=TaskStats(records_in=5), other_task_count=9)
 
     found = numbers(told(a_heartbeat(figures=figures)))
 
@@ -335,7 +335,7 @@ def test_tasks_that_a_container_told_in_one_sum_are_told_so() -> None:
 
 
 def test_a_job_of_very_many_tasks_is_told_by_processor_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = told(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskFigures(records_in=5))))
+    snapshot = told(a_heartbeat(figures=replace(FIGURES, other_tasks=TaskStats(records_in=5))))
     monkeypatch.setattr(metrics, "TASKS_TOLD_MAX", 1)
     monkeypatch.setattr(metrics, "SSPS_TOLD_MAX", 1)
 
@@ -363,7 +363,7 @@ def with_a_standby() -> Snapshot:
     """Beside the container `e1` a standby, which is behind with one of its two tasks."""
     snapshot = told(
         a_heartbeat("e1", figures=FIGURES),
-        a_heartbeat("s1", host="host-b", pid=7, warm=Warmth(tasks=2, level=1, lag=120, total=9)),
+        a_heartbeat("s1", host="host-b", pid=7, warm=StandbyProgress(tasks=2, level=1, lag=120, total=9)),
     )
     launch = a_launch("s1", role=LaunchRole.STANDBY, standby=1)
     return replace(snapshot, state=replace(snapshot.state, launches={launch.execution_id: launch}))

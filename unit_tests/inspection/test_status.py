@@ -12,9 +12,9 @@ from samzapy.inspection.status import status_json, status_of_log
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
-from samzapy.model.figures import TaskFigures
 from samzapy.model.launch import LaunchRole
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.task_stats import TaskStats
 from samzapy.testing.builders import a_config, a_heartbeat, a_launch, a_submission, an_ssp_kb
 from unit_tests.fixtures.coordinator_world import World
 
@@ -117,7 +117,7 @@ def test_who_keeps_up_keeps_up_at_any_factor(factor):
             for number in range(2)
             for bucket in range(factor)
         }
-        tasks = {task["task"]: TaskFigures(busy_ns=at_ms * 950_000) for task in shown(world, service)["tasks"]}
+        tasks = {task["task"]: TaskStats(busy_ns=at_ms * 950_000) for task in shown(world, service)["tasks"]}
         return a_heartbeat(figures=Figures(at_ms=at_ms, batch_ns=at_ms * 10**6, positions=positions, tasks=tasks))
 
     world, service = a_running_job(a_heartbeat(), job_elasticity_factor=str(factor))
@@ -189,7 +189,7 @@ def test_figures_are_shown_of_each_task_that_is_told_of():
         batch_ns=8,
         input_ns=7,
         skipped=6,
-        tasks={task: TaskFigures(busy_ns=5)},
+        tasks={task: TaskStats(busy_ns=5)},
         positions={an_ssp_kb("kafka.orders.1:0/1"): Position(1, 2, 3)},
     )
     status = shown(*a_running_job(a_heartbeat(figures=figures)))
@@ -231,7 +231,7 @@ def test_a_container_that_is_gone_is_listed_while_its_tasks_wait():
 
 def test_a_standby_is_told_by_its_name_with_the_state_that_it_has():
     world, service = a_running_job(a_heartbeat())
-    warm = Warmth(tasks=2, level=2, lag=3, restored=9, total=9)
+    warm = StandbyProgress(tasks=2, level=2, lag=3, restored=9, total=9)
     world.queue.append(a_heartbeat("s1", host="host-b", pid=7, warm=warm, received_ms=world.clock.monotonic_ms()))
     service.run_once(0)
     snapshot, launch = service.status(), a_launch("s1", role=LaunchRole.STANDBY)

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import RESPONSE_TYPE, Action, StatusCode
@@ -98,8 +98,8 @@ class Race:
 
     def check(self):
         records = self.records()
-        laws = Laws()
-        assert [] == [broken for offset, record in records if (broken := laws.judge(offset, record, True))]
+        invariants = Invariants()
+        assert [] == [broken for offset, record in records if (broken := invariants.check(offset, record, True))]
         self.check_one_decision(records)
         self.check_source(records)
         assert self.is_quiet(), f"who lost is released: {self.job.phases()}, at work {self.job.at_work()}"

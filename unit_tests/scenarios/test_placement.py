@@ -8,11 +8,11 @@ import pytest
 
 from samzapy.coordinator.commands import Heartbeat, HeldGrant, LaunchesLooked
 from samzapy.coordinator.launching.launches import failed_job
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchedState, LaunchPhase, LaunchRole, standby_name
 from samzapy.model.placement import RESPONSE_TYPE, Action
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.codec import decode
 from samzapy.stream.placement import Place, decode_message, message_key
 from unit_tests.fixtures.launched_job import ROUND_MS, LaunchedJob
@@ -76,9 +76,9 @@ class Story(LaunchedJob):
         wanted = orders.to_keep_warm()
         if wanted is not None and not orders.own_grants():
             percent = self.slow.get(self.processes[name].host)
-            warm = Warmth(tasks=wanted.task_count, level=len(wanted.grants))
+            warm = StandbyProgress(tasks=wanted.task_count, level=len(wanted.grants))
             if percent is not None:
-                warm = Warmth(tasks=wanted.task_count, level=0, restored=percent, total=100)
+                warm = StandbyProgress(tasks=wanted.task_count, level=0, restored=percent, total=100)
             self.world.queue[-1] = replace(self.world.queue[-1], warm=warm)
 
     def launch_of(self, name):
@@ -177,8 +177,10 @@ class Teller:
         return (lines or ["nothing changes"]) + self.counted
 
     def check(self):
-        laws = Laws()
-        judged = [laws.judge(found.offset, decode(found, topic="t"), True) for found in self.job.world.log().read()]
+        invariants = Invariants()
+        judged = [
+            invariants.check(found.offset, decode(found, topic="t"), True) for found in self.job.world.log().read()
+        ]
         assert [] == [broken for broken in judged if broken]
 
     def do_set(self, setting):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.finding import Finding
 from samzapy.model.placement import ContainerPlacementRequestMessage
@@ -50,7 +50,7 @@ def written(
 
 
 def examined(*records: LogRecord) -> Sequence[Finding]:
-    return examine_coordinator_stream(records, topic=TOPIC, whole_from=WHOLE_FROM, judge=lenient)
+    return examine_coordinator_stream(records, topic=TOPIC, whole_from=WHOLE_FROM, check=lenient)
 
 
 def begun(number: int, *, seq: int, term: int | None = None, offset: int = WHOLE_FROM) -> LogRecord:
@@ -79,7 +79,7 @@ def test_what_a_coordinator_writes_is_well_also_over_terms_and_compacted() -> No
         service.become_leader()
         service.submit(a_submission(partition_counts={"kafka.orders": 2}))
 
-    assert examine_coordinator_stream(world.log().read(), topic=TOPIC, whole_from=0, judge=Laws().judge) == ()
+    assert examine_coordinator_stream(world.log().read(), topic=TOPIC, whole_from=0, check=Invariants().check) == ()
     assert examined() == ()
 
 

@@ -1,4 +1,4 @@
-"""The signs that a producer's EndTxn may have been sent twice (`stream.end_txn_plug`).
+"""The signs that a producer's EndTxn may have been sent twice (`stream.end_txn_guard`).
 
 They are the client's error events, its statistics, and the duration of the EndTxn alone.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from samzapy.adapters.kafka.clients import ErrorEvents
-from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
+from samzapy.stream.end_txn_guard import ConnectionCounters, TransactionSigns, must_renew
 
 RETRY_BACKOFF_MS = 250
 """The back-off that the producers are given; librdkafka's default is 100.

@@ -21,7 +21,7 @@ from samzapy.stream.log import LogRecord, Write
 class KafkaLog:
     """One partition of a compacted topic, written as `transactional_id`.
 
-    A writer whose producer must be renewed (`stream.end_txn_plug`) takes over its own id again before the next append.
+    A writer whose producer must be renewed (`stream.end_txn_guard`) takes over its own id again before the next append.
     It continues only if nothing was written since its last append. Otherwise another process led meanwhile, and this
     writer's state is out of date: that is a `FencedError` (law L4).
 

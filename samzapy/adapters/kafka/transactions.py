@@ -2,7 +2,7 @@
 
 A thin class around librdkafka's producer adds three things:
 
-- The guard of `stream.end_txn_plug`: error events, statistics and the duration of each EndTxn show when the next
+- The guard of `stream.end_txn_guard`: error events, statistics and the duration of each EndTxn show when the next
   transaction needs a new producer. The class never makes one by itself, because the owner of a new epoch must first
   read whether it may still write.
 - Few errors. After `begin` every failure is a `FencedError` or a `ProducerError`: the outcome is unknown or nothing,

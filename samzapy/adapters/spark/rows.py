@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from samzapy.container.task.work_plan import Report, ReportKind, Rows
-from samzapy.model.figures import TaskFigures
+from samzapy.model.task_stats import TaskStats
 
 # Spark reads Python ints into long columns only.
 REPORT_DDL = (
@@ -150,5 +150,5 @@ def report_of(row: Any) -> Report:
     """A report as it arrives in the driver, a Spark row of `REPORT_DDL`."""
     fields = row.asDict()
     del fields["row_bytes"]
-    measured = TaskFigures.from_json(json.loads(fields["measured"])) if fields["measured"] else None
+    measured = TaskStats.from_json(json.loads(fields["measured"])) if fields["measured"] else None
     return Report(**{**fields, "kind": ReportKind(fields["kind"]), "measured": measured})

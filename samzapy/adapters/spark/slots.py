@@ -135,7 +135,7 @@ class LeaseFile:
 class WorkerSlots(Generic[P]):
     """A worker process's side. `P` is the producer's type; `make_producer(slot)` returns one ready to begin.
 
-    `must_renew` says of a kept producer that it may not be used again (the EndTxn plug, or a failure).
+    `must_renew` says of a kept producer that it may not be used again (the EndTxn guard, or a failure).
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from samzapy.coordinator.replay import replay as replayed
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import ConfigError, CorruptRecordError, ExitCode, RejectedError, TemporaryError
 from samzapy.inspection.diagnosis import truncation_findings
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.inspection.state_at import Difference, differences, moment_json, task_key
 from samzapy.model.finding import CODES, Finding, Severity, finding_json
 from samzapy.model.topic_checks import check_topic
@@ -205,7 +205,7 @@ def verify(context: click.Context, source: StreamSource, output: str) -> None:
     ]
     severities: set[Severity] = {finding.severity for finding in policy}
     faults = faults_of_coordinator_stream(
-        source.records(), topic=source.topic, whole_from=source.extent.whole_from, judge=Laws().judge
+        source.records(), topic=source.topic, whole_from=source.extent.whole_from, check=Invariants().check
     )
     rows = _noting_severity([*map(_policy_json, policy)], faults, source.topic, severities)
     if output == "table":

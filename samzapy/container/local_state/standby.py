@@ -40,9 +40,9 @@ from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import DataError, DeadlineError, LocalStateError, SamzapyError, TemporaryError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.text import some
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
-from samzapy.model.warmth import Warmth
 
 _LOG = logging.getLogger(__name__)
 _RECORDS_PER_LOOK = 20_000
@@ -137,11 +137,11 @@ class Warming:
             self._put_off(error, now_ms)
             return False
 
-    def told(self, wanted: WarmTasks) -> Warmth:
+    def told(self, wanted: WarmTasks) -> StandbyProgress:
         """How ready the tasks of `wanted` are."""
         if not self._has_stores:
-            return Warmth(tasks=wanted.task_count, level=len(wanted.grants))
-        return Warmth(tasks=wanted.task_count) if self._state is None else self._state.progress(wanted)
+            return StandbyProgress(tasks=wanted.task_count, level=len(wanted.grants))
+        return StandbyProgress(tasks=wanted.task_count) if self._state is None else self._state.progress(wanted)
 
     def close(self) -> None:
         """Let go of every directory, and of the connection; what was read stands in them."""
@@ -221,7 +221,7 @@ class _StandbyState:
             progress.at_hand,
         )
 
-    def progress(self, wanted: WarmTasks) -> Warmth:
+    def progress(self, wanted: WarmTasks) -> StandbyProgress:
         """How ready the tasks of `wanted` are; those that were granted again since are not."""
         epochs = {grant.task_name: grant.epoch for grant in wanted.grants}
         current = [kept for name, kept in self._kept.items() if epochs.get(name) == kept.grant.epoch]
@@ -231,7 +231,7 @@ class _StandbyState:
             for kept in current
             for store, target in kept.targets.items()
         ]
-        return Warmth(
+        return StandbyProgress(
             tasks=wanted.task_count,
             level=sum(kept.is_level for kept in current) + len(with_runner),
             lag=sum(max(0, end - self._reached(place)) for place, end in self._ends.items()),

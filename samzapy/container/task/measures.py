@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 from samzapy.container.task.work_plan import Report, Rows
-from samzapy.model.figures import NO_KEYS, NOTHING_MEASURED, TaskFigures
-from samzapy.model.figures import KeySketch as Sketch
+from samzapy.model.task_stats import NO_KEYS, NOTHING_MEASURED, TaskStats
+from samzapy.model.task_stats import KeySketch as Sketch
 
 KEYS_EVERY: Final = 61
 """A prime, so that keys that come in turn are not taken for a few that come often."""
@@ -111,7 +111,7 @@ class Meter:
         stores = self.stores
         return _with(
             reports,
-            TaskFigures(
+            TaskStats(
                 skipped=self.skipped,
                 transactions=self.commit.count,
                 busy_ns=int(busy_s * 1e9),
@@ -132,10 +132,10 @@ class Meter:
 
 def with_input(reports: Sequence[Report], input_ns: int) -> Sequence[Report]:
     """`reports`, with time that was waited for rows before their tasks were known."""
-    return _with(reports, TaskFigures(input_ns=input_ns))
+    return _with(reports, TaskStats(input_ns=input_ns))
 
 
-def _with(reports: Sequence[Report], measured: TaskFigures) -> Sequence[Report]:
+def _with(reports: Sequence[Report], measured: TaskStats) -> Sequence[Report]:
     if not reports:
         return reports
     first, *others = reports

@@ -8,10 +8,10 @@ from enum import IntEnum
 from itertools import groupby, repeat
 
 from samzapy.config import JobConfig
-from samzapy.model.figures import TaskFigures
 from samzapy.model.grant import Floor
 from samzapy.model.job import ExecutionId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.task_stats import TaskStats
 from samzapy.stream.numbering import BEGINNING, Numbering
 from samzapy.task import Headers
 
@@ -130,4 +130,4 @@ class Report:
     dead_letters: int
     commits: int
     error: str = ""
-    measured: TaskFigures | None = None
+    measured: TaskStats | None = None

@@ -23,9 +23,9 @@ say more than this release understands):
 
 `state` is STARTED, RUNNING or STOPPED. These may be left out, and so may everything in the last three: `faultDomain`,
 `reason`, `step` (of the start procedure, while it is under way), `restart` (the newest order to restart that the query
-which runs knows), `warm` (of standbys and reserves:
-`model.warmth`), `failing` (a query that fails without a commit: `model.failing`) and `figures` (those of a task are in
-`model.figures`; `bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
+which runs knows), `warm` (of standbys and reserves: `model.standby_progress`), `failing` (a query that fails without a
+commit: `model.failing`) and `figures` (those of a task are in `model.task_stats`;
+`bootstrapEnd` of a position is up to where a bootstrap input is read while others of its task
 wait). So may `acceptedLosses`, texts as in task.lost.range.accept: what the operator gave up when this execution was
 started; `finished` (default false); `comesBack` (default true: the processor's id is configured, or kept);
 `exitCode`, of the last heartbeat of a process that ends because of an error, which `reason` tells; `unansweredMs`, the
@@ -44,11 +44,11 @@ from samzapy.coordinator.commands import Figures, Heartbeat, HeldGrant, Position
 from samzapy.errors import ConfigError
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
-from samzapy.model.figures import TaskFigures
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.strict_json import parse_json
-from samzapy.model.warmth import Warmth
+from samzapy.model.task_stats import TaskStats
 
 # Part of transactional ids and keys, so no slash and nothing that needs escaping.
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -89,7 +89,7 @@ def parse_heartbeat(body: bytes, *, received_ms: int) -> Heartbeat:
         accepted_losses=_accepted_losses(found),
         comes_back=found.get("comesBack") is not False,
         restart=_count(found, "restart"),
-        warm=None if found.get("warm") is None else Warmth.from_json(_object(found["warm"], "warm")),
+        warm=None if found.get("warm") is None else StandbyProgress.from_json(_object(found["warm"], "warm")),
         failing=None if found.get("failing") is None else Failing.from_json(_object(found["failing"], "failing")),
         exit_code=_number(found, "exitCode", most=_EXIT_CODE_MAX) if "exitCode" in found else 0,
         step=_step(found),
@@ -198,12 +198,12 @@ def _figures(found: Mapping[str, object]) -> Figures:
         restore_left_ms=_count(found, "restoreLeftMs"),
         positions={_ssp_kb(name): _position(value) for name, value in positions.items()},
         tasks={
-            TaskName(_text({"each of figures.tasks": name}, "each of figures.tasks", _NAME)): TaskFigures.from_json(
+            TaskName(_text({"each of figures.tasks": name}, "each of figures.tasks", _NAME)): TaskStats.from_json(
                 _object(value, "each of figures.tasks")
             )
             for name, value in tasks.items()
         },
-        other_tasks=TaskFigures.from_json(others),
+        other_tasks=TaskStats.from_json(others),
         other_task_count=_count(others, "count"),
     )
 

@@ -38,7 +38,7 @@ from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, ProcessorId, TaskName
 from samzapy.model.launch import UP
 from samzapy.model.ssp import SystemStream
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.records import ContainerPut, CoordinatorRecord, LocalityPut, TaskLocalityPut
 
 
@@ -79,7 +79,7 @@ class Sighting:
     finished: bool = False
     accepted_losses: tuple[AcceptedLoss, ...] = ()
     restart: int = 0
-    warm: Warmth | None = None
+    warm: StandbyProgress | None = None
     failing: Failing | None = None
     step: str = ""
     unanswered_ms: int = 0

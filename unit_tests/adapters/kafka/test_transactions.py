@@ -10,7 +10,7 @@ from samzapy.adapters.kafka import end_txn_signs, transactions
 from samzapy.adapters.kafka.clients import KafkaConnection
 from samzapy.adapters.kafka.positions import KafkaFence
 from samzapy.adapters.kafka.transactions import TransactionalProducer
-from samzapy.stream.end_txn_plug import ConnectionCounters
+from samzapy.stream.end_txn_guard import ConnectionCounters
 from samzapy.testing.waiting import wait_until
 
 NOWHERE = KafkaConnection(bootstrap_servers="127.0.0.1:1")

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 
 from samzapy.adapters.spark.rows import REPORT_DDL, RowBytes, report_of, reports_batch, rows_of, runs
 from samzapy.container.task.work_plan import Report, ReportKind, Rows
-from samzapy.model.figures import KeySketch, TaskFigures
+from samzapy.model.task_stats import KeySketch, TaskStats
 
 HEADERS = pa.string()
 
@@ -123,7 +123,7 @@ def test_reports_come_through_spark_as_they_were(kind: ReportKind) -> None:
     report = Report(
         kind=kind, route=2, offset_next=2**40, records_in=1, records_out=2, dead_letters=3, commits=4, error="ä\n"
     )
-    measured = replace(report, measured=TaskFigures(busy_ns=2**50, keys=KeySketch(2, {"ä": 1})))
+    measured = replace(report, measured=TaskStats(busy_ns=2**50, keys=KeySketch(2, {"ä": 1})))
 
     batch = reports_batch([report, replace(measured, error=""), measured], 7)
 

@@ -8,7 +8,7 @@ from samzapy.adapters.web.client import HeartbeatAnswer
 from samzapy.adapters.web.heartbeats import HeartbeatThread, Leader
 from samzapy.container.ports import HeartbeatContent
 from samzapy.errors import CorruptRecordError
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.testing.waiting import wait_until
 
 HOUR_MS = 3_600_000
@@ -183,11 +183,12 @@ def test_one_that_was_never_started_can_be_closed():
 
 
 @pytest.mark.parametrize(
-    "news", [content(offset=11), content(warm=Warmth(lag=3)), content(warm=Warmth(is_rehearsed=False))]
+    "news",
+    [content(offset=11), content(warm=StandbyProgress(lag=3)), content(warm=StandbyProgress(is_rehearsed=False))],
 )
 def test_what_somebody_may_wait_for_is_told_though_the_next_heartbeat_is_not_due(started, news):
     sender = started(Coordinators(a=HeartbeatAnswer(alive=True, term=1)), interval_ms=HOUR_MS)
-    sender.thread.publish(content(warm=None if news.warm is None else Warmth()))
+    sender.thread.publish(content(warm=None if news.warm is None else StandbyProgress()))
     until(lambda: sender.leases, "the first heartbeat")
 
     sender.thread.publish(news)

@@ -13,8 +13,8 @@ from samzapy.container.task.ports import LocalPosition
 from samzapy.errors import BrokerUnavailableError, LostRangeError
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic
-from samzapy.model.warmth import Warmth
 from samzapy.plan.elasticity import key_bucket
 from samzapy.stream.changelog import changelog_key, split_changelog_key, task_entry_key
 from samzapy.testing.builders import a_grant
@@ -68,7 +68,7 @@ class AWarmHost:
     def write_raw(self, entries: Sequence[tuple[bytes, bytes | None]], store: str = "sums") -> None:
         self.kafka.write(changelog_topic(self.config.job, store), 0, entries)
 
-    def looks(self, *grants: Grant, **changes: Any) -> Warmth:
+    def looks(self, *grants: Grant, **changes: Any) -> StandbyProgress:
         """As long as there is something to do."""
         wanted = warm_tasks(*(grants or (a_task(),)), **changes)
         self.warming.look(wanted)
@@ -122,7 +122,7 @@ def warm_tasks(
 def test_what_the_changelog_holds_is_restored_and_what_comes_is_read_on() -> None:
     host = AWarmHost()
 
-    assert Warmth(tasks=1, level=1, lag=0, restored=3, total=3) == host.looks()
+    assert StandbyProgress(tasks=1, level=1, lag=0, restored=3, total=3) == host.looks()
     assert {"a": b"3", "b": b"2"} == host.entries()
     host.write(("b", None), ("c", b"9"))
     host.looks()
@@ -175,14 +175,14 @@ def test_a_part_at_a_time_with_its_position() -> None:
     host.warming.look(wanted)
     host.clock.advance(300)
     host.warming.look(wanted)
-    assert Warmth(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.told(wanted)
+    assert StandbyProgress(tasks=1, level=0, lag=3, restored=0, total=3) == host.warming.told(wanted)
 
     host.warming.look(wanted)
-    assert Warmth(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.told(wanted)
+    assert StandbyProgress(tasks=1, level=0, lag=2, restored=1, total=3) == host.warming.told(wanted)
     host.warming = host.started("s2")
     host.tail.records_max = 100
 
-    assert Warmth(tasks=1, level=1, restored=2, total=2) == host.looks()
+    assert StandbyProgress(tasks=1, level=1, restored=2, total=2) == host.looks()
     assert {("sums", 0): 1} == host.tail.assigned[-1]
     assert {"a": b"3", "b": b"2"} == host.entries()
 
@@ -195,7 +195,7 @@ def test_what_is_not_committed_is_not_waited_for() -> None:
     host.kafka.append("t", topic, 0, changelog_key(b"a", b""), b"7", (), None)
     host.write(("b", b"8"))
 
-    assert Warmth(tasks=1, level=0, lag=2, restored=3, total=5) == host.looks()
+    assert StandbyProgress(tasks=1, level=0, lag=2, restored=3, total=5) == host.looks()
     assert {"a": b"3", "b": b"2"} == host.entries()
     host.kafka.end("t", committed=True)
 
@@ -220,7 +220,7 @@ def test_each_task_takes_its_key_buckets_of_a_shared_partition() -> None:
         a_task(f"{BASE}-{bucket}-2", epoch=bucket + 1, ssp_kb=f"kafka.orders.0:{bucket}/2") for bucket in range(2)
     ]
 
-    assert Warmth(tasks=2, level=2, restored=46, total=46) == host.looks(*tasks)
+    assert StandbyProgress(tasks=2, level=2, restored=46, total=46) == host.looks(*tasks)
 
     for bucket in range(2):
         keys = {key.encode() for key in host.entries(f"{BASE}-{bucket}-2")}
@@ -365,7 +365,7 @@ def test_the_crash_of_the_runner_in_this_directory_leaves_out_nothing() -> None:
 def test_with_the_runner_on_this_host_nothing_is_touched_and_that_is_said() -> None:
     host = AWarmHost()
 
-    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(with_runner=[BASE])
+    assert StandbyProgress(tasks=1, level=1, at_hand=1) == host.looks(with_runner=[BASE])
 
     assert {} == host.disks
     assert [] == host.tail.assigned or {} == host.tail.assigned[-1]
@@ -375,7 +375,7 @@ def test_a_directory_that_a_living_execution_works_in_is_left_to_it() -> None:
     host = AWarmHost()
     host.disk(BASE).open().contents.position = a_position(execution_id="r1")
 
-    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(living=["r1"])
+    assert StandbyProgress(tasks=1, level=1, at_hand=1) == host.looks(living=["r1"])
 
     position = host.disk(BASE).contents.position
     assert position is not None
@@ -386,7 +386,7 @@ def test_a_living_execution_of_an_older_grant_has_let_go_of_the_directory() -> N
     host = AWarmHost()
     host.disk(BASE).open().contents.position = a_position(execution_id="q1", epoch=1)
 
-    assert Warmth(tasks=1, level=1, restored=3, total=3) == host.looks(a_task(epoch=2), living=["q1"])
+    assert StandbyProgress(tasks=1, level=1, restored=3, total=3) == host.looks(a_task(epoch=2), living=["q1"])
 
     assert {"a": b"3", "b": b"2"} == host.entries()
 
@@ -398,7 +398,7 @@ def test_a_directory_that_is_locked_is_one_that_somebody_works_in() -> None:
     number = host.disk(BASE).number
     host.disk(BASE).is_locked = True
 
-    assert Warmth(tasks=1, level=1, at_hand=1) == host.looks(a_task(epoch=2))
+    assert StandbyProgress(tasks=1, level=1, at_hand=1) == host.looks(a_task(epoch=2))
 
     assert number == host.disk(BASE).number
 
@@ -510,11 +510,11 @@ def test_a_job_without_stores_is_ready_when_somebody_has_its_tasks() -> None:
         WarmPorts(clock=host.clock, topics=host.topics, tail=host.tail, state_of=host.disk, tasks_here=lambda: []),
     )
 
-    assert Warmth(tasks=2, level=1) == host.looks(count=2)
+    assert StandbyProgress(tasks=2, level=1) == host.looks(count=2)
     assert {} == host.disks
 
 
 def test_percent() -> None:
-    assert 63 == Warmth(tasks=1, restored=63, total=100).percent
-    assert 99 == Warmth(tasks=2, level=1, restored=100, total=100).percent
-    assert 100 == Warmth(tasks=1, level=1).percent
+    assert 63 == StandbyProgress(tasks=1, restored=63, total=100).percent
+    assert 99 == StandbyProgress(tasks=2, level=1, restored=100, total=100).percent
+    assert 100 == StandbyProgress(tasks=1, level=1).percent

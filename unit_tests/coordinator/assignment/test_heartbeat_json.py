@@ -11,8 +11,8 @@ from samzapy.coordinator.assignment.heartbeat_json import REASON_LENGTH_MAX, par
 from samzapy.coordinator.commands import Figures, Position
 from samzapy.model.container import ContainerPhase
 from samzapy.model.failing import Failing
-from samzapy.model.figures import TaskFigures
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
+from samzapy.model.task_stats import TaskStats
 from samzapy.testing.builders import a_heartbeat, an_ssp_kb
 
 BODY = {
@@ -76,8 +76,8 @@ def test_what_is_measured_is_read_of_each_task_and_of_the_others_together():
         restore_total=11,
         restore_left_ms=12,
         positions={an_ssp_kb("kafka.orders.3:0/1"): Position(100, 120, 9, 110)},
-        tasks={"Partition_3-1-4": TaskFigures(busy_ns=8)},
-        other_tasks=TaskFigures(busy_ns=9),
+        tasks={"Partition_3-1-4": TaskStats(busy_ns=8)},
+        other_tasks=TaskStats(busy_ns=9),
         other_task_count=2,
     )
     assert expected == parsed(figures=figures).figures
@@ -105,9 +105,9 @@ def test_only_false_says_that_the_processor_does_not_come_back():
 def test_how_ready_a_standby_is_may_be_said():
     assert None is parsed().warm
     said = {"tasks": 4, "level": 3, "lag": 120, "restored": 9, "total": 20, "atHand": 1}
-    warm = Warmth(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
+    warm = StandbyProgress(tasks=4, level=3, lag=120, restored=9, total=20, at_hand=1)
     assert warm == parsed(warm=said).warm == parsed(warm=warm.as_json()).warm
-    assert Warmth(tasks=4) == parsed(warm={"tasks": 4, "news": 1}).warm
+    assert StandbyProgress(tasks=4) == parsed(warm={"tasks": 4, "news": 1}).warm
     assert [True, False] == [parsed(warm=said).warm.is_rehearsed for said in ({}, {"rehearsed": False})]
     for wrong in ({"tasks": -1}, {"lag": "1"}, {"level": True}, [], {"total": 2**63}, {"rehearsed": 1}):
         with pytest.raises(ValueError, match="warm"):

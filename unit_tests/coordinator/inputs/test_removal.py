@@ -11,7 +11,7 @@ from samzapy.coordinator.inputs.removal import LOOKS_MISSING
 from samzapy.coordinator.lifecycle.submission import submit_job
 from samzapy.coordinator.state import INITIAL, committed, evolve, uncommitted
 from samzapy.errors import MissingTopicError, TopicIdentityError
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.checkpoint import Checkpoint
 from samzapy.model.container import ContainerPhase
 from samzapy.model.ssp import SspKeyBucket
@@ -67,10 +67,10 @@ def tasks(job):
 
 
 def check_laws(job):
-    laws = Laws()
+    invariants = Invariants()
     broken = []
     for found in job.world.log().read():
-        broken.append(laws.judge(found.offset, decode(found, topic="t"), True))
+        broken.append(invariants.check(found.offset, decode(found, topic="t"), True))
     assert [] == [text for text in broken if text]
 
 
@@ -456,13 +456,13 @@ def test_an_input_that_grows_does_so_while_another_one_goes():
 
 def test_of_another_topic_under_the_name_nothing_may_count_that_was_read_before():
     job = a_job()
-    laws = Laws()
+    invariants = Invariants()
     for found in job.world.log().read():
-        laws.judge(found.offset, decode(found, topic="t"), True)
+        invariants.check(found.offset, decode(found, topic="t"), True)
     known, epoch = job.of("orders-b"), job.state.epoch
 
     def judged(**changes):
-        return laws.judge(job.state.offset_next, replace(known, **changes), True)
+        return invariants.check(job.state.offset_next, replace(known, **changes), True)
 
     assert "wanted nothing to count of the topic" in judged(topic_id="another", epoch_before=epoch - 1)
     assert "wanted what counts of kafka.orders-b to stay" in judged(epoch_before=epoch)

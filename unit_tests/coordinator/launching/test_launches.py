@@ -23,7 +23,7 @@ from samzapy.coordinator.requests.restart_container import REPLACING
 from samzapy.coordinator.requests.scale_containers import RESIZING
 from samzapy.coordinator.state import INITIAL, committed, evolve, tombstone
 from samzapy.errors import RejectedError
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.launch import Launched, LaunchedState, LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
@@ -999,10 +999,10 @@ def test_every_record_of_a_job_with_a_hard_life_follows_the_laws(seed):
                 job.fails_over(f"c{step}")
         job.settles(15)
 
-    laws = Laws()
+    invariants = Invariants()
     for found in job.world.log().read():
         record = decode(found, topic="t")
-        assert "" == laws.judge(found.offset, record, is_whole=True), record
+        assert "" == invariants.check(found.offset, record, is_whole=True), record
     assert 4 == sum(job.at_work().values())
 
 

@@ -14,7 +14,7 @@ from samzapy.coordinator.commands import LaunchesLooked, ReviewLaunches, ReviewM
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.launching.launches import is_over, to_kill, to_start, wanted_processors
 from samzapy.coordinator.state import INITIAL, evolve
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import UP, Launched, LaunchedState, LaunchRole
 from samzapy.stream.records import ContainerCountPut, RunPut
@@ -126,9 +126,9 @@ STEPS = st.lists(STEP, max_size=20)
 def test_every_record_follows_the_laws(count, steps):
     machine = Cluster(count).lives(steps)
 
-    laws = Laws()
+    invariants = Invariants()
     for item in machine.log:
-        assert "" == laws.judge(item.offset, item.record, is_whole=True), item.record
+        assert "" == invariants.check(item.offset, item.record, is_whole=True), item.record
     assert evolve(INITIAL, machine.log) == machine.state
 
 

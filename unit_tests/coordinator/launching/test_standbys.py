@@ -22,12 +22,12 @@ from samzapy.coordinator.requests.control_standby import CONTROLLING_STANDBYS, S
 from samzapy.coordinator.requests.handler import Review
 from samzapy.coordinator.requests.request_queue import review_requests
 from samzapy.coordinator.state import INITIAL, committed, evolve, job_model
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase, ProcessorLocality
 from samzapy.model.job import ProcessorId, TaskMode
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import Action, StatusCode
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.records import (
     ConfigPut,
     ContainerCountPut,
@@ -44,7 +44,7 @@ from unit_tests.fixtures.container_worlds import plan_in_force
 from unit_tests.fixtures.launched_job import a_move
 
 P = ProcessorId("0")
-WARM = Warmth(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
+WARM = StandbyProgress(tasks=2, level=2, lag=LAG_MAX, restored=9, total=9)
 
 
 def a_state(*records, lost=ContainerPhase.LOST):
@@ -206,7 +206,7 @@ def test_a_host_or_a_fault_domain_is_for_one_of_them():
 
 def judged(*records, lost=ContainerPhase.LOST):
     """What is found wrong with the last record."""
-    laws, found = Laws(), ""
+    invariants, found = Invariants(), ""
     base = [
         ContainerCountPut(count=1),
         LaunchPut(launch=a_launch("e1", phase=LaunchPhase.WANTED)),
@@ -215,7 +215,7 @@ def judged(*records, lost=ContainerPhase.LOST):
         ContainerPut(container=a_container("s0", host="host-b", pid=7, phase=ContainerPhase.STARTED)),
     ]
     for offset, record in enumerate([*base, *records]):
-        found = laws.judge(offset, record, True)
+        found = invariants.check(offset, record, True)
     return found
 
 

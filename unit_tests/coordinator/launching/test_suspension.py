@@ -8,7 +8,7 @@ from samzapy.inspection.status import status_json
 from samzapy.model.container import ContainerPhase
 from samzapy.model.launch import LaunchRole
 from samzapy.model.placement import Action, StatusCode
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.testing.builders import a_config, a_heartbeat
 from unit_tests.fixtures.launched_job import LaunchedJob
 
@@ -182,7 +182,7 @@ def test_a_standby_does_not_take_over_what_it_would_fail_at():
     job.settles()
     standby = job.execution("0", LaunchRole.STANDBY)
     assert ContainerPhase.STARTED is job.state.containers[standby].phase
-    warm = Warmth(tasks=4, level=4, lag=0, restored=0, total=0, is_rehearsed=True)
+    warm = StandbyProgress(tasks=4, level=4, lag=0, restored=0, total=0, is_rehearsed=True)
     process = job.processes[standby]
     at_hand = a_heartbeat(
         standby,

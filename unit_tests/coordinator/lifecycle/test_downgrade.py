@@ -19,7 +19,7 @@ from samzapy.coordinator.lifecycle.downgrade import (
 from samzapy.coordinator.replay import replay
 from samzapy.coordinator.state import evolve, uncommitted
 from samzapy.errors import ProducerError
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase
 from samzapy.model.grant import BucketStart, ChangelogStart
 from samzapy.model.placement import Action, StatusCode
@@ -165,7 +165,7 @@ def test_an_auditor_finds_no_fault_in_what_is_left():
         return [
             fault.code
             for fault in faults_of_coordinator_stream(
-                records, topic=job.world.topic.name, whole_from=whole_from, judge=Laws().judge
+                records, topic=job.world.topic.name, whole_from=whole_from, check=Invariants().check
             )
         ]
 

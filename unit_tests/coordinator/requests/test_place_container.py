@@ -11,7 +11,7 @@ from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewMembers
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.requests.restart_query import processors_with_query
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.container import ContainerPhase
 from samzapy.model.placement import Action, StatusCode
 from samzapy.plan.groupers import NO_GROUPERS
@@ -99,8 +99,8 @@ class MovedJob(Job):
         return self.answer(number, ANSWERS).response_message
 
     def broken(self):
-        laws = Laws()
-        judged = (laws.judge(found.offset, decode(found, topic="t"), True) for found in self.world.log().read())
+        invariants = Invariants()
+        judged = (invariants.check(found.offset, decode(found, topic="t"), True) for found in self.world.log().read())
         return [broken for broken in judged if broken]
 
 

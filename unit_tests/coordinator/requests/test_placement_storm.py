@@ -12,10 +12,10 @@ from dataclasses import replace
 from samzapy.container.orders import Orders, follow
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.commands import Heartbeat
-from samzapy.inspection.invariants import Laws
+from samzapy.inspection.invariants import Invariants
 from samzapy.model.launch import LaunchPhase, LaunchRole
 from samzapy.model.placement import Action
-from samzapy.model.warmth import Warmth
+from samzapy.model.standby_progress import StandbyProgress
 from samzapy.stream.codec import decode
 from samzapy.stream.keys import Namespace, parse_key
 from samzapy.stream.records import (
@@ -109,7 +109,7 @@ class StormyJob(LaunchedJob):
             orders = self.orders(name)
             wanted = orders.to_keep_warm()
             if wanted is not None and not orders.own_grants():
-                warm = Warmth(tasks=wanted.task_count, level=len(wanted.grants))
+                warm = StandbyProgress(tasks=wanted.task_count, level=len(wanted.grants))
                 self.world.queue[-1] = replace(self.world.queue[-1], warm=warm)
 
     def starts(self, launch):
@@ -174,10 +174,10 @@ def test_every_uuid_has_one_end_and_at_most_one_effect():
     job.settles(30)
 
     assert kills == KILLS
-    laws, ends, placed = Laws(), Counter(), Counter()
+    invariants, ends, placed = Invariants(), Counter(), Counter()
     for found in job.world.log().read():
         record = decode(found, topic="t")
-        assert not (broken := laws.judge(found.offset, record, True)), broken
+        assert not (broken := invariants.check(found.offset, record, True)), broken
         if isinstance(record, RequestPut) and record.status_code.is_terminal:
             ends[record.uuid, record.status_code] += 1
         if isinstance(record, PlacedPut) and record.uuid:

@@ -5,7 +5,7 @@ which an EndTxn names the producer epoch but not the transaction. When the conne
 the client sends it again on a new one, and the first, delayed somewhere, may arrive while the *next*
 transaction of the same epoch is open: half of that becomes visible as committed. Nothing tells the client.
 
-The plug: an EndTxn of an older epoch is refused by the broker. So after any sign that a transaction may have
+The guard: an EndTxn of an older epoch is refused by the broker. So after any sign that a transaction may have
 been ended twice, the next one runs under a new epoch, that is, in a new producer. The signs overlap on
 purpose, since each alone has a gap: librdkafka suppresses a repeated identical error event for 30 s,
 statistics come late, and a retry that was slow elsewhere shows in the duration only. A false alarm costs one

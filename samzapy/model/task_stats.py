@@ -97,7 +97,7 @@ NO_KEYS: Final = KeySketch()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFigures:
+class TaskStats:
     """The work and cost of a task since its execution began.
 
     Attributes:
@@ -133,16 +133,16 @@ class TaskFigures:
     keys: KeySketch = NO_KEYS
 
     @classmethod
-    def total(cls, figures: Collection[TaskFigures]) -> TaskFigures:
+    def total(cls, figures: Collection[TaskStats]) -> TaskStats:
         """The sums over several tasks, without keys.
 
         A share of one task's messages says nothing about all tasks.
         """
         return cls(**{name: sum(getattr(item, name) for item in figures) for name in _COUNTS})
 
-    def followed_by(self, later: TaskFigures) -> TaskFigures:
+    def followed_by(self, later: TaskStats) -> TaskStats:
         """The sums of one task and its successor. The size on disk is not added up."""
-        together = TaskFigures.total((self, later))
+        together = TaskStats.total((self, later))
         return replace(together, disk_bytes=later.disk_bytes or self.disk_bytes, keys=self.keys.merged(later.keys))
 
     def as_json(self) -> dict[str, object]:
@@ -155,7 +155,7 @@ class TaskFigures:
         return as_json
 
     @classmethod
-    def from_json(cls, figures: Mapping[str, object]) -> TaskFigures:
+    def from_json(cls, figures: Mapping[str, object]) -> TaskStats:
         """The inverse of `as_json`, also for another release.
 
         A missing figure is zero, and an unknown one is ignored.
@@ -179,8 +179,8 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-_COUNTS: Final = {field.name: _camel(field.name) for field in fields(TaskFigures) if field.name != "keys"}
-NOTHING_MEASURED: Final = TaskFigures()
+_COUNTS: Final = {field.name: _camel(field.name) for field in fields(TaskStats) if field.name != "keys"}
+NOTHING_MEASURED: Final = TaskStats()
 
 
 def _count(name: str, value: object) -> int:

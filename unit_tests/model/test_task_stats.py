@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samzapy.model.figures import KEYS_KEPT, NO_KEYS, SAMPLED_MAX, KeySketch, TaskFigures, key_text
+from samzapy.model.task_stats import KEYS_KEPT, NO_KEYS, SAMPLED_MAX, KeySketch, TaskStats, key_text
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 30).map(lambda number: b"%d" % number)), max_size=80)
 
@@ -70,14 +70,14 @@ def test_a_key_is_shown_as_text_or_as_its_bytes(key: bytes, text: str) -> None:
 
 
 def test_figures_come_through_json_as_they_were_and_without_what_is_zero() -> None:
-    figures = TaskFigures(records_in=3, busy_ns=2**50, keys=KeySketch(4, {"a": 3}))
+    figures = TaskStats(records_in=3, busy_ns=2**50, keys=KeySketch(4, {"a": 3}))
 
     found = json.loads(json.dumps(figures.as_json()))
 
     assert {"recordsIn": 3, "busyNs": 2**50, "keysSampled": 4, "keys": {"a": 3}} == found
-    assert figures == TaskFigures.from_json(found)
-    assert {} == TaskFigures().as_json()
-    assert TaskFigures() == TaskFigures.from_json({"newer": 1})
+    assert figures == TaskStats.from_json(found)
+    assert {} == TaskStats().as_json()
+    assert TaskStats() == TaskStats.from_json({"newer": 1})
 
 
 @pytest.mark.parametrize(
@@ -95,21 +95,21 @@ def test_figures_come_through_json_as_they_were_and_without_what_is_zero() -> No
 )
 def test_figures_that_cannot_be_are_refused(found: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="wanted"):
-        TaskFigures.from_json(found)
+        TaskStats.from_json(found)
 
 
 def test_what_came_later_is_added_and_the_disk_is_as_it_was_last_seen() -> None:
-    before = TaskFigures(records_in=1, disk_bytes=100, store_identify_ns=7, keys=KeySketch(1, {"a": 1}))
+    before = TaskStats(records_in=1, disk_bytes=100, store_identify_ns=7, keys=KeySketch(1, {"a": 1}))
 
-    after = before.followed_by(TaskFigures(records_in=2, disk_bytes=50, keys=KeySketch(2, {"a": 2})))
+    after = before.followed_by(TaskStats(records_in=2, disk_bytes=50, keys=KeySketch(2, {"a": 2})))
 
-    expected = TaskFigures(records_in=3, disk_bytes=50, store_identify_ns=7, keys=KeySketch(3, {"a": 3}))
+    expected = TaskStats(records_in=3, disk_bytes=50, store_identify_ns=7, keys=KeySketch(3, {"a": 3}))
     assert expected == after
-    assert 50 == after.followed_by(TaskFigures()).disk_bytes
+    assert 50 == after.followed_by(TaskStats()).disk_bytes
 
 
 def test_the_total_of_several_tasks_has_no_key() -> None:
-    one = TaskFigures(records_in=1, disk_bytes=100, keys=KeySketch(1, {"a": 1}))
+    one = TaskStats(records_in=1, disk_bytes=100, keys=KeySketch(1, {"a": 1}))
 
-    assert TaskFigures(records_in=2, disk_bytes=200) == TaskFigures.total([one, one])
-    assert TaskFigures() == TaskFigures.total([])
+    assert TaskStats(records_in=2, disk_bytes=200) == TaskStats.total([one, one])
+    assert TaskStats() == TaskStats.total([])

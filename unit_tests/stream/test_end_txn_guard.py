@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from samzapy.stream.end_txn_plug import ConnectionCounters, TransactionSigns, must_renew
+from samzapy.stream.end_txn_guard import ConnectionCounters, TransactionSigns, must_renew
 
 
 def signs(

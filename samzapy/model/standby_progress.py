@@ -11,7 +11,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warmth:
+class StandbyProgress:
     """The progress of a standby with the local state that it keeps.
 
     Counts of records are of offsets, markers included.
@@ -45,7 +45,7 @@ class Warmth:
         return {spelled: getattr(self, name) for name, spelled in _JSON.items()} | {_REHEARSED: self.is_rehearsed}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, object]) -> Warmth:
+    def from_json(cls, fields: Mapping[str, object]) -> StandbyProgress:
         """The other way.
 
         A count that is left out is 0; a query that nothing is said of needs no rehearsal.
