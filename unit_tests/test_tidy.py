@@ -27,6 +27,7 @@ CLEAN = (
     "samzapy/coordinator/actions.py",
     "samzapy/coordinator/candidate.py",
     "samzapy/coordinator/decide.py",
+    "samzapy/coordinator/inputs",
     "samzapy/coordinator/leader_log.py",
     "samzapy/coordinator/lifecycle",
     "samzapy/coordinator/ports.py",

@@ -1,38 +1,42 @@
 """Inputs that grow and topics that appear while the job runs (SEP-5).
 
-They are taken in without a restart, in order per key.
+The job reads them without a restart, in order per key.
 
-Theory. A producer takes a key to partition `hash(key) % count`. When a topic grows, a key may move from an old
-partition to a new one, and what was written to the old one before must be handled first, whoever reads it. Producers
-notice at different times, so an expansion goes through steps, each recorded:
+A producer writes a key to partition `hash(key) % count`. When a topic grows, a key may move from an old partition to a
+new one. Records that were written to the old partition before must be handled first, by any task. Producers notice the
+new count at different times, so an expansion goes through recorded steps:
 
 1. *Seen*: a look at the topics finds more partitions than are known.
-2. *Settled*: `job.expansion.settle.ms` later (by default the time within which every producer asks for the partitions
-   again) nobody who keeps order writes by the old count any more. It is counted within a term, by a clock that does
-   not jump: a coordinator that takes over waits again, which delays and never makes a wrong step.
-3. *Ends*: an action, so it is asked for behind the record of step 2: the high watermarks of all partitions that
-   were there before. What stands in transactions that are open then lies below them, too.
-4. *Passed*: whoever reads an old partition says that everything below its end is done.
-5. *Taken in*: the plan gets the new partitions. Until here nothing was taken away from anybody: the tasks run on,
-   and those that get a partition more pause once, for the new grant.
 
-Who is asked is whoever holds a bucket under the grant that is in force. Of such a grant positions only grow, so what it
-says can be believed early, late and repeated. Of anybody else they may be those of an earlier topic of the name, or of
-before a rewind. The heartbeat is asked and not the checkpoint, because a checkpoint
-stands behind the last record and not behind the marker of its transaction: of a topic that is quiet it might never
-pass the end. A partition that is cut into key buckets has passed when all its buckets have.
+2. *Settled*: `job.expansion.settle.ms` later (by default the time within which every producer refreshes the
+partitions), no producer that keeps order writes by the old count any more. The time is counted within a term, by a
+monotonic clock: a new leader waits again, which delays a step and never makes a wrong one.
 
-A partition that is new waits for all old ones and not only for the one that its keys come from: one plan instead of
-one for each partition, and it is right for any two counts. Of several expansions each waits for the one before:
-a key may have moved twice. One to four times the count, or eight times, counts as several, because it may have been
-several between two looks.
+3. *Ends*: an action reads the high watermarks of all old partitions. The state asks for it after the record of step 2,
+so records of transactions that are still open also lie below these ends.
 
-A topic that a pattern of the inputs matches is an input that had no partition before: there is nothing to wait for.
-One that is deleted goes another way (`coordinator.inputs.removal`).
+4. *Passed*: the containers of the old partitions report that all records below the ends are handled.
 
-What the plan refuses (keyed state, and the new count is no multiple) is recorded with the reason and shown; the job
-goes on with the partitions that it reads. The next expansion, more changelog partitions, or the job handed in anew
-are reasons to look again.
+5. *Read*: the plan gets the new partitions. Until here no task lost anything: tasks run on, and a task that gets
+another partition pauses once, for the new grant.
+
+Only the container that holds a bucket under the current grant is asked. Its positions only grow, so its report is right
+even if it is early, late or repeated. Reports of other containers may be about an earlier topic of the name, or from
+before a rewind. The heartbeat is used and not the checkpoint, because a checkpoint stands after the last record and not
+after the marker of its transaction: on a quiet topic it might never pass the end. A partition that is divided into key
+buckets has passed when all its buckets have.
+
+A new partition waits for all old ones and not only for the one that its keys come from: that makes one plan instead of
+one for each partition, and it is right for any two counts. Each of several expansions waits for the one before, because
+a key may have moved twice. Growth to four or eight times the count counts as several expansions, because it may have
+been several between two looks.
+
+A new topic that matches a pattern of the inputs is an input that had no partition before: there is nothing to wait for.
+`coordinator.inputs.removal` handles a deleted topic.
+
+If the plan refuses an expansion (the job keeps keyed state, and the new count is no multiple), the reason is recorded
+and shown, and the job goes on with the partitions that it reads. It tries again after the next expansion, more
+changelog partitions, or a new submission.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ from samzapy.stream.records import ConfigPut, CoordinatorRecord, Expansion, Inpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsWanted:
-    """An expansion that has settled, and the partitions of which the ends are to be read."""
+    """A settled expansion, and the partitions whose ends are to be read."""
 
     system_stream: SystemStream
     partition_count: int
@@ -64,16 +68,16 @@ class EndsWanted:
 
 
 def topics_looked(command: TopicsLooked, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The partitions and topics that are there and that the log does not know."""
+    """Records of new partitions and topics."""
     if state.generation is None or not command.is_monitoring:
         return ()
     grown_changelogs = tuple(_grown_changelogs(command, state))
-    found: list[InputPut] = []
+    puts: list[InputPut] = []
     for stream in sorted(streams_planned(state)):
-        found.extend(_grown(command, state, state.inputs[stream]))
+        puts.extend(_grown(command, state, state.inputs[stream]))
     for stream in _unread(command, state):
-        found.extend(_appeared(command, state, stream))
-    changed = {put.system_stream: put for put in found}
+        puts.extend(_appeared(command, state, stream))
+    changed = {put.system_stream: put for put in puts}
     if grown_changelogs:
         for put in _with_expansions(state):
             changed.setdefault(put.system_stream, without_refusals(put))
@@ -86,36 +90,39 @@ def topics_looked(command: TopicsLooked, state: CoordinatorState) -> tuple[Coord
 def review_inputs(
     command: ReviewInputs, state: CoordinatorState, seen: Sightings
 ) -> tuple[tuple[CoordinatorRecord, ...], str]:
-    """The expansions that have settled, the plan with the partitions that may be read now; and why, for the audit."""
+    """The settled expansions, and the plan with the partitions that may be read now.
+
+    Also returns their cause, for the audit.
+    """
     if not is_running(state):
         return (), ""
-    settled = [put for put in map(lambda found: _settled(found, command, state, seen), _growing(state)) if put]
+    settled = [put for known in _growing(state) if (put := _settled(known, command, state, seen))]
     with_settled = evolve(state, uncommitted(settled))
     taken: list[CoordinatorRecord] = []
     refused: list[InputPut] = []
-    said: list[str] = []
-    for found in _growing(with_settled):
-        put, records = _taken_in(found, with_settled, taken, command, seen)
+    causes: list[str] = []
+    for known in _growing(with_settled):
+        put, records = _taken_in(known, with_settled, taken, command, seen)
         if put is not None and records:
             taken.extend(records)
-            said.append(f"{put.system_stream} has {put.partition_count} partitions")
+            causes.append(f"{put.system_stream} has {put.partition_count} partitions")
         elif put is not None:
             refused.append(put)
     advanced = {put.system_stream for put in (*refused, *taken) if isinstance(put, InputPut)}
     facts = [put for put in settled if put.system_stream not in advanced]
     with_taken = evolve(with_settled, uncommitted(taken))
-    assert state.generation is not None, "only what is planned grows"
+    assert state.generation is not None, "only planned inputs grow"
     plan = replan(with_taken, state.generation.processor_ids, command.groupers) if taken else ()
-    # Behind the plan: torn before them, it is all found due again, and the plan is in force already.
-    return (*facts, *refused, *plan, *taken), "; ".join(said) or "expansions"
+    # Records of inputs come after the plan: torn before them, they are due again, and the plan is in force already.
+    return (*facts, *refused, *plan, *taken), "; ".join(causes) or "expansions"
 
 
 def noticed_unsettled(command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen`, with the expansions that have not settled and since when this term knows them."""
+    """`seen`, with the unsettled expansions, and since when this term knows them."""
     since = {
         pending: seen.unsettled.get(pending, command.now_ms)
-        for found in _growing(state)
-        for pending in [(found.system_stream, step.partition_count) for step in found.expansions if not step.settled]
+        for known in _growing(state)
+        for pending in [(known.system_stream, step.partition_count) for step in known.expansions if not step.settled]
     }
     return seen if since == seen.unsettled else replace(seen, unsettled=since)
 
@@ -124,24 +131,24 @@ def ends_wanted(state: CoordinatorState) -> tuple[EndsWanted, ...]:
     """The ends that are to be read, in a fixed order."""
     return tuple(
         EndsWanted(
-            system_stream=found.system_stream,
+            system_stream=known.system_stream,
             partition_count=step.partition_count,
             ssps=tuple(
-                SystemStreamPartition(found.system_stream.system, found.system_stream.stream, partition)
+                SystemStreamPartition(known.system_stream.system, known.system_stream.stream, partition)
                 for partition in range(before)
             ),
         )
-        for found in _growing(state)
-        for step, before in _steps(found)
+        for known in _growing(state)
+        for step, before in _steps(known)
         if step.settled and not step.refused and len(step.ends) != before
     )
 
 
 def ends_read(command: EndsRead, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """Keep the ends that were read, where they are still wanted: the first word counts."""
-    wanted = {(found.system_stream, found.partition_count): found for found in ends_wanted(state)}
-    found = wanted.get((command.system_stream, command.partition_count))
-    if found is None or len(found.ssps) != len(command.ends):
+    """Record the ends that were read, unless others are recorded already."""
+    wanted_of = {(wanted.system_stream, wanted.partition_count): wanted for wanted in ends_wanted(state)}
+    wanted = wanted_of.get((command.system_stream, command.partition_count))
+    if wanted is None or len(wanted.ssps) != len(command.ends):
         return ()
     known = state.inputs[command.system_stream]
     return (
@@ -155,44 +162,47 @@ def ends_read(command: EndsRead, state: CoordinatorState) -> tuple[CoordinatorRe
     )
 
 
-def without_refusals(found: InputPut) -> InputPut:
-    """`found`, to be looked at again."""
-    return replace(found, expansions=tuple(replace(step, refused="") for step in found.expansions))
+def without_refusals(known: InputPut) -> InputPut:
+    """`known` without refusals, so that its expansions are tried again."""
+    return replace(known, expansions=tuple(replace(step, refused="") for step in known.expansions))
 
 
 def expansion_findings(state: CoordinatorState) -> Iterable[Finding]:
     """The partitions that the job cannot read."""
-    for found in _with_expansions(state):
-        for step in found.expansions:
+    for known in _with_expansions(state):
+        for step in known.expansions:
             if step.refused:
                 yield Finding(
                     code="input-expansion-refused",
-                    subject=str(found.system_stream),
-                    found=f"wanted to read all {step.partition_count} partitions of {found.system_stream}, found that "
+                    subject=str(known.system_stream),
+                    found=f"wanted to read all {step.partition_count} partitions of {known.system_stream}, found that "
                     f"the plan cannot have them: {step.refused}",
-                    remedy=f"The job goes on with {found.partition_count or 'none'} of them",
+                    remedy=f"The job goes on with {known.partition_count or 'none'} of them",
                 )
 
 
 def expansions_json(state: CoordinatorState, seen: Sightings | None) -> Sequence[Mapping[str, object]]:
-    """The expansions under way, for `/status`. `seen`: None where no leader was asked."""
+    """The expansions in progress, for `/status`.
+
+    `seen`: None if no leader was asked.
+    """
     positions = {} if seen is None else _positions(state, seen)
     return [
         {
-            "stream": str(found.system_stream),
-            "partitionCount": found.partition_count,
+            "stream": str(known.system_stream),
+            "partitionCount": known.partition_count,
             "partitionCountNew": step.partition_count,
             "seenAtMs": step.seen_at_ms,
             "phase": _phase(step, before),
             "reason": step.refused,
             "waitsFor": [
                 {"ssp": str(ssp_kb), "offsetNext": positions.get(ssp_kb), "offsetEnd": end}
-                for ssp_kb, end in _ends_to_pass(found, step, state)
+                for ssp_kb, end in _ends_to_pass(known, step, state)
                 if positions.get(ssp_kb, -1) < end
             ],
         }
-        for found in _growing(state)
-        for step, before in _steps(found)
+        for known in _growing(state)
+        for step, before in _steps(known)
     ]
 
 
@@ -205,7 +215,7 @@ def _phase(step: Expansion, before: int) -> str:
 
 
 def is_running(state: CoordinatorState) -> bool:
-    """Whether the job runs, so that its plan may follow what its topics do."""
+    """Whether the job runs, so that its plan may follow its topics."""
     run = state.run
     return state.generation is not None and run is not None and not run.ended and not run.finished
 
@@ -216,42 +226,42 @@ def _with_expansions(state: CoordinatorState) -> tuple[InputPut, ...]:
 
 @remembered
 def _growing(state: CoordinatorState) -> tuple[InputPut, ...]:
-    """The inputs with more partitions than are read, as far as the job reads them, or is to."""
-    found = _with_expansions(state)
-    if not found:
+    """The inputs with unread partitions that the job reads, or will read."""
+    records = _with_expansions(state)
+    if not records:
         return ()
     planned, patterns = streams_planned(state), config_of(state)
     wanted = {
         SystemStream.parse(text)
-        for text in unread_matches(patterns, [put.system_stream.stream for put in found if not put.partition_count])
+        for text in unread_matches(patterns, [put.system_stream.stream for put in records if not put.partition_count])
     }
-    return tuple(put for put in found if put.system_stream in planned | wanted)
+    return tuple(put for put in records if put.system_stream in planned | wanted)
 
 
-def _steps(found: InputPut) -> Iterable[tuple[Expansion, int]]:
+def _steps(known: InputPut) -> Iterable[tuple[Expansion, int]]:
     """Each expansion with the partition count before it."""
-    before = found.partition_count
-    for step in found.expansions:
+    before = known.partition_count
+    for step in known.expansions:
         yield step, before
         before = step.partition_count
 
 
-def _count_known(found: InputPut) -> int:
-    return found.expansions[-1].partition_count if found.expansions else found.partition_count
+def _count_known(known: InputPut) -> int:
+    return known.expansions[-1].partition_count if known.expansions else known.partition_count
 
 
 def _grown(command: TopicsLooked, state: CoordinatorState, known: InputPut) -> Iterable[InputPut]:
     topic = command.found.get(known.system_stream.stream)
     if topic is None or topic.topic_id != known.topic_id or topic.partition_count <= _count_known(known):
         return
-    if _names_its_partitions(known.system_stream, state):
+    if _has_named_partitions(known.system_stream, state):
         yield replace(known, partition_count=topic.partition_count)
         return
     for count in _counts_up_to(topic.partition_count, _count_known(known)):
         step = Expansion(
             partition_count=count,
             seen_at_ms=command.looked_at_ms,
-            # Where no partition was read before, there is nothing that must come first.
+            # If no partition was read before, no records must be handled first.
             settled=not _count_known(known),
         )
         known = replace(known, expansions=(*known.expansions, _refused_at_once(step, known, state)))
@@ -259,11 +269,14 @@ def _grown(command: TopicsLooked, state: CoordinatorState, known: InputPut) -> I
 
 
 def _counts_up_to(count: int, before: int) -> Sequence[int]:
-    """The counts that a topic may have had on its way, if it was doubled, or doubled again between two looks."""
-    found = [count]
-    while before and found[0] % 2 == 0 and found[0] // 2 > before:
-        found.insert(0, found[0] // 2)
-    return found if before and found[0] == 2 * before else [count]
+    """The counts that a topic may have had on its way to `count`.
+
+    It may have been doubled several times between two looks.
+    """
+    counts = [count]
+    while before and counts[0] % 2 == 0 and counts[0] // 2 > before:
+        counts.insert(0, counts[0] // 2)
+    return counts if before and counts[0] == 2 * before else [count]
 
 
 def _unread(command: TopicsLooked, state: CoordinatorState) -> Sequence[SystemStream]:
@@ -273,10 +286,10 @@ def _unread(command: TopicsLooked, state: CoordinatorState) -> Sequence[SystemSt
 
 
 def _appeared(command: TopicsLooked, state: CoordinatorState, stream: SystemStream) -> Iterable[InputPut]:
-    """A topic that a pattern matches, and that is not read.
+    """The record of an unread topic that matches a pattern.
 
-    One that was read once may have been made again. Then nothing counts that was written of the one before, once nobody
-    can write any more of it. Or it was not gone after all: then it goes on where it was.
+    A topic that was read once may have been created again. Then records about the earlier one do not count, once no
+    container can write any more of them. If it was not deleted after all, reading goes on where it was.
     """
     topic, known = command.found.get(stream.stream), state.inputs.get(stream)
     if topic is None:
@@ -284,22 +297,22 @@ def _appeared(command: TopicsLooked, state: CoordinatorState, stream: SystemStre
     if known is None:
         known = InputPut(system_stream=stream, partition_count=0, partition_count_first=0, topic_id=topic.topic_id)
     elif known.topic_id != topic.topic_id:
-        if not may_depart(config_of(state), stream) or not _is_let_go(stream, state):
+        if not may_depart(config_of(state), stream) or not _is_released(stream, state):
             return
-        known = made_anew(known, topic.topic_id, state)
+        known = created_again(known, topic.topic_id, state)
     elif known.gone_at_ms:
-        # As many as it had; what it has got since comes in its turn.
+        # The partitions that it had; later ones come with a later look.
         step = Expansion(partition_count=known.partition_count, seen_at_ms=command.looked_at_ms, settled=True)
         known = replace(known, partition_count=0, gone_at_ms=0, gone_refused="")
         yield replace(known, expansions=(_refused_at_once(step, known, state),))
         return
     elif known.partition_count:
-        return  # The configuration left it out, and a submission takes it back.
+        return  # The configuration has left it out; a submission adds it again.
     yield from _grown(command, state, known)
 
 
-def made_anew(known: InputPut, topic_id: str, state: CoordinatorState) -> InputPut:
-    """An input of which nothing is read yet, in the place of an earlier topic of the name."""
+def created_again(known: InputPut, topic_id: str, state: CoordinatorState) -> InputPut:
+    """An unread input in the place of an earlier topic of the same name."""
     return InputPut(
         system_stream=known.system_stream,
         partition_count=0,
@@ -310,8 +323,8 @@ def made_anew(known: InputPut, topic_id: str, state: CoordinatorState) -> InputP
     )
 
 
-def _is_let_go(stream: SystemStream, state: CoordinatorState) -> bool:
-    """Whether nobody can commit anything of `stream` any more."""
+def _is_released(stream: SystemStream, state: CoordinatorState) -> bool:
+    """Whether no container can commit a position of `stream` any more."""
     return all(
         is_free(grant, state)
         for grant in state.grants.values()
@@ -319,14 +332,20 @@ def _is_let_go(stream: SystemStream, state: CoordinatorState) -> bool:
     )
 
 
-def _names_its_partitions(stream: SystemStream, state: CoordinatorState) -> bool:
-    """Whether it is a broadcast input of which the configuration names the partitions: others are nobody's."""
+def _has_named_partitions(stream: SystemStream, state: CoordinatorState) -> bool:
+    """Whether it is a broadcast input with configured partitions.
+
+    Its other partitions are not read.
+    """
     broadcast = config_of(state).broadcast_inputs
     return any(item.system_stream == str(stream) and item.partitions is not None for item in broadcast)
 
 
 def _grown_changelogs(command: TopicsLooked, state: CoordinatorState) -> Iterable[OwnTopicPut]:
-    """Changelogs that somebody gave more partitions: what was refused for want of them may be planned now."""
+    """Changelogs that an operator has given more partitions.
+
+    Expansions that were refused for want of them may be planned now.
+    """
     if state.job is None:
         return
     changelogs = changelog_topic(f"{state.job.job_name}-{state.job.job_id}", "")
@@ -342,7 +361,10 @@ def _grown_changelogs(command: TopicsLooked, state: CoordinatorState) -> Iterabl
 
 
 def _refused_at_once(step: Expansion, known: InputPut, state: CoordinatorState) -> Expansion:
-    """What cannot be planned is told when it is seen; a grouper of the job's own is asked later, by who has it."""
+    """Refuse an expansion that cannot be planned as soon as it is seen.
+
+    A grouper of the job is asked later, by a process that has its code.
+    """
     config = config_of(state)
     if config.ssp_grouper_factory is not None or config.task_name_grouper_factory is not None:
         return step
@@ -351,7 +373,7 @@ def _refused_at_once(step: Expansion, known: InputPut, state: CoordinatorState) 
 
 def _refusal(known: InputPut, step: Expansion, state: CoordinatorState, groupers: Groupers) -> str:
     """Why the partitions cannot be planned; empty if they can."""
-    assert state.generation is not None, "only what is planned grows"
+    assert state.generation is not None, "only planned inputs grow"
     grown = evolve(state, uncommitted(_advanced(known, step, state)))
     try:
         plan_of(grown, state.generation.processor_ids, groupers, before=state)
@@ -361,8 +383,8 @@ def _refusal(known: InputPut, step: Expansion, state: CoordinatorState, groupers
 
 
 def _advanced(known: InputPut, step: Expansion, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
-    """The facts after `step`; expansions before it that were refused are part of it."""
-    later = tuple(found for found in known.expansions if found.partition_count > step.partition_count)
+    """The records after `step`; earlier refused expansions are part of it."""
+    later = tuple(expansion for expansion in known.expansions if expansion.partition_count > step.partition_count)
     put = replace(known, partition_count=step.partition_count, expansions=later)
     streams = config_of(state).streams_read
     if str(known.system_stream) in streams:
@@ -371,55 +393,58 @@ def _advanced(known: InputPut, step: Expansion, state: CoordinatorState) -> tupl
     return ConfigPut(config_key="task.inputs", value=named), put
 
 
-def _settled(found: InputPut, command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> InputPut | None:
-    """`found` with the expansions settled that have had their time, and refused what cannot be planned."""
+def _settled(known: InputPut, command: ReviewInputs, state: CoordinatorState, seen: Sightings) -> InputPut | None:
+    """`known` with settled expansions; None if there is no change.
+
+    An expansion that cannot be planned is refused.
+    """
     steps = [
-        _settled_step(step, found, command, state)
-        if not step.settled and not step.refused and _waited_ms(found, step, command, seen) >= command.settle_ms
+        _settled_step(step, known, command, state)
+        if not step.settled and not step.refused and _waited_ms(known, step, command, seen) >= command.settle_ms
         else step
-        for step in found.expansions
+        for step in known.expansions
     ]
-    return None if tuple(steps) == found.expansions else replace(found, expansions=tuple(steps))
+    return None if tuple(steps) == known.expansions else replace(known, expansions=tuple(steps))
 
 
-def _settled_step(step: Expansion, found: InputPut, command: ReviewInputs, state: CoordinatorState) -> Expansion:
-    return replace(step, settled=True, refused=_refusal(found, step, state, command.groupers))
+def _settled_step(step: Expansion, known: InputPut, command: ReviewInputs, state: CoordinatorState) -> Expansion:
+    return replace(step, settled=True, refused=_refusal(known, step, state, command.groupers))
 
 
-def _waited_ms(found: InputPut, step: Expansion, command: ReviewInputs, seen: Sightings) -> int:
-    return command.now_ms - seen.unsettled.get((found.system_stream, step.partition_count), command.now_ms)
+def _waited_ms(known: InputPut, step: Expansion, command: ReviewInputs, seen: Sightings) -> int:
+    return command.now_ms - seen.unsettled.get((known.system_stream, step.partition_count), command.now_ms)
 
 
 def _taken_in(
-    found: InputPut,
+    known: InputPut,
     state: CoordinatorState,
     taken: Sequence[CoordinatorRecord],
     command: ReviewInputs,
     seen: Sightings,
 ) -> tuple[InputPut | None, tuple[CoordinatorRecord, ...]]:
-    """The expansions whose partitions may be read now, as one: the input, and the facts after it.
+    """The expansions whose partitions may be read now, as one.
 
-    That is one at a time, because the next one waits for partitions that nobody has yet. But a plan that was torn off
-    the facts behind it has them already, and they may have passed. An input without facts is one of which an expansion
-    was refused after all.
+    Returns the input, and the records after it. Normally that is one expansion, because the next one waits for
+    partitions that no task has yet. But a torn plan may have these partitions already, and they may have passed. An
+    input without records: one of its expansions was refused after all.
     """
     with_others = evolve(state, uncommitted(taken))
-    refused, last = found, None
-    for step, before in _steps(found):
+    refused, last = known, None
+    for step, before in _steps(known):
         if step.refused:
             continue
-        if last is not None and not _plans(found.system_stream, before, state):
+        if last is not None and not _plans(known.system_stream, before, state):
             break
-        if not step.settled or len(step.ends) != before or not _has_passed(found, step, state, seen):
+        if not step.settled or len(step.ends) != before or not _has_passed(known, step, state, seen):
             break
-        reason = _refusal(found, step, with_others, command.groupers)
+        reason = _refusal(known, step, with_others, command.groupers)
         if not reason:
             last = step
             continue
         steps = tuple(replace(one, refused=reason) if one == step else one for one in refused.expansions)
         refused = replace(refused, expansions=steps)
     if last is None:
-        return (None if refused == found else refused), ()
+        return (None if refused == known else refused), ()
     records = _advanced(refused, last, with_others)
     put = records[-1]
     assert isinstance(put, InputPut)
@@ -429,28 +454,28 @@ def _taken_in(
 def _plans(stream: SystemStream, partition_count: int, state: CoordinatorState) -> bool:
     """Whether the plan has every partition of `stream` up to that count."""
     planned = {
-        found.ssp.partition for task in state.plan for found in task.positions if found.ssp.system_stream == stream
+        ssp_kb.ssp.partition for task in state.plan for ssp_kb in task.positions if ssp_kb.ssp.system_stream == stream
     }
     return planned >= set(range(partition_count))
 
 
-def _has_passed(found: InputPut, step: Expansion, state: CoordinatorState, seen: Sightings) -> bool:
+def _has_passed(known: InputPut, step: Expansion, state: CoordinatorState, seen: Sightings) -> bool:
     positions = _positions(state, seen)
-    return all(positions.get(ssp_kb, -1) >= end for ssp_kb, end in _ends_to_pass(found, step, state))
+    return all(positions.get(ssp_kb, -1) >= end for ssp_kb, end in _ends_to_pass(known, step, state))
 
 
-def _ends_to_pass(found: InputPut, step: Expansion, state: CoordinatorState) -> Iterable[tuple[SspKeyBucket, int]]:
-    """Every position that the plan has in an old partition, and where it must have come to.
+def _ends_to_pass(known: InputPut, step: Expansion, state: CoordinatorState) -> Iterable[tuple[SspKeyBucket, int]]:
+    """The old positions of the plan, and the offsets that they must reach.
 
-    A bounded input is read to the end that the run fixed and no further.
+    A bounded input is read to the end of the run and no further.
     """
     if not step.ends:
         return
-    is_bounded = config_of(state).is_bounded(str(found.system_stream))
+    is_bounded = config_of(state).is_bounded(str(known.system_stream))
     for planned in state.plan:
         for ssp_kb in planned.positions:
-            # A plan that was torn off the facts behind it has the new partitions already.
-            if ssp_kb.ssp.system_stream != found.system_stream or ssp_kb.ssp.partition >= len(step.ends):
+            # After a torn transaction the plan may have the new partitions already.
+            if ssp_kb.ssp.system_stream != known.system_stream or ssp_kb.ssp.partition >= len(step.ends):
                 continue
             end = step.ends[ssp_kb.ssp.partition]
             of_run = input_end(state, ssp_kb.ssp) if is_bounded else None
@@ -458,13 +483,16 @@ def _ends_to_pass(found: InputPut, step: Expansion, state: CoordinatorState) -> 
 
 
 def _positions(state: CoordinatorState, seen: Sightings) -> Mapping[SspKeyBucket, int]:
-    """How far each bucket is, as whoever holds it under the grant in force has said in this term."""
-    found: dict[SspKeyBucket, int] = {}
+    """The position of each bucket, as its holder reported it in this term.
+
+    The holder is the container that holds it under the current grant.
+    """
+    offsets: dict[SspKeyBucket, int] = {}
     for task_name, grant in grants_in_force(state).items():
         sighting = seen.last.get(grant.execution_id)
         if sighting is None or HeldGrant(task_name, grant.epoch) not in sighting.held:
             continue
         for start in grant.starts:
             if (position := sighting.figures.positions.get(start.ssp_kb)) is not None:
-                found[start.ssp_kb] = position.offset_next
-    return found
+                offsets[start.ssp_kb] = position.offset_next
+    return offsets

@@ -2,27 +2,29 @@
 
 The job continues without them.
 
-Theory. A topic that nobody finds may be a broker that does not know it yet; a topic with another id is another topic,
-unless a broker lags behind. So a departure goes through steps, each recorded:
+A missing topic may mean that a broker does not know it yet. A topic with another id is another topic, unless a broker
+lags behind. So a removal goes through recorded steps:
 
-1. *Missing*: looks at the topics do not find it, though they find the job's own. It is counted how many in a row, in
-   this term. One look that finds it begins anew, and one that failed is none.
-2. *Gone*: that was so `LOOKS_MISSING` times. The input is marked, and nothing else: should it be back before the next
-   step, the mark is taken off.
-3. *Left out*: the plan is made without it. Its tasks, or its part of them, are taken away like any other: whoever has
-   them lets go, and others are granted as ever.
+1. *Missing*: looks at the topics do not find it, though they find the job's own topics. This term counts such looks in
+a row. A look that finds the topic sets the count back, and a failed look does not count.
 
-Containers do not wait for that. Nobody can read what is not there, so they leave it out themselves and go on with the
-rest (`container.service`).
+2. *Gone*: `LOOKS_MISSING` looks in a row did not find it. The input is marked, and nothing else happens: if it is back
+before the next step, the mark is removed.
 
-What may go: what a pattern alone stands for, and that has no end (`plan.input_patterns.may_depart`). A topic that is
-asked for by name is missed, which a person must see to. What the plan cannot do without is recorded with the reason and
-shown (`input-needed`).
+3. *Left out*: the plan is made without it. Its tasks, or its part of them, are revoked like any other: their containers
+release them, and others are granted as usual.
 
-With keyed state, keys must find their tasks again should the topic be made anew. So the input's record stays, with the
-period of its tasks, and the grants that name them stay, as nobody is given the same after them. A topic that is made
-anew under the same name has other records under the same offsets: it is taken in as one that came later, from its first
-offset, and nothing that was written of the old one counts (`InputPut.epoch_before`). That waits until nobody can commit
+Containers do not wait for that. A deleted topic cannot be read, so they leave it out themselves and go on with the
+other inputs (`container.service`).
+
+Only an input that comes from a pattern alone, and that has no end, may be removed (`plan.input_patterns.may_depart`). A
+topic that the configuration names is reported as missing, for an operator to see to. An input that the plan cannot do
+without is recorded with the reason and shown (`input-needed`).
+
+With keyed state, keys must find their tasks again if the topic is created again. So the input's record stays, with the
+period of its tasks, and the grants that name its tasks stay, because no later grant is the same. A topic that is
+created again under the same name has other records under the same offsets. It is read like a new one, from its first
+offset, and records about the old one do not count (`InputPut.epoch_before`). That waits until no container can commit
 for the old one any more: the same task with the same buckets would look as if it were still granted.
 """
 
@@ -56,24 +58,27 @@ from samzapy.plan.partition_schemes import periods
 from samzapy.stream.records import ConfigPut, CoordinatorRecord, InputPut
 
 LOOKS_MISSING: Final = 3
-"""So many looks in a row must have missed a topic. A single one may have asked a broker that has just started."""
+"""Looks in a row that must miss a topic: a single one may have asked a broker that has just started."""
 
 
 def inputs_looked(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> tuple[CoordinatorRecord, ...]:
-    """The inputs that are gone by now, and those that are back after all."""
+    """The inputs that are gone by now, and those that are back."""
     missing = _missing(command, state, seen)
-    found = [_looked(state.inputs[stream], missing.get(stream), command) for stream in sorted(streams_planned(state))]
-    return tuple(put for put in found if put != state.inputs[put.system_stream])
+    puts = [_looked(state.inputs[stream], missing.get(stream), command) for stream in sorted(streams_planned(state))]
+    return tuple(put for put in puts if put != state.inputs[put.system_stream])
 
 
 def noticed_missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Sightings:
-    """`seen`, with how many looks in a row missed which inputs."""
+    """`seen`, with the number of looks in a row that missed each input."""
     missing = _missing(command, state, seen)
     return seen if missing == seen.missing else replace(seen, missing=missing)
 
 
 def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[tuple[CoordinatorRecord, ...], str]:
-    """The plan without the inputs that are gone; and why, for the audit."""
+    """The plan without the inputs that are gone.
+
+    Also returns the cause, for the audit.
+    """
     gone = _to_leave_out(state)
     if not gone or not is_running(state):
         return (), ""
@@ -99,14 +104,17 @@ def review_departures(command: ReviewInputs, state: CoordinatorState) -> tuple[t
         command.groupers,
         before=state,
     )
-    names = ", ".join(str(found.system_stream) for found in left_out)
-    # The periods are read off the plan in force, so they come before the next one. The configuration comes behind it:
-    # torn before that, it is all found due again.
+    names = ", ".join(str(known.system_stream) for known in left_out)
+    # The periods come from the current plan, so they are written before the next one. The configuration comes after it:
+    # after a torn transaction it is all due again.
     return (*refused, *periods_put, *plan, *facts), f"the job goes on without {names}"
 
 
 def is_missing(known: InputPut, command: TopicsLooked) -> bool | None:
-    """Whether the topic of an input is not there, or is another one; None where the look tells nothing of it."""
+    """Whether the topic of an input is missing, or is another one.
+
+    None: the look did not include it.
+    """
     name = known.system_stream.stream
     if name not in command.found:
         return None
@@ -115,7 +123,7 @@ def is_missing(known: InputPut, command: TopicsLooked) -> bool | None:
 
 
 def departure_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
-    """The inputs that may go, and are missing."""
+    """Findings about removable inputs that are missing."""
     config = _config(state)
     for stream in sorted(streams_planned(state)) if config is not None else ():
         known = state.inputs[stream]
@@ -144,45 +152,54 @@ def _config(state: CoordinatorState) -> JobConfig | None:
 
 
 def _missing(command: TopicsLooked, state: CoordinatorState, seen: Sightings) -> Mapping[SystemStream, Missed]:
-    """The inputs that may go and that looks have missed, with this one. The same look twice is one."""
+    """The removable inputs that looks have missed, this one included.
+
+    The same look counts once.
+    """
     config = _config(state)
     if config is None or not _knows_the_job(command, state):
         return seen.missing
-    found: dict[SystemStream, Missed] = {}
+    missing: dict[SystemStream, Missed] = {}
     for stream in sorted(streams_planned(state)):
         is_missed, before = is_missing(state.inputs[stream], command), seen.missing.get(stream)
         if before is not None and (is_missed is None or before.looked_at_ms == command.looked_at_ms):
-            found[stream] = before
+            missing[stream] = before
         elif is_missed and may_depart(config, stream):
-            found[stream] = Missed(1 if before is None else before.count + 1, command.looked_at_ms)
-    return found
+            missing[stream] = Missed(1 if before is None else before.count + 1, command.looked_at_ms)
+    return missing
 
 
 def _knows_the_job(command: TopicsLooked, state: CoordinatorState) -> bool:
-    """Whether the look found the coordinator stream. A broker that does not know that one says nothing of others."""
+    """Whether the look found the coordinator stream.
+
+    A broker that does not know the coordinator stream may not know other topics either.
+    """
     if state.job is None:
         return False
     topic = coordinator_topic(f"{state.job.job_name}-{state.job.job_id}")
-    found, recorded = command.found.get(topic), state.own_topics.get(topic)
-    return found is not None and recorded is not None and found.topic_id == recorded.topic_id
+    current, recorded = command.found.get(topic), state.own_topics.get(topic)
+    return current is not None and recorded is not None and current.topic_id == recorded.topic_id
 
 
 def _looked(known: InputPut, missed: Missed | None, command: TopicsLooked) -> InputPut:
     if known.gone_at_ms and is_missing(known, command) is False:
         return replace(known, gone_at_ms=0, gone_refused="")
     if not known.gone_at_ms and missed is not None and missed.count >= LOOKS_MISSING:
-        # What it had grown by went with it.
+        # Its expansions went with it.
         return replace(known, gone_at_ms=max(1, command.looked_at_ms), expansions=())
     return known
 
 
 def _to_leave_out(state: CoordinatorState) -> tuple[InputPut, ...]:
-    """The inputs that are gone and that the configuration still names, so also those that a torn decision left."""
-    if not any(found.gone_at_ms for found in state.inputs.values()):
+    """The inputs that are gone and that the configuration still names.
+
+    Also those that a torn transaction has left there.
+    """
+    if not any(record.gone_at_ms for record in state.inputs.values()):
         return ()
     named = [SystemStream.parse(text) for text in config_of(state).inputs]
-    found = [state.inputs[stream] for stream in sorted(named) if stream in state.inputs]
-    return tuple(put for put in found if put.gone_at_ms and not put.gone_refused)
+    records = [state.inputs[stream] for stream in sorted(named) if stream in state.inputs]
+    return tuple(put for put in records if put.gone_at_ms and not put.gone_refused)
 
 
 def _without(known: InputPut, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
@@ -195,7 +212,10 @@ def _named_inputs(state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
 
 
 def _with_period(known: InputPut, state: CoordinatorState) -> InputPut:
-    """With what tells where the state of its keys is; of a job without state there is none."""
+    """The record with the period of its tasks, by which keys find their state.
+
+    The period is 0 for a job without state.
+    """
     planned = job_model(state)
     if planned is None or not keeps_state(state):
         return replace(known, period=0)
@@ -205,7 +225,7 @@ def _with_period(known: InputPut, state: CoordinatorState) -> InputPut:
 def _refusal(
     facts: tuple[CoordinatorRecord, ...], state: CoordinatorState, before: CoordinatorState, groupers: Groupers
 ) -> str:
-    """Why the job cannot be planned after `facts`; empty if it can."""
+    """The reason why the job cannot be planned after `facts`; empty if it can."""
     without = evolve(state, uncommitted(facts))
     if not without.config["task.inputs"]:
         return "it is the last input of the job"

@@ -1,11 +1,12 @@
-"""The topics of a running job, held against what the log says of them. Pure.
+"""Checks the topics of a running job against the log.
 
-What to expect is read off the state and not off a configuration: which topics there are, with which ids and partition
-counts, is recorded, and a successor, or somebody who only looks (`samzapy doctor`), must come to the same findings.
+Pure. The expectations come from the state and not from a configuration: the log records which topics exist, with their
+ids and partition counts. A new leader, or `samzapy doctor`, must come to the same findings.
 
-A running job goes on with a setting that is wrong: it is shown, and mended without a restart. A topic that is not
-there may be a broker that does not know it yet, so it is only shown too. But a topic that was deleted and made again
-has other records under the same offsets; that ends the job by name (law L9), before something is done with them.
+A running job goes on with a wrong topic setting: it is reported, and an operator can correct it without a restart. A
+missing topic may be a topic that a broker does not know yet, so it is only reported too. But a topic that was deleted
+and created again has other records under the same offsets. That ends the job with a named error (law L9), before any of
+its records are handled.
 """
 
 from __future__ import annotations
@@ -38,44 +39,44 @@ _REPLICATION = "job.coordinator.replication.factor"
 
 
 def topics_of(state: CoordinatorState) -> tuple[str, ...]:
-    """The names of all topics that the job in force cannot do without."""
+    """The names of all topics that the job needs."""
     return tuple(sorted({*state.own_topics, *(stream.stream for stream in _inputs(state))}))
 
 
 @remembered
 def specs_of(state: CoordinatorState) -> tuple[TopicSpec, ...]:
-    """What the recorded topics of samzapy's own must be."""
+    """The specifications of the recorded internal topics."""
     intermediate = _intermediate_specs(state)
     specs = (intermediate.get(name) or _spec(state, name) for name in sorted(state.own_topics))
     return tuple(spec for spec in specs if spec is not None)
 
 
 def compacted_topics(state: CoordinatorState) -> frozenset[str]:
-    """The names of those of samzapy's own topics that hold facts, so that their beginning never goes."""
+    """The names of the compacted internal topics, whose first records never go."""
     return frozenset(spec.name for spec in specs_of(state) if spec.is_compacted)
 
 
 def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Finding, ...]:
-    """Everything about the topics that is not as it must be, in a fixed order."""
-    found: list[Finding] = []
+    """All problems of the topics, in a fixed order."""
+    findings: list[Finding] = []
     for spec in specs_of(state):
         if spec.name in looked.found:
             recorded_id = state.own_topics[spec.name].topic_id
-            found.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
+            findings.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
     config = recorded_config(state)
     for stream in _inputs(state):
-        # An intermediate stream is ours, and was looked at above.
+        # An intermediate stream is an internal topic, which was checked above.
         is_missed = stream.stream not in state.own_topics and (config is None or not may_depart(config, stream))
         if is_missed and stream.stream in looked.found:
-            found.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
-    found.extend(departure_findings(state, looked))
-    found.extend(_unread_findings(state, looked))
-    found.extend(expansion_findings(state))
-    return tuple(found)
+            findings.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
+    findings.extend(departure_findings(state, looked))
+    findings.extend(_unread_findings(state, looked))
+    findings.extend(expansion_findings(state))
+    return tuple(findings)
 
 
 def unread_topics(state: CoordinatorState, topics: Collection[str]) -> tuple[str, ...]:
-    """The names of those of `topics` that a pattern of the inputs matches, and that the job does not read."""
+    """The names of the `topics` that match an input pattern and are not read."""
     config = recorded_config(state)
     if config is None or not config.input_patterns:
         return ()
@@ -83,12 +84,15 @@ def unread_topics(state: CoordinatorState, topics: Collection[str]) -> tuple[str
 
 
 def refuse_made_again(state: CoordinatorState, looked: TopicsLooked) -> None:
-    """Raises TopicIdentityError when a topic is not the one that was recorded."""
+    """Raise TopicIdentityError if a topic is not the recorded one."""
     refuse([finding for finding in topic_findings(state, looked) if finding.code == "topic-identity"])
 
 
 def _inputs(state: CoordinatorState) -> tuple[SystemStream, ...]:
-    """Those that the plan in force reads; one that was read once may go."""
+    """The inputs of the current plan.
+
+    A topic that was read earlier may be deleted.
+    """
     return tuple(sorted(streams_planned(state)))
 
 
@@ -100,7 +104,10 @@ def _input_findings(stream: SystemStream, recorded_id: str, topic: TopicFound | 
 
 
 def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
-    """Topics that a pattern of the job's inputs matches, that came later, and that are not about to be taken in."""
+    """Findings about topics that match a pattern and are not read.
+
+    Topics that are about to be read are left out.
+    """
     config = recorded_config(state)
     if config is None or not config.input_patterns:
         return
@@ -128,7 +135,10 @@ def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[
 
 
 def _intermediate_specs(state: CoordinatorState) -> Mapping[str, TopicSpec]:
-    """By topic; one that the job has no more may be as it likes."""
+    """The specifications by topic.
+
+    A topic that is no longer the job's may have any settings.
+    """
     config = recorded_config(state)
     if config is None:
         return {}
