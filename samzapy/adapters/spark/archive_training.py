@@ -1,7 +1,7 @@
-"""A short run of Spark in which its JVM loads what a job needs, and then writes it to an archive (class data sharing).
+"""Run Spark briefly, so that its JVM loads a job's classes and archives them (class data sharing).
 
-A script of spark-submit: its arguments are an empty directory and the jars on the class path whose classes are to be
-loaded. Nothing is read from Kafka, so it needs no cluster.
+This is a script for spark-submit. Its arguments are an empty directory, and the jars on the class path whose classes
+are to be loaded. It reads nothing from Kafka, so it needs no cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from samzapy.adapters.spark.session import open_session
 
 _LOG = logging.getLogger(__name__)
 _DDL = "route int, offset long, key string, value string, timestamp_ms long"
-_NOBODY = "127.0.0.1:1"
+_NO_BROKER = "127.0.0.1:1"
 # Thousands of classes that no consumer of a job loads, or only with a login that few clusters have.
 _NOT_NEEDED = (
     "META-INF/",
@@ -42,7 +42,7 @@ _IMPATIENT = {
 
 
 def train(directory: Path, jars: Sequence[Path]) -> None:
-    """Run queries as a container's are, over two lines of text, and try to reach a Kafka that is not there."""
+    """Run queries like a container's over two lines of text, and try to reach a Kafka that does not exist."""
     lines = directory / "lines"
     lines.mkdir()
     (lines / "lines.txt").write_text("a\nb\n")
@@ -64,7 +64,7 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
         _run(frame, _RUN_WITHIN_S)
     source = session.readStream.format("kafka").options(**{**SOURCE_OPTIONS, **_IMPATIENT})
     records = (
-        source.option("kafka.bootstrap.servers", _NOBODY)
+        source.option("kafka.bootstrap.servers", _NO_BROKER)
         .option("assign", '{"none":[0]}')
         .option("startingOffsets", '{"none":{"0":0}}')
         .option("includeHeaders", "true")
@@ -75,7 +75,7 @@ def train(directory: Path, jars: Sequence[Path]) -> None:
             records.select(F.lit(0), "offset", as_text("key"), as_text("value"), F.unix_millis("timestamp")),
             _TRIED_FOR_S,
         )
-    except Exception as error:  # Nobody answers there; how that is told is Spark's affair.
+    except Exception as error:  # No broker answers there, and Spark may raise any error for that.
         _LOG.debug("as expected: %s", error)
     session.stop()
 
@@ -88,7 +88,7 @@ def _load_classes(session: SparkSession, jars: Sequence[Path]) -> None:
         for name in zipfile.ZipFile(jar).namelist():
             if not name.endswith(".class") or name.startswith(_NOT_NEEDED):
                 continue
-            # One that refers to a library that is not there no job could load either.
+            # A class that refers to a missing library could not be loaded by a job either.
             with contextlib.suppress(Exception):
                 load(name.removesuffix(".class").replace("/", "."), False, loader)
 

@@ -1,12 +1,12 @@
-"""How much of what was read goes to a Python worker at once, in rows and in bytes.
+"""Bound the Arrow batches for Python workers, in rows and in bytes.
 
-Spark bounds an Arrow batch by both. But for the bytes it has Arrow measure all columns at each row, which is a fifth
-of what the JVM does with a record of a kilobyte. So once records have been small for a while, the bound on rows is
-left to bound the bytes too, and a limit is set on what Arrow may hold. Where records then become large all at once,
-their micro-batch passes the limit and fails, as any that fails; the next query has both bounds again, and keeps them.
+Spark bounds an Arrow batch by both. For the bytes, Arrow measures all columns at each row, which is a fifth of the
+JVM's time for a record of a kilobyte. So once records have been small for a while, only the bound on rows remains, with
+a limit on the memory that Arrow may hold. If records then become large all at once, their micro-batch exceeds the limit
+and fails like any other. The next query has both bounds again, and keeps them.
 
-What an Arrow batch takes is written, sent and read again, which is cheaper while it is in the processor's caches. So
-where the bytes are bounded by rows, there are fewer rows of larger records.
+An Arrow batch is written, sent and read again, which is cheaper while it fits in the processor's caches. So without the
+bound on bytes, batches of larger records have fewer rows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BYTES_MAX: Final = 8 * 1024 * 1024
 _UNBOUNDED = 2**31 - 1
 _CACHED_BYTES = 2 * 1024 * 1024
 _SMALL_BATCHES = 10
-# Arrow doubles what it holds, and copies while it does.
+# Arrow grows a buffer by doubling it, and holds both while it copies.
 _HELD_PER_CORE = 8 * BYTES_MAX
 _ANY_NUMBER = 2**63 - 1
-# What Arrow says when it would hold more than that, and where the JVM allows less.
+# Arrow's texts when it would hold more than that, and when the JVM allows less.
 _PASSED = ("due to memory limit", "Failure allocating buffer")
 
 
@@ -33,9 +33,9 @@ class ArrowBound:
     """The bound of one container's queries, one after the other.
 
     Args:
-        cores: that fill Arrow batches at the same time.
+        cores: the number of Arrow batches that are filled at the same time.
         rows_max: of an Arrow batch; 0: any number.
-        keeps_bytes: whether the bound on bytes is never to be left out.
+        keeps_bytes: whether the bound on bytes always remains.
     """
 
     def __init__(self, *, cores: int, rows_max: int, keeps_bytes: bool = False) -> None:
@@ -49,17 +49,17 @@ class ArrowBound:
 
     @classmethod
     def of(cls, session: SparkSession, cores: int) -> Self:
-        """As the session has it; a user's own bound on bytes is kept."""
+        """The bound with the session's settings; a user's own bound on bytes is kept."""
         rows, given = session.conf.get(ROWS_SETTING), session.conf.get(BYTES_SETTING)
         return cls(cores=cores, rows_max=max(0, int(rows or 0)), keeps_bytes=given != str(BYTES_MAX))
 
     def begin(self, session: SparkSession) -> None:
-        """A query begins; `session`: of whoever starts it. It has both bounds by its settings."""
+        """Prepare for a new query, which has both bounds by its settings; `session`: the caller's."""
         self._small_batches, self._is_left_out, self._rows = 0, False, self._rows_max
         _limit(session, None)
 
     def apply(self, session: SparkSession) -> None:
-        """A micro-batch begins; `session`: the query's own."""
+        """Set the bounds for the next micro-batch; `session`: the query's own."""
         is_left_out = self._small_batches >= _SMALL_BATCHES and not self._keeps_bytes
         rows = min(self._rows_max, _CACHED_BYTES // max(1, self._row_bytes)) if is_left_out else self._rows_max
         if rows != self._rows:
@@ -72,13 +72,13 @@ class ArrowBound:
         _limit(session, self._cores * _HELD_PER_CORE if is_left_out else None)
 
     def ended(self, row_bytes: int) -> None:
-        """The micro-batch ended, and had Arrow batches with so many bytes for each row at most."""
+        """Note the end of a micro-batch with at most so many bytes per row in an Arrow batch."""
         is_small = row_bytes * self._rows_max <= 2 * BYTES_MAX
         self._small_batches = self._small_batches + 1 if is_small else 0
         self._row_bytes = row_bytes
 
     def failed(self, text: str) -> str | None:
-        """The micro-batch failed; the reason if it is that records became large. They may do so again."""
+        """Note a failed micro-batch; the reason if records became large, which keeps both bounds from now on."""
         if not self._is_left_out or not any(words in text for words in _PASSED):
             return None
         self._keeps_bytes = True
@@ -88,7 +88,7 @@ class ArrowBound:
 
 
 def _limit(session: SparkSession, more_max: int | None) -> None:
-    """Let Arrow hold so much more than it does now; None: any number. Micro-batches that failed may have left some."""
+    """Let Arrow hold so much more than now, as failed micro-batches may have left some; None: any number."""
     jvm: Any = session._jvm
     allocator = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
     allocator.setLimit(_ANY_NUMBER if more_max is None else allocator.getAllocatedMemory() + more_max)

@@ -1,8 +1,8 @@
-"""The coordinator stream as a DataFrame: typed columns made of the schemas, rows made by our own reader and codec.
+"""Make a DataFrame of the coordinator stream, with typed columns from the schemas.
 
-Spark's Kafka source is not asked: the records are read as the audit commands read them (committed ones, to the end, or
-from a file), so nothing has to be on the class path, and a file and a topic give the same rows. The offsets are divided
-among tasks, each of which decodes its part.
+Our own reader and codec make the rows, not Spark's Kafka source. They read the records as the audit commands do
+(committed records, to the end, or from a file). So the class path needs no connector, and a file and a topic give the
+same rows. The offsets are divided among tasks, each of which decodes its part.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def history_frame(
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for part in batch.column("id").to_pylist():
-                found = map(_row(topic, whole_from), read(part * step, min(offset_end, (part + 1) * step)))
-                while chunk := list(islice(found, _ROWS_PER_BATCH)):
+                made = map(_row(topic, whole_from), read(part * step, min(offset_end, (part + 1) * step)))
+                while chunk := list(islice(made, _ROWS_PER_BATCH)):
                     yield pa.RecordBatch.from_pylist(chunk, schema=schema)
 
     return spark.range(0, partitions, 1, partitions).mapInArrow(rows, from_arrow_schema(schema))

@@ -1,7 +1,7 @@
-"""Spark's classes, and those of its source for Kafka, in a file that a JVM maps at its start (class data sharing).
+"""Make an archive of the classes of Spark and its Kafka source, which a JVM maps at its start.
 
-Else it loads thousands one by one, which is about half of what a start costs in processor time. The archive is of one
-JVM and one class path: another JVM goes on without it, and says nothing.
+This is Java's class data sharing. Without it a JVM loads thousands of classes one by one, which takes about half of the
+processor time of a start. The archive belongs to one JVM and one class path: another JVM silently starts without it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from samzapy.errors import EnvironmentMissingError
 _LOG = logging.getLogger(__name__)
 
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
-"""Read by spark-submit alone, for the JVM of Spark itself."""
+"""Only spark-submit reads it, for the JVM of Spark itself."""
 JVM_VARIABLE: Final = "JDK_JAVA_OPTIONS"
-"""Read by every `java`: what a worker starts has its environment, and nothing else that could be said to a JVM."""
+"""Every `java` reads it. A driver inherits a worker's environment, which is the only way to pass it options."""
 CLASS_PATH_VARIABLE: Final = "SPARK_DIST_CLASSPATH"
-"""What spark-submit, and a worker that starts a driver, put behind Spark's own jars."""
+"""spark-submit, and a worker that starts a driver, append it to Spark's own jars."""
 _MADE_WITHIN_S = 300.0
 
 
 def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
-    """Where the archive of this environment's Spark and these jars is, made or not.
+    """The path of the archive for this environment's Spark and these jars, made or not.
 
-    It is of the very files: a JVM takes none whose jars have another size or time, as after an installation of the
-    same Spark, and says nothing of it.
+    Its name depends on the files: a JVM silently ignores an archive if a jar has another size or time, as after a
+    reinstallation of the same Spark.
     """
     files = "\n".join(map(_stamp, [*sorted((pyspark_home() / "jars").glob("*.jar")), *jars]))
     return cache_dir / f"spark-{spark_version()}-{_digest(sys.prefix)}-{_digest(files)}.jsa"
@@ -44,10 +44,10 @@ def archive_path(cache_dir: Path, jars: Sequence[Path]) -> Path:
 
 def _stamp(jar: Path) -> str:
     try:
-        found = jar.stat()
+        stat = jar.stat()
     except OSError:
         return str(jar)
-    return f"{jar} {found.st_size} {found.st_mtime_ns}"
+    return f"{jar} {stat.st_size} {stat.st_mtime_ns}"
 
 
 def _digest(text: str) -> str:
@@ -57,8 +57,8 @@ def _digest(text: str) -> str:
 def with_class_path(environment: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
     """The environment for spark-submit with the jars on the JVM's class path.
 
-    A session can add them later too, but then driver and executor load every class of theirs for themselves, and no
-    archive has them.
+    A session can also add them later, but then driver and executor load each of their classes separately, and no
+    archive can have them.
     """
     own = [part for part in environment.get(CLASS_PATH_VARIABLE, "").split(os.pathsep) if part]
     class_path = dict.fromkeys([*own, *map(str, jars)])
@@ -66,14 +66,15 @@ def with_class_path(environment: Mapping[str, str], jars: Sequence[Path]) -> dic
 
 
 def with_archive(environment: Mapping[str, str], path: Path) -> dict[str, str]:
-    """The environment for spark-submit with the archive, where it has been made and no other one is named."""
+    """The environment for spark-submit with the archive, if it has been made and no other one is set."""
     return _with_archive(environment, VARIABLE, path)
 
 
 def of_worker(environment: Mapping[str, str], jars: Sequence[Path], path: Path) -> dict[str, str]:
-    """The environment for a worker of a Spark cluster: the drivers that it starts have jars and archive, as it has.
+    """The environment for a worker of a Spark cluster, whose drivers inherit the jars and the archive.
 
-    Only where its configuration directory is empty or none: that stands on the class path, and was not there.
+    It works only if the worker has no configuration directory, or an empty one: the directory is on the class path, and
+    the archive was made without it.
     """
     return _with_archive(with_class_path(environment, jars), JVM_VARIABLE, path)
 
@@ -82,18 +83,17 @@ def _with_archive(environment: Mapping[str, str], variable: str, path: Path) -> 
     own = environment.get(variable, "")
     if not path.exists() or "-XX:SharedArchiveFile" in own:
         return dict(environment)
-    # An archive of another JVM is none, and not worth a word to whoever starts a job.
+    # The JVM would log a warning about an archive of another JVM, which no operator needs.
     option = submit_option(f"-XX:SharedArchiveFile={path}")
     return {**environment, variable: f"{option} -Xlog:cds*=off {own}".strip()}
 
 
 def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path]) -> None:
-    """Make it by a short run of Spark, unless it is there; who comes meanwhile waits.
+    """Make the archive by a short run of Spark, unless it is there; a concurrent call waits.
 
     Args:
-        environment: of spark-submit, with this Python first in its PATH; its JVM and its class path are the ones that
-            the archive is for.
-        jars: of the class path; what a job may load of them will be in it.
+        environment: of spark-submit, with this Python first in its PATH; the archive is for its JVM and class path.
+        jars: of the class path; the archive will have their classes that a job may load.
 
     Raises:
         EnvironmentMissingError: Spark did not start, or its JVM makes no archives.
@@ -125,14 +125,14 @@ def make_archive(path: Path, environment: Mapping[str, str], jars: Sequence[Path
                 f"wanted {submit} to make {path}, found that its JVM wrote none (exit code {run.returncode}); "
                 "jobs start without it, only slower"
             )
-        # Whole or not at all, also on another file system.
+        # The rename is atomic, also if the temporary directory is on another file system.
         shutil.move(made, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
         remove_older(path)
 
 
 def remove_older(path: Path) -> None:
-    """Remove the archives of `path`'s environment as it was before: no JVM will ever take them again."""
+    """Remove older archives of the same environment, which no JVM will use again."""
     of_environment = path.stem.split("-")[-2]
     for old in path.parent.glob(f"spark-*-{of_environment}-*.jsa"):
         if old != path:

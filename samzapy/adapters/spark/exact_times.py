@@ -1,13 +1,13 @@
-"""Records whose times Spark's own source for Kafka cannot give, and the source that can.
+"""Read records whose times Spark's own source for Kafka cannot read.
 
-A record's time is milliseconds in 64 bits, and a producer may write any. Spark makes microseconds of it by an exact
-multiplication, which fails beyond the year 294246, for instance for a time in nanoseconds: every batch with such a
-record fails before a row of it is there (SPARK-56243). What lies before 1900 it moves to another calendar, without a
-word. Both are noticed here, the former by the error and the latter by `time_column`; the query is begun again with
-a source of ours (ExactTimes.java), which is Spark's but for the time, and stays with it as long as the process lives.
+A record's time is milliseconds in 64 bits, and a producer may write any value. Spark converts it to microseconds by an
+exact multiplication, which fails beyond the year 294246, for instance for a time in nanoseconds. Every batch with such
+a record then fails before its first row (SPARK-56243). Times before 1900 are silently moved to another calendar. The
+error shows the first case, and `time_column` the second. The query then restarts with a source of ours
+(ExactTimes.java), which differs from Spark's only in the time, and keeps it as long as the process lives.
 
-That source is compiled when it is wanted, by the compiler that Spark brings along for its own generated code. So a job
-without such records pays nothing and has no class of ours on its class path.
+That source is compiled when it is needed, by the compiler that Spark has for its own generated code. So a job without
+such records pays nothing, and has no class of ours on its class path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 SPARKS_OWN: Final = "kafka"
 EXACT: Final = "samzapy.spark.ExactTimes"
 FIRST_UNCHANGED_MS: Final = -2_208_988_800_000
-"""1900-01-01T00:00Z. Spark changes no time from there on, whatever the JVM's time zone is."""
+"""1900-01-01T00:00Z. Spark changes no later time, in any time zone of the JVM."""
 
 _TOO_OLD: Final = "SAMZAPY_TIME_BEFORE_1900"
 _UNTOLD: Final = ": UnknownReason"
@@ -34,20 +34,23 @@ _OVERFLOW: Final = "ArithmeticException: long overflow"
 def time_column(source: str) -> Column:
     """A record's time in milliseconds since 1970, of a row of `source` (`SPARKS_OWN` or `EXACT`)."""
     if source == EXACT:
-        # They stand there as if they were microseconds.
+        # Our source writes milliseconds as if they were microseconds.
         return F.unix_micros(F.col("timestamp"))
     time_ms = F.unix_millis(F.col("timestamp"))
     return F.when(time_ms < F.lit(FIRST_UNCHANGED_MS), F.raise_error(F.lit(_TOO_OLD))).otherwise(time_ms)
 
 
 def is_of_a_time(failure: str) -> bool:
-    """Whether a batch failed of a record whose time Spark's own source cannot give. `failure`: all that Spark said."""
+    """Whether a batch failed because Spark's own source cannot read a time. `failure`: the whole text of Spark."""
     return _OVERFLOW in failure or _TOO_OLD in failure
 
 
 def may_be_of_a_time(failure: str) -> bool:
-    """As `is_of_a_time`, or Spark could not say of what the batch failed: so it is where the connector was added to the
-    session and does not stand on the class path. To read by the exact source is no harm then."""
+    """Like `is_of_a_time`, or Spark gave no reason.
+
+    Spark gives no reason if the connector was added to the session and is not on the class path. The exact source does
+    no harm then.
+    """
     return is_of_a_time(failure) or _UNTOLD in failure
 
 
@@ -59,7 +62,7 @@ def add_exact_source(session: SparkSession, directory: Path) -> None:
     """
     jvm: Any = session.sparkContext._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    # The loader of what was added to the session: the connector need not stand on the class path.
+    # The class loader of added jars, because the connector may not be on the class path.
     compiler.setParentClassLoader(session._jsparkSession.sharedState().jarClassLoader())
     compiler.cook(Path(__file__).with_name("ExactTimes.java").read_text(encoding="utf-8"))
     codes = compiler.getBytecodes()

@@ -1,12 +1,11 @@
-"""How to get into the cluster, said in librdkafka's words, for Spark's source, whose Kafka client is Java's.
+"""Translate librdkafka's connection properties for Spark's source, which uses Java's Kafka client.
 
-`systems.<system>.client.<property>` are librdkafka's names. The two clients agree on few of those that decide who
-gets in: Java wants one JAAS text for user and password, and PEM files are stores of a type of their own (KIP-651).
-What is translated here is all that the source gets; what decides who gets in and has no translation is refused by
-name, since half of a job that cannot connect shows only once the other half works. Whatever else there is tunes
-librdkafka alone.
+`systems.<system>.client.<property>` are librdkafka's names. The two clients share few of the security properties: Java
+wants one JAAS text for user and password, and PEM files are stores of a type of their own (KIP-651). The source gets
+only translated properties. A security property without a translation is refused with a named error, since otherwise one
+half of the job would connect and the other would not. All other properties only tune librdkafka.
 
-Values may be secrets: no message says one, and what is made of one is one too.
+Values may be secrets: no message has a value, and a value made of a secret is a secret too.
 """
 
 from __future__ import annotations
@@ -54,35 +53,35 @@ _OTHERS = (
     "ssl.key.pem",
 )
 TRANSLATED = frozenset((*SAME, *RENAMED, *_SASL, *_OTHERS))
-_DECIDES_WHO_GETS_IN = ("enable.sasl.", "enable.ssl.", "sasl.", "security.", "ssl.", "https.")
+_SECURITY = ("enable.sasl.", "enable.ssl.", "sasl.", "security.", "ssl.", "https.")
 
 
 def java_properties(properties: Mapping[str, Text], read: Callable[[str], str] | None = None) -> dict[str, Text]:
-    """librdkafka's `properties` as Java's consumer wants them.
+    """librdkafka's `properties` as properties of Java's consumer.
 
     Args:
         read: gives the text of a file.
 
     Raises:
-        ConfigError: a property has no translation, or a file cannot be read; names it, and never its value.
+        ConfigError: a property has no translation, or a file cannot be read; the text has its name, never its value.
     """
-    found = _translated({name: revealed(text) for name, text in properties.items()}, read or _text_of)
-    return {name: Secret(text) if sounds_secret(name) else text for name, text in found.items()}
+    translated = _translated({name: revealed(text) for name, text in properties.items()}, read or _text_of)
+    return {name: Secret(text) if sounds_secret(name) else text for name, text in translated.items()}
 
 
 def _translated(properties: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:
     for name in sorted(properties):
-        if name.startswith(_DECIDES_WHO_GETS_IN) and name not in TRANSLATED:
+        if name.startswith(_SECURITY) and name not in TRANSLATED:
             raise _refused(
                 name,
                 "wanted a property that librdkafka and Java's client both know, because Spark reads the input with "
                 f"the latter; found one that has no counterpart. Those that have: {', '.join(sorted(TRANSLATED))}",
             )
-    found = {name: properties[name] for name in SAME if name in properties}
-    found |= {java: properties[name] for name, java in RENAMED.items() if name in properties}
+    translated = {name: properties[name] for name in SAME if name in properties}
+    translated |= {java: properties[name] for name, java in RENAMED.items() if name in properties}
     if "security.protocol" in properties:
-        found["security.protocol"] = properties["security.protocol"].upper()
-    return found | _trust(properties) | _identity(properties, read) | _sasl(properties)
+        translated["security.protocol"] = properties["security.protocol"].upper()
+    return translated | _trust(properties) | _identity(properties, read) | _sasl(properties)
 
 
 def jaas(module: str, **options: str) -> str:
@@ -96,12 +95,12 @@ def _quoted(value: str) -> str:
 
 
 def _trust(properties: Mapping[str, str]) -> dict[str, str]:
-    """Whom the client believes."""
-    found: dict[str, str] = {}
+    """The certificates that the client trusts."""
+    trust: dict[str, str] = {}
     if properties.get("enable.ssl.certificate.verification", "true").lower() != "true":
         raise _refused(
             "enable.ssl.certificate.verification",
-            "wanted true, because Java's client knows no connection without; give the broker's certificate as "
+            "wanted true, because Java's client always verifies the certificate; give the broker's certificate as "
             "ssl.ca.location instead",
         )
     if "ssl.ca.location" in properties and "ssl.ca.pem" in properties:
@@ -110,18 +109,18 @@ def _trust(properties: Mapping[str, str]) -> dict[str, str]:
         path = properties["ssl.ca.location"]
         if not Path(path).is_absolute():
             raise _refused("ssl.ca.location", f"wanted the absolute path of a PEM file, found {path!r}")
-        found = {"ssl.truststore.type": "PEM", "ssl.truststore.location": path}
+        trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": path}
     if "ssl.ca.pem" in properties:
-        found = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": properties["ssl.ca.pem"]}
+        trust = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": properties["ssl.ca.pem"]}
     algorithm = properties.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
-        # "none" is librdkafka's word for Java's empty one.
-        found["ssl.endpoint.identification.algorithm"] = "" if algorithm.lower() == "none" else algorithm
-    return found
+        # "none" in librdkafka is the empty text in Java.
+        trust["ssl.endpoint.identification.algorithm"] = "" if algorithm.lower() == "none" else algorithm
+    return trust
 
 
 def _identity(properties: Mapping[str, str], read: Callable[[str], str]) -> dict[str, str]:
-    """As whom a client with a certificate comes. Java takes certificate and key from two texts, not from two files."""
+    """The client's own certificate and key. Java takes them as two texts, not as two files."""
     if "ssl.keystore.location" in properties:
         return {"ssl.keystore.type": "PKCS12"}
     certificate = _pem(properties, "ssl.certificate", read)
@@ -143,7 +142,7 @@ def _pem(properties: Mapping[str, str], name: str, read: Callable[[str], str]) -
     try:
         return read(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "something that is no text"
+        reason = error.strerror if isinstance(error, OSError) else "a file that is no text"
         raise _refused(f"{name}.location", f"wanted a PEM file at {path}, found {reason}") from error
 
 

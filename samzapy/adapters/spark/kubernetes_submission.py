@@ -1,11 +1,11 @@
-"""A container as a pod: properties, pod template, and command lines. Pure; nothing here was run on a cluster.
+"""Build properties, pod template and command lines of a container in a pod; none of it was run on a cluster.
 
 Spark's Kubernetes mode starts the driver in a pod. The driver's main class is spark-submit's own, which starts the job
-file with `--master local[n,1]` (`submission`); so there are no executor pods, and the image needs Spark, Python and
-samzapy. A host is asked for by the node's label `kubernetes.io/hostname`. The pod's name follows from the execution id:
-a second start of the same execution is refused by Kubernetes, which makes it idempotent.
+file with `--master local[n,1]` (`submission`). So there are no executor pods, and the image needs Spark, Python and
+samzapy. A launch requests a host by the node's label `kubernetes.io/hostname`. The pod's name follows from the
+execution id, so Kubernetes refuses a second start of the same execution, and a start is idempotent.
 
-docs/guides/kubernetes.md walks through it.
+See docs/guides/kubernetes.md.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesCluster:
-    """Where pods are made.
+    """The settings of the cluster that runs the pods.
 
     Attributes:
         api_url: of the API server, `https://host:6443`.
-        image: with Spark, the interpreter and the files that `ContainerProgram` names.
+        image: with Spark, the interpreter and the files of `ContainerProgram`.
         service_account: of the pods; they ask Kubernetes for nothing.
-        state_dir: the job's `local.store.dir`, a directory of the node, so that state is there for the next pod.
-        python_memory_mib: for the Python workers of a container, beside its JVM.
-        user_id: as whom containers run in the image; 185 in those that Spark's own tool makes.
-        drain_s: how long a pod has to end after SIGTERM: more than job.shutdown.drain.ms.
+        state_dir: the job's `local.store.dir`, a directory of the node, so that the next pod has the state.
+        python_memory_mib: for the Python workers of a container, besides its JVM.
+        user_id: the user of containers in the image; 185 in images of Spark's own tool.
+        drain_s: the time for a pod to end after SIGTERM: more than job.shutdown.drain.ms.
     """
 
     api_url: str
@@ -53,12 +53,12 @@ class KubernetesCluster:
 
 
 def pod_name(execution_id: ExecutionId) -> str:
-    """Ids may hold what names of pods may not, and be longer."""
+    """The pod's name: a hash, because ids may have other characters than names of pods, and be longer."""
     return f"samzapy-{hashlib.blake2b(execution_id.encode(), digest_size=16).hexdigest()}"
 
 
 def pod_properties(program: ContainerProgram, launch: Launch, cluster: KubernetesCluster) -> Mapping[str, str]:
-    """What stands in spark-submit's properties file."""
+    """The content of spark-submit's properties file."""
     node = {f"spark.kubernetes.driver.node.selector.{HOST_LABEL}": launch.host} if launch.host else {}
     environment = environment_of(program, launch, launch.host)
     return {
@@ -73,7 +73,7 @@ def pod_properties(program: ContainerProgram, launch: Launch, cluster: Kubernete
         "spark.kubernetes.driver.pod.name": pod_name(launch.execution_id),
         "spark.kubernetes.driver.podTemplateContainerName": POD_CONTAINER,
         "spark.kubernetes.namespace": cluster.namespace,
-        # The command ends when the pod is made; how it fares is asked by its name.
+        # The command ends when the pod is made; `pod_status_command` then shows its state.
         "spark.kubernetes.submission.waitAppCompletion": "false",
         **{f"spark.kubernetes.driverEnv.{name}": value for name, value in environment.items()},
         **node,
@@ -81,18 +81,18 @@ def pod_properties(program: ContainerProgram, launch: Launch, cluster: Kubernete
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """What stands in a file of Java properties, so that Java reads just that."""
+    """The text of a Java properties file that Java reads back as `properties`."""
     return "".join(f"{_name_text(name)} {_value_text(value)}\n" for name, value in properties.items())
 
 
 def _name_text(name: str) -> str:
-    """Blanks and signs that would end a name; a sign that would begin a remark."""
+    """Escape a name: blanks and signs that would end it, and a sign that would begin a comment."""
     text = "".join(f"\\{sign}" if sign in " =:" else _sign_text(sign) for sign in name)
     return f"\\{text}" if text.startswith(("#", "!")) else text
 
 
 def _value_text(value: str) -> str:
-    """A blank in front would be left out, and a sign there taken for the one between name and value."""
+    """Escape a value: a leading blank would be dropped, and a leading sign read as the separator."""
     text = "".join(map(_sign_text, value))
     return f"\\{text}" if text.startswith((" ", "=", ":")) else text
 
@@ -105,7 +105,7 @@ def _sign_text(sign: str) -> str:
 
 
 def job_label(job: str) -> str:
-    """By which all pods of a job are found; a label's value is shorter than a job's name may be."""
+    """The label of all pods of a job: a hash, because a job's name may be longer than a label's value."""
     return hashlib.blake2b(job.encode(), digest_size=8).hexdigest()
 
 
@@ -116,10 +116,10 @@ def pod_template(cluster: KubernetesCluster) -> Mapping[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "spec": {
-            # The coordinator starts a new execution; the same one must not come back.
+            # The coordinator starts a new execution; the same one must not restart.
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": cluster.drain_s,
-            # A directory that Kubernetes makes is root's, and nobody else may write there.
+            # A directory that Kubernetes makes belongs to root, and no other user may write there.
             "initContainers": [
                 {
                     "name": "state-owner",
@@ -158,18 +158,18 @@ def pod_command(
         *("--properties-file", properties_file),
         *("--conf", f"spark.kubernetes.driver.podTemplateFile={template_file}"),
         *("--class", SUBMIT_CLASS),
-        # No jar of ours: Spark's word for that.
+        # Spark's value for a submission without a jar.
         "spark-internal",
         *arguments_of(program, launch),
     ]
 
 
 def pod_status_command(launch: Launch, cluster: KubernetesCluster) -> list[str]:
-    """Prints the pod as JSON; of one that is not there the exit code is 1."""
+    """The command that prints the pod as JSON; it exits with 1 if there is none."""
     return ["kubectl", "--namespace", cluster.namespace, "get", "pod", pod_name(launch.execution_id), "-o", "json"]
 
 
 def pod_kill_command(launch: Launch, cluster: KubernetesCluster) -> list[str]:
-    """SIGTERM, and SIGKILL when the grace is over. A pod that is gone is no error."""
+    """The command that sends SIGTERM, and SIGKILL after the grace period; a missing pod is no error."""
     name = pod_name(launch.execution_id)
     return ["kubectl", "--namespace", cluster.namespace, "delete", "pod", name, "--ignore-not-found"]

@@ -1,13 +1,13 @@
-"""One JVM expression per record: which route takes it, if any; foreign records drop before they are decoded.
+"""Look up the route of each record with one JVM expression, and drop foreign records before they are decoded.
 
-A record of an SSP that several tasks here read (a broadcast input) has several routes; such a list of routes has a
-number of its own in the table, below -1, and `one_row_per_route` makes a row for each.
+A record of an SSP that several tasks here read (a broadcast input) has several routes. Such a list of routes has a
+number of its own in the table, below -1, and `one_row_per_route` makes a row for each route.
 
-A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key), L), or offset modulo L without a
-key: the same rule as `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor of
-the routes and of their floors, so that all messages of a place have one route and one first offset that is not done:
-the route's start, or the floor that holds there after a merge. The table stands in one literal, read at a computed
-index: its size does not change the plan (measured: a CASE or a map of 8,000 entries takes seconds to plan).
+A record's place is (topic, partition, bucket), with bucket = pmod(xxhash64(key), L), or offset modulo L without a key.
+This is the rule of `plan.elasticity.key_bucket`, and a test runs both on random input. L is the finest factor of the
+routes and of their floors, so all messages of a place have one route and one first unprocessed offset: the route's
+start, or its floor after a merge. The table is one literal, read at a computed index, so its size does not change the
+plan (measured: a CASE or a map of 8,000 entries takes seconds to plan).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _ROUTE_WIDTH = 8
 _FLOOR_WIDTH = 20
 _FOREIGN = -1
 _FIRST_LIST = -2
-# Spark makes the array anew for each micro-batch: 1 ms for a thousand entries, half a second for a hundred thousand.
+# Spark makes the array again for each micro-batch: 1 ms for a thousand entries, half a second for a hundred thousand.
 _IN_ARRAY_AT_MOST = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupTable:
-    """Entries by place. `bases` gives the index of each topic's partition 0; `routes` and `floors` are the entries.
+    """Routes and first offsets by place. `bases` has the index of each topic's partition 0.
 
     Attributes:
-        floors: the first offset of each place that is not done.
+        floors: the first unprocessed offset of each place.
         lists: routes that share their records; the entry of the n-th list is -2 - n.
-        has_floors: whether, somewhere, more is done than what lies below a route's start.
+        has_floors: whether some place is processed beyond the start of its route.
     """
 
     factor: int
@@ -60,7 +60,7 @@ def lookup_table(starts: Sequence[BucketStart]) -> LookupTable:
         for bucket, offset in start.positions(factor).items():
             place = first + bucket
             taken[place].append(route)
-            # Of several routes each worker skips what is below its own.
+            # With several routes, each worker skips the records below its own start.
             floors[place] = min(offset, floors.get(place, offset))
     entries, lists = _numbered(taken)
     return LookupTable(
@@ -94,7 +94,7 @@ def _numbered(taken: Sequence[Sequence[int]]) -> tuple[Sequence[int], Sequence[S
 
 
 def route_column(table: LookupTable) -> Column:
-    """The record's route, or its list of routes; -1 when it is foreign, or done already."""
+    """The record's route, or its list of routes; -1 if it is foreign or already processed."""
     index = _index(table)
     route = _entry(table.routes, index, _ROUTE_WIDTH)
     if _scan_starts_suffice(table):
@@ -108,15 +108,15 @@ def is_ours(route: Column) -> Column:
 
 
 def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
-    """`frame`, whose column `route` is that of `route_column`, with a list of routes taken apart.
+    """Give each record of a list of routes one row per route; `frame` has the column of `route_column`.
 
-    What lies below a route's own start is not dropped here: a worker skips it.
+    Records below a route's own start are not dropped here, because a worker skips them.
     """
     if not table.lists:
         return frame
     counts = [len(routes) for routes in table.lists]
     firsts = [0, *accumulate(counts)][:-1]
-    # Where the list's number is none, these are not looked at: a CASE stops at the first branch that fits.
+    # Without a list the number is invalid, but then it is not used: a CASE stops at the first branch that fits.
     number = (F.lit(_FIRST_LIST) - F.col("route")).cast("int")
     single = F.col("route") >= 0
     count = F.when(single, F.lit(1)).otherwise(_entry(counts, number, _ROUTE_WIDTH).cast("int"))
@@ -127,7 +127,7 @@ def one_row_per_route(frame: DataFrame, table: LookupTable) -> DataFrame:
 
 
 def worker_column(tasks: Sequence[Sequence[int]], worker_count: int) -> Column:
-    """Which of `worker_count` Spark partitions takes a row, by its column `route`: whole tasks, in turn.
+    """The Spark partition of a row, of `worker_count`, by its column `route`; whole tasks, in turn.
 
     Args:
         tasks: the routes of each task.
@@ -136,14 +136,16 @@ def worker_column(tasks: Sequence[Sequence[int]], worker_count: int) -> Column:
 
 
 def workers_of(tasks: Sequence[Sequence[int]], worker_count: int) -> Sequence[int]:
-    """By route: the Spark partition that takes its rows. Virtual tasks of a partition stand side by side in `tasks`,
-    so they are on as many cores as there are."""
+    """The Spark partition of each route.
+
+    Virtual tasks of a partition are neighbours in `tasks`, so they are spread over all cores.
+    """
     workers = {route: number % worker_count for number, routes in enumerate(tasks) for route in routes}
     return [workers[route] for route in sorted(workers)]
 
 
 def _scan_starts_suffice(table: LookupTable) -> bool:
-    """With one bucket per partition the scan itself begins at the bucket's start."""
+    """Whether the scan itself begins at each bucket's start: with one bucket per partition."""
     return table.factor == 1 and not table.has_floors
 
 
@@ -166,10 +168,10 @@ def _bucket(factor: int) -> Column:
 
 
 def _entry(entries: Sequence[int], index: Column, width: int) -> Column:
-    """The entry at `index`; null for null, an error beyond the end. `width`: of the longest one, in decimal digits."""
+    """The entry at `index`; null for null, an error beyond the end. `width`: digits of the longest entry."""
     if len(entries) <= _IN_ARRAY_AT_MOST:
         return F.split(F.lit(" ".join(map(str, entries))), " ").cast("array<long>")[index]
-    # Ready as it is, but to read a number of it costs ten times as much.
+    # This needs no preparation per batch, but reading a number costs ten times as much.
     literal = F.lit("".join(f"{entry:0{width}d}" for entry in entries).encode())
-    # substring of a binary is a copy of `width` bytes; of a string it would walk over all entries before it.
+    # `substring` of a binary copies `width` bytes; of a string it would walk over all entries before.
     return F.substring(literal, index * width + 1, F.lit(width)).cast("string").cast("long")

@@ -1,14 +1,14 @@
 """The streaming query: Kafka source, route lookup, Python workers, reports; one Spark job per micro-batch.
 
-The direct path: one Spark partition per Kafka partition, so order per SSP is the order of the log. It serves while
-every task has one SSP and no SSP feeds several tasks here.
+The direct path has one Spark partition per Kafka partition, so the order per SSP is the order of the log. It is used
+while every task has one SSP and no SSP feeds several tasks here.
 
-Otherwise rows are brought together by task: a shuffle to one Spark partition per core, each of whole tasks, sorted by
-(route, offset) there. The shuffle keeps the order of what one Kafka partition gave, but promises nothing about which
-partition's rows come first, and rows of several tasks come mixed; sorted, each task's rows come in one piece, in the
-order of `WorkPlan.routes`, whatever the timing was.
+Otherwise a shuffle brings the rows together by task: to one Spark partition per core, each with whole tasks, sorted by
+(route, offset). The shuffle keeps the order of the rows of one Kafka partition, but not the order among partitions, and
+it mixes the rows of several tasks. After the sort, each task's rows come in one piece, in the order of
+`WorkPlan.routes`, with any timing.
 
-Spark's checkpoint directory is scratch, fresh at each start (law L8): with an old one Spark would silently ignore
+Spark's checkpoint directory is scratch, and empty at each start (law L8): with an old one Spark would silently ignore
 our starting offsets.
 """
 
@@ -56,38 +56,38 @@ _LOG = logging.getLogger(__name__)
 # The last line of a Python traceback: not indented, an exception's name, a colon; of one without a text its name alone.
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed)(?:\b.*: |$)")
 _OUR_ERROR = re.compile(r"samzapy\.errors\.(\w+): ")
-# "Caused by: package.Class: words", or py4j's ": package.Class: words"; a cause without words says nothing.
+# "Caused by: package.Class: text", or py4j's ": package.Class: text"; a cause without a text is useless.
 _JVM_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+\.)?([\w$]+: .+)$", re.MULTILINE)
 
 
 SOURCE_OPTIONS = {
-    # Spark's own consumers wait for a full fetch otherwise, which is latency and nothing else.
+    # Spark's own consumers would wait for a full fetch, which only adds latency.
     "kafka.fetch.max.wait.ms": "10",
-    # Per poll Spark asks for positions again; with the default of 500 records that was a quarter of the reading.
+    # Spark asks for positions at each poll; with the default of 500 records that took a quarter of the reading time.
     "kafka.max.poll.records": "20000",
     "kafka.receive.buffer.bytes": str(1024 * 1024),
-    # Else a topic that was deleted under a consumer that reads it is made again by that consumer.
+    # Otherwise a consumer creates its topic again after an operator has deleted it.
     "kafka.allow.auto.create.topics": "false",
-    # Spark asks for offsets again, with a new client, as often as this; a partition without a leader is waited for.
+    # Spark asks for offsets up to this often, each time with a new client, while a partition has no leader.
     "fetchOffset.numRetries": "10",
 }
 _TIME_OUTS = {
-    # Java's admin client waits for a broker that has left the cluster until its time is over, 60 s by default, and
-    # no record is read meanwhile. A fetch is of one partition, so 1 MiB, and is over long before that.
+    # Java's admin client waits for a broker that has left the cluster until the time-out, 60 s by default, and no
+    # record is read meanwhile. A fetch is of one partition, so 1 MiB, and takes much less than that.
     "kafka.request.timeout.ms": "5000",
     "kafka.default.api.timeout.ms": "5000",
 }
-"""One of them may not be shorter than the other, so an operator's setting of either replaces both."""
+"""The second may not be shorter than the first, so an operator's setting of either replaces both."""
 
 
 FAILED_OF_A_TIME = (
-    "a record has a time before 1900 or after the year 294246, which Spark's source for Kafka cannot give; the query "
-    "begins again with a source that can"
+    "a record has a time before 1900 or after the year 294246, which Spark's source for Kafka cannot read; the query "
+    "restarts with a source that can"
 )
 
 
 def source_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Options of Spark's source for Kafka: ours, under those that the operator's settings make (`kafka.` in front)."""
+    """Options of Spark's source for Kafka: ours, under the operator's, which begin with `kafka.`."""
     time_outs = {} if given.keys() & _TIME_OUTS.keys() else _TIME_OUTS
     return {**SOURCE_OPTIONS, **time_outs, **given}
 
@@ -102,7 +102,7 @@ def without_checkpoint(directory: Path) -> Path:
 
 
 class BatchFailedError(Exception):
-    """Ends the query; the service has been told why already."""
+    """Ends the query; the service has the reason already."""
 
 
 class SparkQuery:
@@ -111,8 +111,8 @@ class SparkQuery:
     Args:
         worker_entry: dotted name of `(plan, batches) -> batches`, called in Python workers; the composition root
             of the workers, which this adapter does not know.
-        kafka_options: how Java's client gets into the cluster (`java_properties`), without the `kafka.` prefix; they
-            count over what tunes it here.
+        kafka_options: options of Java's client, with the credentials (`java_properties`), without the `kafka.` prefix;
+            they override the tuning here.
     """
 
     def __init__(
@@ -153,33 +153,33 @@ class SparkQuery:
             self._keyhash.measure_once(self._session)
 
     def rehearse(self, plan: WorkPlan, ssp: SystemStreamPartition, offset: int) -> None:
-        """As `start`, but for what is read, which none of the routes takes: workers are begun and get no row."""
+        """Warm the query up: like `start`, but no route takes a record, so the workers start and get no row."""
         self._end_rehearsal()
         checkpoint_dir = without_checkpoint(self._scratch_dir / "rehearsal")
         try:
-            # With one input the table asks for no topic, and would take these for messages.
+            # With one input the lookup table does not look at the topic, and would take these for messages.
             none = self._source(plan, {ssp: offset}).where(F.col("topic") != F.lit(ssp.stream))
             rows = rows_by_task(none, plan, {route.ssp_kb: 0 for route in plan.routes}, self._source_format)
-            # One partition is read, and every worker is to begin.
+            # One partition is read, but every worker must start.
             work = worker_function(self._worker_entry, plan)
             reports = rows.repartition(plan.slot_count).mapInArrow(work, REPORT_DDL)
             writer = reports.writeStream.foreachBatch(_collected).trigger(availableNow=True)
             self._rehearsal = writer.option("checkpointLocation", str(checkpoint_dir)).start()
-        except Exception as error:  # Whatever it was, the query that counts tells it better.
-            _LOG.warning("the query could not be tried out: %s", reason_of(str(error)))
+        except Exception as error:  # A failure here is harmless; the query itself would show its cause.
+            _LOG.warning("query warm-up did not start: %s", reason_of(str(error)))
 
     def rehearses(self) -> bool:
-        """Whether a rehearsal goes on."""
+        """Whether a warm-up is running."""
         if self._rehearsal is None or self._rehearsal.isActive:
             return self._rehearsal is not None
         error = self._rehearsal.exception()
         if error is not None:
-            _LOG.warning("the query was tried out, and failed: %s", reason_of(str(error)))
+            _LOG.warning("query warm-up failed: %s", reason_of(str(error)))
         self._rehearsal = None
         return False
 
     def next_event(self, timeout_ms: int) -> QueryEvent | None:
-        """What happened next: a batch that ran to its end, or the end of the query; None when nothing did in time."""
+        """The next event: a batch that ran to its end, or the end of the query; None if there is none in time."""
         if self._run is None or self._query is None:
             return None
         try:
@@ -195,12 +195,12 @@ class SparkQuery:
         return _failed("the query ended" if error is None else reason_of(str(error)))
 
     def batch_runs_ms(self) -> int:
-        """For how long the micro-batch has been running that runs now; 0 between two."""
+        """For how long the current micro-batch has been running; 0 between two."""
         begun_ns = None if self._run is None else self._run.begun_ns
         return 0 if begun_ns is None else (time.monotonic_ns() - begun_ns) // 1_000_000
 
     def drain(self, timeout_ms: int) -> bool:
-        """Let the running batch finish, begin no other, and stop. False when it did not finish in time."""
+        """Let the running batch finish, start no other, and stop. False if it did not finish in time."""
         self._end_rehearsal()
         if self._run is None:
             return True
@@ -220,16 +220,16 @@ class SparkQuery:
             _stop(self._query)
 
     def _read_exact_times_if_needed(self) -> None:
-        """The batch before may have failed of a record whose time Spark's own source cannot give."""
+        """Change to the exact source if the last batch may have failed because of a record's time."""
         if self._source_format == EXACT or self._run is None or not self._run.may_have_failed_of_a_time:
             return
         # Not in `scratch_dir / "spark"`, which is Spark's.
         add_exact_source(self._session, self._scratch_dir)
         self._source_format = EXACT
         _LOG.warning(
-            "the query failed of a record with a time before 1900 or after the year 294246 (for instance in "
-            "nanoseconds), which Spark's source for Kafka cannot give, or Spark could not say of what; from here on "
-            "this container reads times by a source of its own"
+            "the query failed because of a record with a time before 1900 or after the year 294246 (for instance in "
+            "nanoseconds), which Spark's source for Kafka cannot read, or for a reason that Spark did not give; from "
+            "now on this container reads records with a source of its own"
         )
 
     def _end_rehearsal(self) -> None:
@@ -238,7 +238,7 @@ class SparkQuery:
             self._rehearsal = None
 
     def _source(self, plan: WorkPlan, first: Mapping[SystemStreamPartition, int]) -> DataFrame:
-        """The records of partitions from an offset on."""
+        """The records of the partitions, each from its first offset on."""
         assign: dict[str, list[int]] = {}
         offsets: dict[str, dict[str, int]] = {}
         for ssp in sorted(first):
@@ -260,7 +260,7 @@ class SparkQuery:
 
 
 class _Run:
-    """One start of the query: what its batch callback needs, apart from Spark's objects."""
+    """One start of the query, with the state of its batch callback."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class _Run:
         self.draining = threading.Event()
         self.lock = threading.Lock()
         self.events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
-        # Of the micro-batch that runs.
+        # When the current micro-batch started.
         self.begun_ns: int | None = None
         self.hashes_keys = hashes_keys(plan)
         self._plan = plan
@@ -288,8 +288,8 @@ class _Run:
     def reports(self, source: DataFrame) -> DataFrame:
         """The query from the source's records to the workers' reports.
 
-        It belongs into the query, not into the batch callback: planned there for every batch, it took the JVM and
-        the driver together 200 ms of CPU more per batch.
+        It is part of the query, not of the batch callback: planned in the callback, it cost the JVM and the driver
+        together 200 ms of CPU more per batch.
         """
         rows = rows_by_task(source, self._plan, self._starts, self._source_format)
         return rows.mapInArrow(self._call_worker, REPORT_DDL)
@@ -305,15 +305,15 @@ class _Run:
                 rows = frame.collect()
                 reports = tuple(map(report_of, rows))
             except Exception as error:
-                # Told from here, because what the query's own exception says is this one in three wrappers.
+                # Reported here, because the query's own exception is this one in three wrappers.
                 text = str(error)
                 if self._source_format != EXACT:
                     self.may_have_failed_of_a_time = may_be_of_a_time(text)
-                is_told = self.may_have_failed_of_a_time and is_of_a_time(text)
-                reason = FAILED_OF_A_TIME if is_told else self._bound.failed(text) or reason_of(text)
+                is_certain = self.may_have_failed_of_a_time and is_of_a_time(text)
+                reason = FAILED_OF_A_TIME if is_certain else self._bound.failed(text) or reason_of(text)
                 self.events.put(_failed(reason))
-                # Short: Spark searches the whole text of what is raised here with a pattern that recurses, and a
-                # worker's traceback inside it has overflowed the JVM's stack.
+                # The text is short, because Spark searches it with a pattern that recurses: with a worker's traceback
+                # in it, the JVM's stack has overflowed.
                 raise BatchFailedError(reason) from None
             finally:
                 self.begun_ns = None
@@ -330,7 +330,7 @@ class _Run:
             )
 
     def _offsets_end(self, batch_id: int) -> Mapping[SystemStreamPartition, int]:
-        """Where the batch ends, from Spark's own write-ahead log: it is written before the batch runs."""
+        """The end offsets of the batch, from Spark's own write-ahead log, which is written before the batch runs."""
         *_, source = (self._checkpoint_dir / "offsets" / str(batch_id)).read_text().splitlines()
         by_topic: dict[str, dict[str, int]] = json.loads(source)
         system = self._plan.routes[0].ssp_kb.ssp.system
@@ -342,7 +342,7 @@ class _Run:
 
 
 def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPartition, int]:
-    """From where each partition is read: the first start of what is read of it."""
+    """The offset to read each partition from: the first start of its key buckets."""
     first: dict[SystemStreamPartition, int] = {}
     for ssp_kb, offset in starts.items():
         first[ssp_kb.ssp] = min(offset, first.get(ssp_kb.ssp, offset))
@@ -350,7 +350,7 @@ def first_offsets(starts: Mapping[SspKeyBucket, int]) -> Mapping[SystemStreamPar
 
 
 def hashes_keys(plan: WorkPlan) -> bool:
-    """Whether the route of a record depends on its key: not with one bucket per partition, and no floors of several."""
+    """Whether the route of a record depends on its key: if a route or a floor is a part of a partition."""
     parts = [route.ssp_kb for route in plan.routes]
     parts += [floor.ssp_kb for route in plan.routes for floor in route.floors]
     return any(ssp_kb.factor > 1 for ssp_kb in parts)
@@ -359,11 +359,11 @@ def hashes_keys(plan: WorkPlan) -> bool:
 def rows_by_task(
     source: DataFrame, plan: WorkPlan, starts: Mapping[SspKeyBucket, int], source_format: str = SPARKS_OWN
 ) -> DataFrame:
-    """The source's records as workers take them: with their routes, and each task's in one Spark partition.
+    """The source's records for the workers: with their routes, and all of a task in one Spark partition.
 
     Args:
         source: columns of Spark's Kafka source; the rows of one Kafka partition in one Spark partition, in order.
-        source_format: of `source` (`exact_times`).
+        source_format: the format of `source` (`exact_times`).
     """
     table = lookup_table(
         [
@@ -390,28 +390,28 @@ def _collected(frame: DataFrame, _: int) -> None:
     try:
         frame.collect()
     except Exception as error:
-        # As in `_Run.on_batch`: a long text kills Spark's thread, and who waits for its end waits in vain.
+        # As in `_Run.on_batch`: a long text kills Spark's thread, and a wait for its end would never return.
         raise BatchFailedError(reason_of(str(error))) from None
 
 
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except Exception as error:  # Spark's stop may surface what the query failed of, whatever it was.
+    except Exception as error:  # Spark's stop may raise any error that the query failed with.
         _LOG.debug("stopping a query: %s", error)
 
 
 def is_direct(plan: WorkPlan) -> bool:
-    """Whether each Kafka partition's rows are all of one task that has no others."""
+    """Whether each task reads one Kafka partition, and each partition is read by one task."""
     ssps = {route.ssp_kb.ssp for route in plan.routes}
     return len(ssps) == len(plan.routes) == len(plan.tasks)
 
 
 def worker_function(entry: str, plan: WorkPlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that Spark ships to its workers: tiny, and it imports what it calls.
+    """The function that Spark sends to its workers; it is small, and imports the function that it calls.
 
-    A function that is shipped by value takes a copy of its module's globals along, so everything that is kept
-    between batches must live in an imported module.
+    A function that is sent by value takes a copy of its module's globals along, so everything that is kept between
+    batches must live in an imported module.
     """
     module, _, name = entry.partition(":")
 
@@ -426,18 +426,20 @@ def _failed(reason: str) -> QueryFailed:
 
 
 def kind_of(reason: str) -> type[SamzapyError]:
-    """The class of the error that a query failed of, if it was one of ours: of a worker's error only the text comes
-    here, by Spark."""
-    found = _OUR_ERROR.match(reason)
-    kind = None if found is None else getattr(errors, found[1], None)
+    """The class of the error that a query failed with, if it was one of ours.
+
+    It is read from the text, because Spark only passes on the text of a worker's error.
+    """
+    matched = _OUR_ERROR.match(reason)
+    kind = None if matched is None else getattr(errors, matched[1], None)
     return kind if isinstance(kind, type) and issubclass(kind, SamzapyError) else SamzapyError
 
 
 def reason_of(text: str) -> str:
-    """The one line that says what a query failed of, out of Spark's text.
+    """The one line of Spark's text that has the reason of a query's failure.
 
-    For an error in a Python worker that is the last line of its traceback; the JVM's own trace follows after it. For
-    one in the JVM it is the innermost cause that says something. The whole text goes to the log at debug level.
+    For an error in a Python worker it is the last line of its traceback, before the JVM's own trace. For an error in
+    the JVM it is the innermost cause with a text. The whole text goes to the log at debug level.
     """
     _LOG.debug("the query failed: %s", text)
     python_part = re.split(r"\n\s+at [\w.$]+\(", text.strip(), maxsplit=1)[0]

@@ -28,13 +28,13 @@ _REPORT_SCHEMA = pa.schema(
         for name, kind in (field.split() for field in REPORT_DDL.split(", "))
     ]
 )
-# As Python objects they are to fit into a core's own cache until they are handled: with four times as much, a record of
-# a kilobyte took a worker an eighth longer.
+# As Python objects, the rows should fit into a core's own cache until they are processed: with four times as much, a
+# worker took an eighth longer for a record of a kilobyte.
 _RUN_BYTES = 1024 * 1024
 
 
 class RowBytes:
-    """Batches, and how many bytes the rows of one had at most, on average."""
+    """Batches, and the highest mean number of bytes per row among them."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -47,8 +47,10 @@ class RowBytes:
 
 
 def runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut batches into runs of rows with one route, in the order in which they come. Each is one row, or
-    takes at most about `_RUN_BYTES`, by the batch's mean row. Empty batches give none."""
+    """Cut batches into runs of rows with one route, in their order.
+
+    Each run is one row, or has at most about `_RUN_BYTES`, by the batch's mean row. Empty batches give no runs.
+    """
     for batch in batches:
         if batch.num_rows == 0:
             continue
@@ -78,7 +80,7 @@ def _pieces(route: int, run: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBat
 
 def rows_of(route: int, batch: pa.RecordBatch) -> Rows:
     """The columns of one run as plain Python lists."""
-    # Cast, not viewed: with Spark's `arrow.useLargeVarTypes` text comes as `large_string`, which has no view as binary.
+    # A cast, because with Spark's `arrow.useLargeVarTypes` text is `large_string`, which has no view as binary.
     headers = batch.column("headers")
     return Rows(
         route,
@@ -91,9 +93,9 @@ def rows_of(route: int, batch: pa.RecordBatch) -> Rows:
 
 
 def as_text(name: str) -> Column:
-    """A column of bytes as if they were text, whatever they are; `rows_of` takes them for bytes again.
+    """A column of any bytes, declared as text; `rows_of` casts it back to bytes.
 
-    Spark copies bytes once more than text on their way from a row into an Arrow vector. Neither looks at them.
+    Spark copies bytes once more than text between a row and an Arrow vector. Neither side looks at the content.
     """
     return F.col(name).cast("string").alias(name)
 
@@ -101,8 +103,8 @@ def as_text(name: str) -> Column:
 def headers_column() -> Column:
     """A record's headers as JSON text, null when it has none; `rows_of` reads them back.
 
-    Not as the array of structs that they are: Spark bounds Arrow batches by bytes, asks for their size at each row,
-    and for a list Arrow then walks all rows so far. That was two thirds of the cost of a record of 100 bytes.
+    The array of structs would be slow: Spark bounds Arrow batches by bytes and asks for their size at each row, and for
+    a list Arrow then walks all rows so far. That was two thirds of the cost of a record of 100 bytes.
     """
     as_json = F.to_json(F.col("headers"), {"ignoreNullFields": "false"})
     return F.when(F.col("headers").isNotNull(), as_json).alias("headers")
@@ -113,13 +115,13 @@ def _headers(cell: str | None) -> Sequence[tuple[str, bytes | None]] | None:
         return None
     # Spark writes binary as base64.
     return [
-        (found["key"], None if found["value"] is None else base64.b64decode(found["value"]))
-        for found in json.loads(cell)
+        (header["key"], None if header["value"] is None else base64.b64decode(header["value"]))
+        for header in json.loads(cell)
     ]
 
 
 def reports_batch(reports: Sequence[Report], row_bytes: int) -> pa.RecordBatch:
-    """Reports on their way to the driver, with what their rows took (`RowBytes`)."""
+    """Reports as a batch for the driver, with the size of their rows (`RowBytes`)."""
     columns = [
         _column(
             [row_bytes if field.name == "row_bytes" else _cell(report, field.name) for report in reports], field.type
@@ -132,13 +134,15 @@ def reports_batch(reports: Sequence[Report], row_bytes: int) -> pa.RecordBatch:
 def _cell(report: Report, name: str) -> Any:
     if name != "measured":
         return getattr(report, name)
-    # One column of text: there is one per task and batch, and most of it is zero.
+    # One text column for all figures: there is one set per task and batch, and most figures are zero.
     return "" if report.measured is None else json.dumps(report.measured.as_json())
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Not by `pa.array`: it asks whether a list is a series of pandas', and imports pandas, where there is one, to find
-    out. That was two fifths of what the start of a worker cost."""
+    """An Arrow column, made without `pa.array`, which imports pandas to check for a series.
+
+    That import took two fifths of the start of a worker.
+    """
     if kind == pa.int64():
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array("q", values))])
     texts = [value.encode() for value in values]
@@ -147,7 +151,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def report_of(row: Any) -> Report:
-    """A report as it arrives in the driver, a Spark row of `REPORT_DDL`."""
+    """The report in a Spark row of `REPORT_DDL`."""
     fields = row.asDict()
     del fields["row_bytes"]
     measured = TaskStats.from_json(json.loads(fields["measured"])) if fields["measured"] else None

@@ -1,7 +1,7 @@
-"""The Spark session of a container: its settings, and the refusal of settings that would break a promise.
+"""Open the Spark session of a container, and refuse settings that would break exactly-once or order.
 
-Containers run as `local[n]` inside their driver. Spark must not retry, speculate or re-arrange: a batch that fails
-in any way ends the query, and recovery is the start procedure.
+Containers run as `local[n]` inside their driver. Spark must not retry, speculate or re-arrange: any failure of a batch
+ends the query, and the next start recovers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from samzapy.adapters.installed_spark import spark_release
 from samzapy.adapters.spark.arrow_bound import BYTES_MAX, BYTES_SETTING, ROWS_MAX, ROWS_SETTING
 from samzapy.errors import ConfigError
 
-# Setting -> (wanted, why). Found otherwise on spark-submit's command line, the start is refused.
+# Setting -> (wanted value, reason). With another value on spark-submit's command line, the start is refused.
 _WANTED = {
     "spark.speculation": ("false", "a second copy of a task would handle the same messages twice"),
     "spark.task.maxFailures": ("1", "a failed batch is recovered by samzapy, never retried by Spark"),
@@ -38,22 +38,22 @@ _REFUSED = {
     "spark.sql.streaming.minBatchesToRetain": "Spark's checkpoint is scratch",
     "spark.streaming.stopGracefullyOnShutdown": "samzapy drains the job itself",
 }
-# The largest that glibc takes.
+# The largest value that glibc takes.
 _MALLOC_BLOCK = 32 * 1024 * 1024
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Kept for the pages of that UI, also without it: a thousand micro-batches' plans, each with its routing tables.
+    # Spark keeps plans for the UI, also without it: a thousand micro-batches, each with its routing tables.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    # Spark refuses every sort of a stream, also one within a partition of a micro-batch, which means what it says.
+    # Spark refuses every sort of a stream, also one within a partition of a micro-batch, which is well-defined.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
     "spark.sql.streaming.metricsEnabled": "false",
-    # How long a query that found nothing waits before it asks the broker again. With Spark's 10 ms a job without
-    # traffic takes 45 % of a core, half of that in the broker, and 25 % like this (measured).
+    # The wait before the next look for records after one without any. A job without traffic takes 45 % of a core with
+    # Spark's 10 ms, half of that in the broker, and 25 % with this value (measured).
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.codegen.wholeStage": "true",
@@ -61,9 +61,9 @@ SETTINGS = {
     ROWS_SETTING: str(ROWS_MAX),
     BYTES_SETTING: str(BYTES_MAX),
     "spark.python.worker.reuse": "true",
-    # What a worker frees of an Arrow batch it keeps for the next one. Else glibc may give it back to the system, and a
-    # sixth of a worker's time goes into pages that are cleared for it again. So it does by itself once it has freed a
-    # block as large as this, which some workers do early and some never.
+    # A worker keeps the memory of an Arrow batch for the next one. Otherwise glibc may return it to the system, and a
+    # sixth of a worker's time goes into pages that are cleared again. glibc stops that by itself once it has freed a
+    # block of this size, which happens early in some workers and never in others.
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(_MALLOC_BLOCK),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2 * _MALLOC_BLOCK),
     "spark.driver.host": "127.0.0.1",
@@ -75,12 +75,12 @@ _SETTINGS_OF_4_0 = {_FILE_MANAGER: f"{_STREAMING}.FileSystemBasedCheckpointFileM
 _SETTINGS_SINCE_4_1 = {
     _FILE_MANAGER: f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # What a batch's shuffle wrote goes with the batch, not with the JVM's next collection: it lies in memory here.
+    # Shuffle files are in memory here, so they are deleted with the batch, not with the JVM's next garbage collection.
     "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
 }
 
 
-_TOLD_BY_US = (
+_SILENCED = (
     "org.apache.spark.api.python",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.DAGScheduler",
@@ -93,18 +93,18 @@ _TOLD_BY_US = (
 def settings_of(release: str) -> dict[str, str]:
     """The settings of a session that a user may change, for a minor release of Spark.
 
-    4.0 has no checksums of checkpoint files to switch off, and removes what a shuffle wrote when the JVM collects.
+    4.0 has no checksums of checkpoint files to switch off, and deletes shuffle files with the JVM's garbage collection.
     """
     return {**SETTINGS, **(_SETTINGS_OF_4_0 if release == "4.0" else _SETTINGS_SINCE_4_1)}
 
 
 def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[SparkSession, int]:
-    """Make the session; returns it and its number of cores.
+    """Make the session, and return it with its number of cores.
 
-    Settings given to spark-submit are kept unless they break a promise.
+    Settings given to spark-submit are kept, except for the refused ones.
 
     Raises:
-        ConfigError: a setting of the user's is contrary to what exactly-once rests on; names it and the reason.
+        ConfigError: a setting of the user's would break exactly-once or order; the text has the setting and the reason.
     """
     given = _given_settings()
     cores = _cores(given.get("spark.master", "local[*]"))
@@ -121,7 +121,7 @@ def open_session(job: str, scratch_dir: Path, jars: Sequence[Path]) -> tuple[Spa
         builder = builder.config(name, wanted)
     _ignore_pandas_warning()
     _name_the_user()
-    # PYSPARK_PYTHON wins over the setting, and the first python3 on PATH over nothing.
+    # PYSPARK_PYTHON wins over the setting; without either Spark takes the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = builder.master(f"local[{cores},1]").getOrCreate()
     _quieten(session)
@@ -137,9 +137,10 @@ def _ignore_pandas_warning() -> None:
 
 
 def _name_the_user() -> None:
-    """Tell Hadoop, which Spark asks, who the user is where the user database has no entry for it.
+    """Give Hadoop a user name if the user database has no entry for this user.
 
-    Hadoop asks Java's UnixLoginModule, which fails without a name, also where HADOOP_USER_NAME is set.
+    Spark asks Hadoop for the user, and Hadoop asks Java's UnixLoginModule, which fails without a name, also with
+    HADOOP_USER_NAME.
     """
     try:
         pwd.getpwuid(os.getuid())
@@ -150,9 +151,9 @@ def _name_the_user() -> None:
 
 
 def readable_jar(jar: Path, copies: Path) -> Path:
-    """`jar`, or a copy of it in `copies` where Spark adds it but its class loader would find nothing in it.
+    """`jar`, or a copy of it in `copies` if Spark's class loader could not read it at its path.
 
-    Links are resolved and the path stands in a URL as it is: a blank in it hides all classes (Spark 4.2).
+    Spark resolves links and writes the path into a URL without quoting: a blank in it hides all classes (Spark 4.2).
     """
     if quote(path := str(jar.resolve())) == path:
         return jar
@@ -167,16 +168,16 @@ def _not_on_class_path(session: SparkSession, jars: Sequence[Path]) -> list[Path
 
 
 def _quieten(session: SparkSession) -> None:
-    """A failed batch is told once, by us: not by five of Spark's loggers with a stack trace each."""
+    """Silence five of Spark's loggers: samzapy logs a failed batch once, and each of them adds a stack trace."""
     session.sparkContext.setLogLevel("ERROR")
     jvm = session.sparkContext._jvm
     assert jvm is not None, "a running SparkContext has a JVM"
-    for name in _TOLD_BY_US:
+    for name in _SILENCED:
         jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, jvm.org.apache.logging.log4j.Level.OFF)
 
 
 def _given_settings() -> dict[str, str]:
-    """What spark-submit was told, read from its JVM before there is a session."""
+    """The settings given to spark-submit, read from its JVM before there is a session."""
     SparkContext._ensure_initialized()  # There is no public way to ask before a session exists.
     return dict(SparkConf().getAll())
 

@@ -1,11 +1,11 @@
-"""Worker slots: who may work, shown by POSIX record locks that end with the process that holds them.
+"""Worker slots: POSIX record locks that allow a process to work, and end with the process.
 
-One file per slot in the execution's scratch directory. A Python worker holds one slot's lock from before its first
-look at a store until after its local commit; the driver takes all of them to recover. The file says which query may
-work (`query`), whose producer is the slot's (`instance`), and whether a transaction may be open (`state`).
+Each slot has a file in the execution's scratch directory. A Python worker holds the lock of one slot from before its
+first look at a store until after its local commit; the driver takes all locks to recover. The file has the query that
+may work (`query`), the number of the slot's producer (`instance`), and whether a transaction may be open (`state`).
 
-A POSIX lock is dropped when its process closes *any* descriptor of the file, so each process opens each file once
-and reads and writes it through that descriptor only. (Not flock: children of user code would inherit it.)
+A POSIX lock is dropped when its process closes *any* descriptor of the file, so each process opens each file once, and
+reads and writes it only through that descriptor. (With flock, child processes of user code would inherit the lock.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StaleQueryError(SamzapyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotContent:
-    """What a slot file says. `instance` 0: no producer was made yet."""
+    """The content of a slot file. `instance` 0: no producer was made yet."""
 
     query: int
     instance: int
@@ -72,7 +72,7 @@ class _SlotFile:
         if kind == fcntl.F_UNLCK:
             return None
         if pid <= 0:
-            # Of another pid namespace; to `os.kill` these numbers mean whole groups of processes.
+            # The process is in another pid namespace. For `os.kill` such a number means a group of processes.
             raise SamzapyError(
                 f"{self.path} is held by a process that cannot be seen from here (pid {pid}); end it and start again"
             )
@@ -90,7 +90,7 @@ class _SlotFile:
         os.pwrite(self._descriptor, _NOTE.pack(query_number, route, offset), CONTENT_BYTES)
 
     def noted(self, query_number: int) -> tuple[int, int] | None:
-        """Route and offset that a worker of this query noted last."""
+        """The route and offset that a worker of this query noted last."""
         raw = os.pread(self._descriptor, _NOTE.size, CONTENT_BYTES)
         if len(raw) < _NOTE.size:
             return None
@@ -107,7 +107,7 @@ def lease_path(scratch_dir: Path) -> Path:
 
 
 def boottime_ns() -> int:
-    """The clock of leases: the same in all processes of a host, and it goes on while the host sleeps."""
+    """The clock of leases: the same in all processes of a host, and running while the host is suspended."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -121,7 +121,7 @@ class LeaseFile:
         os.pwrite(self._descriptor, struct.pack("<q", deadline_ns), 0)
 
     def check(self) -> None:
-        """Raises LostContainerError when the lease has run out."""
+        """Raise LostContainerError if the lease has expired."""
         raw = os.pread(self._descriptor, 8, 0)
         deadline_ns = struct.unpack("<q", raw)[0] if len(raw) == 8 else 0
         late_ns = boottime_ns() - deadline_ns
@@ -133,9 +133,9 @@ class LeaseFile:
 
 
 class WorkerSlots(Generic[P]):
-    """A worker process's side. `P` is the producer's type; `make_producer(slot)` returns one ready to begin.
+    """The slots in a worker process. `P` is the producer's type; `make_producer(slot)` returns one ready to begin.
 
-    `must_renew` says of a kept producer that it may not be used again (the EndTxn guard, or a failure).
+    `must_renew` says whether a kept producer must not be used again (the EndTxn guard, or a failure).
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class WorkerSlots(Generic[P]):
         self._slot_last = 0
 
     def take(self, query_number: int, wait_s: float) -> HeldSlot[P]:
-        """Take a slot, the one held last if it is free.
+        """Take a slot, preferably the one held last.
 
         Raises:
             StaleQueryError: another query has been started meanwhile.
@@ -180,10 +180,10 @@ class WorkerSlots(Generic[P]):
         return HeldSlot(self, slot, self._files[slot], content, self._lease)
 
     def producer(self, held: HeldSlot[P]) -> P:
-        """The slot's producer: the one kept in this process if it is still the slot's own, else a new one."""
+        """The slot's producer: the one kept in this process if it still belongs to the slot, or a new one."""
         for slot in [slot for slot in self._producers if slot != held.slot]:
-            # Asking also lets its client call back, which keeps whatever it has to say until then. (Workers that
-            # have nothing to do for a minute are ended by Spark.)
+            # The question also runs the client's callbacks, whose events pile up until then. (Spark ends a worker that
+            # is idle for a minute.)
             if self._must_renew(self._producers[slot][1]):
                 self._close(self._producers.pop(slot)[1])
         kept = self._producers.pop(held.slot, None)
@@ -211,7 +211,7 @@ class HeldSlot(Generic[P]):
         self._has_note = False
 
     def release(self) -> None:
-        """Let others in."""
+        """Free the slot for another process."""
         self._file.unlock()
 
     def producer(self) -> P:
@@ -239,7 +239,7 @@ class HeldSlot(Generic[P]):
 
 
 class DriverSlots:
-    """The driver's side: all slots of the execution (`container.ports.Slots`)."""
+    """The slots in the driver: all of the execution (`container.ports.Slots`)."""
 
     def __init__(self, scratch_dir: Path, slot_count: int) -> None:
         self._files = [_SlotFile(slot_path(scratch_dir, slot)) for slot in range(slot_count)]
@@ -247,7 +247,7 @@ class DriverSlots:
             file.write(SlotContent(query=0, instance=0, state=CLEAN))
 
     def take_all(self, wait_ms: int) -> Sequence[int]:
-        """Take every lock; a worker that keeps one for longer than `wait_ms` is killed. Returns the open slots."""
+        """Take every lock, and return the slots with open transactions; late workers are killed after `wait_ms`."""
         deadline_s = time.monotonic() + wait_ms / 1000
         for file in self._files:
             while not file.try_lock():
@@ -259,33 +259,33 @@ class DriverSlots:
     def in_hand(self, slots: Sequence[int], query_number: int) -> Sequence[tuple[int, int]]:
         """Route and offset of the messages that workers of a query noted last in these slots."""
         noted = (self._files[slot].noted(query_number) for slot in slots)
-        return [found for found in noted if found is not None]
+        return [message for message in noted if message is not None]
 
     def renew(self, slots: Sequence[int]) -> None:
-        """Note that these slots' producers are of no use any more and nothing is open under their ids."""
+        """Note that these slots need new producers, and that no transaction is open under their ids."""
         for slot in slots:
             content = self._files[slot].read()
             self._files[slot].write(replace(content, instance=content.instance + 1, state=CLEAN))
 
     def admit(self, query_number: int) -> None:
-        """Let the workers of a query in, and nobody else."""
+        """Admit the workers of a query, and no others."""
         self.block(query_number)
         for file in self._files:
             file.unlock()
 
     def block(self, query_number: int) -> None:
-        """Write the next query's number into every slot while all are held: older workers can begin nothing."""
+        """Write the next query's number into every slot while all are held, so that older workers cannot start."""
         for file in self._files:
             file.write(replace(file.read(), query=query_number))
 
     def kill_holders(self) -> None:
-        """End every worker that is in a slot."""
+        """Kill every worker that holds a slot."""
         for file in self._files:
             _kill_holder(file)
 
 
 def _kill_holder(file: _SlotFile) -> None:
-    """Kill whoever holds the slot, and wait until the kernel has let the lock go."""
+    """Kill the process that holds the slot, and wait until the kernel has freed the lock."""
     deadline_s = time.monotonic() + _KILL_WAIT_S
     while (pid := file.holder()) is not None:
         _LOG.warning("worker %d did not leave %s in time and is killed", pid, file.path.name)

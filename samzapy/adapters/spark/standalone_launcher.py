@@ -1,23 +1,23 @@
-"""Containers as drivers of a Spark standalone cluster, submitted through its master's REST port.
+"""Run containers as drivers of a Spark standalone cluster, submitted through its master's REST port.
 
-What is asked (`coordinator.ports.Launcher` says what for):
+The launcher (`coordinator.ports.Launcher`) sends requests to:
 
-- the REST port of the master: `/v1/submissions/create` starts a driver, `/kill/<id>` ends one, `/status/<id>` says how
-  one ended;
-- the page of the master, `/json/`: who works where, and what is free;
-- the page of a driver's worker, `/log/`: which execution it is, by its command line, which is the first line of stderr.
+- the REST port of the master: `/v1/submissions/create` starts a driver, `/kill/<id>` ends one, `/status/<id>` has the
+  way it ended;
+- the page of the master, `/json/`: the drivers of each worker, and its free resources;
+- the page of a driver's worker, `/log/`: the command line in the first line of stderr, which has the execution id.
 
-Spark refuses Python programs in this mode; so the driver's main class is spark-submit's own, which starts the job file
-(`submission`). A worker takes a container if it has the resource `host_<name>`, one for each that it is to take, with
-`_` for the dots of a name. Without such resources no host can be asked for. The master supervises nothing: whoever ends
-is for the coordinator to see.
+Spark refuses Python programs in this mode, so the driver's main class is spark-submit's own, which starts the job file
+(`submission`). A worker takes a container if it has the resource `host_<name>`, one for each container, with `_` for
+the dots of a name. Without such resources no host can be requested. The master supervises no driver: the coordinator
+must notice an ended one.
 
-Adoption. The master has no field for an execution id, so a driver of unknown origin is known by its command line. One
-that waits for a worker, or has only begun, has none yet. One that cannot know whose it is, because it is new, was not
-asked for `_AWAY_S` (another coordinator may have led meanwhile) or lost the answer to a start, is in doubt: it puts
-starts off for `_DOUBT_S` while there is such a driver. Started twice all the same, one of the two processes is told to
-stop by the coordinator, since an execution is one process (`coordinator.assignment.liveness.is_expected`); the
-execution has ended when none of its drivers is left.
+Adoption. The master has no field for an execution id, so the launcher identifies a driver of unknown origin by its
+command line. A driver that waits for a worker, or has just started, has none yet. A launcher may have missed a start if
+it is new, was idle for `_AWAY_S` (another coordinator may have led meanwhile), or lost the answer to a start. Then it
+defers starts for up to `_DOUBT_S` while an unidentified driver exists. If an execution is started twice all the same,
+the coordinator stops one of the two processes, since an execution is one process
+(`coordinator.assignment.liveness.is_expected`). The execution has ended when none of its drivers is left.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from samzapy.model.job import ExecutionId
 from samzapy.model.launch import Launch, Launched, LaunchedState, LaunchPhase
 
 Ask = Callable[[str, str, str, bytes | None], tuple[int, bytes] | None]
-"""Method, `http://host:port`, path, body -> status code and body of the answer; None when there is no whole one."""
+"""Method, `http://host:port`, path, body -> status code and body of the answer; None without a complete answer."""
 
 S = LaunchedState
 _STATES: Mapping[str, LaunchedState] = {
@@ -59,28 +59,28 @@ _STATES: Mapping[str, LaunchedState] = {
     "KILLED": S.ENDED,
     "FAILED": S.ENDED,
     "ERROR": S.ENDED,
-    # The master has started again and has not heard of the driver's worker yet.
+    # The master has restarted and does not know the driver's worker yet.
     "UNKNOWN": S.UNKNOWN,
 }
 _DRIVER_ID = re.compile(r"driver-[A-Za-z0-9_.-]{1,200}")
 _COMMAND = "Launch Command: "
 _EXECUTION_IN_COMMAND = re.compile(rf'"{re.escape(EXECUTION_CONF)}=([A-Za-z0-9_.-]{{1,128}})"')
-_LAST_WORD = re.compile(r"^samzapy: (.{1,500})$", re.MULTILINE)
+_MESSAGE = re.compile(r"^samzapy: (.{1,500})$", re.MULTILINE)
 _EXCEPTION = "Exception from the cluster:"
 _LOG_BYTES = 64 * 1024
 _DOUBT_S = 30.0
 _AWAY_S = 10.0
-"""Who leads asks every half second (`adapters.host.launch_watch`)."""
+"""A leader looks every half second (`adapters.host.launch_watch`)."""
 _IN_QUESTION_S = 60.0
-"""How long a driver that does not say whose it is can keep an execution from having ended."""
+"""How long an unidentified driver can keep an execution from counting as ended."""
 _AGAIN_S = 5.0
-"""After how long one that did not say is asked again."""
+"""The pause before the next try to identify a driver."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneMaster:
-    """Where a master is reached: `rest_url` takes submissions (port 6066), `page_url` is its page (port 8080)."""
+    """The URLs of a master: `rest_url` takes submissions (port 6066), `page_url` is its page (port 8080)."""
 
     rest_url: str
     page_url: str
@@ -88,7 +88,7 @@ class StandaloneMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A living worker, and what is free on it. `slots_free` is None where it has no `host_` resource."""
+    """A living worker and its free resources. `slots_free` is None if it has no `host_` resource."""
 
     worker_id: str
     host: str
@@ -98,16 +98,18 @@ class Worker:
     memory_free_mib: int
 
     @property
-    def host_asked_for(self) -> str:
-        """The name by which a container can be wanted there; empty where there is none. What runs there says then what
-        its host is called: a worker's address would be a second name for it."""
+    def requested_host(self) -> str:
+        """The name by which a launch can request this host; empty if it has no resource.
+
+        Without it a container reports its own host name; the worker's address would be a second name for the host.
+        """
         return "" if self.slots_free is None else self.host
 
     def takes(self, program: ContainerProgram) -> bool:
         return self.slots_free != 0 and self.fits(program) > 0
 
     def fits(self, program: ContainerProgram) -> int:
-        """For how many more of the program it has cores and memory."""
+        """How many more containers of the program it has cores and memory for."""
         return min(self.cores_free // program.cores, self.memory_free_mib // program.memory_mib)
 
 
@@ -123,18 +125,18 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What the master's page says."""
+    """The content of the master's page."""
 
     workers: tuple[Worker, ...]
     drivers: Mapping[str, Driver]
 
 
 class StandaloneLauncher:
-    """`coordinator.ports.Launcher` over one master; any thread may call it.
+    """A `coordinator.ports.Launcher` over one master; any thread may call it.
 
     Args:
         ask: sends a request over HTTP, bounded in time and size (`adapters.web.client.ask`).
-        monotonic_s: a clock, for how long there is doubt about a start.
+        monotonic_s: a clock, for the time in which a start is in doubt.
     """
 
     def __init__(
@@ -168,8 +170,8 @@ class StandaloneLauncher:
             waiting = self._unidentified(page)
             if waiting and self._monotonic_s() < self._doubt_until_s:
                 raise LaunchError(
-                    f"{waiting[0].handle} has not begun yet, so whose it is cannot be told: {launch.execution_id} is "
-                    "not started before that is known"
+                    f"{waiting[0].handle} has not started yet, so its execution is unknown; {launch.execution_id} is "
+                    "not started before it is known"
                 )
             self._submit(launch, self._worker_for(launch, page))
 
@@ -183,10 +185,10 @@ class StandaloneLauncher:
                 self._identify_all(page)
             for handle in self._handles.get(launch.execution_id, ()):
                 self._rest("POST", f"kill/{_checked(handle)}", b"")
-                # The answer says whether there was anything to kill; how it is now says what counts.
-                found = self._status(handle)
-                if found.state is S.UNKNOWN:
-                    raise LaunchError(f"{handle} ({launch.execution_id}) could not be killed: {found.reason}")
+                # The answer only says whether there was a driver to kill; its state now counts.
+                status = self._status(handle)
+                if status.state is S.UNKNOWN:
+                    raise LaunchError(f"{handle} ({launch.execution_id}) could not be killed: {status.reason}")
 
     def look(self, launches: Sequence[Launch]) -> Mapping[ExecutionId, Launched]:
         with self._at_work():
@@ -197,16 +199,16 @@ class StandaloneLauncher:
                 self._know(launch)
             for driver in self._unidentified(page):
                 self._first_seen_s.setdefault(driver.handle, self._monotonic_s())
-            found: dict[ExecutionId, Launched] = {}
+            launched: dict[ExecutionId, Launched] = {}
             for launch in launches:
                 seen = self._seen(launch, page)
                 if seen is not None:
-                    found[launch.execution_id] = seen
+                    launched[launch.execution_id] = seen
             self._forget(launches, page)
-            return found
+            return launched
 
     def hosts(self) -> Mapping[str, int]:
-        """How many containers each host can take now that is there and has a resource to ask for.
+        """How many containers each living host with a resource can take now.
 
         Raises:
             LaunchError: the master does not answer.
@@ -225,7 +227,7 @@ class StandaloneLauncher:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """One thing at a time. Who was away may have missed what another launcher submitted."""
+        """Do one thing at a time. After a break, starts are in doubt: another launcher may have submitted some."""
         with self._lock:
             now_s = self._monotonic_s()
             if now_s - self._at_work_s > _AWAY_S:
@@ -233,7 +235,7 @@ class StandaloneLauncher:
             try:
                 yield
             finally:
-                # The end counts: an action that waits long for answers is no absence.
+                # The end counts, because an action that waits long for answers is no break.
                 self._at_work_s = self._monotonic_s()
 
     def _seen(self, launch: Launch, page: Page) -> Launched | None:
@@ -244,104 +246,106 @@ class StandaloneLauncher:
         if handle is None and launch.phase is LaunchPhase.WANTED:
             return None
         if handle is None:
-            found = Launched(state=S.ENDED, reason="the master knows no driver of it")
+            launched = Launched(state=S.ENDED, reason="the master knows no driver of it")
         else:
-            found = self._state_of(handle, page)
-        if found.state is not S.ENDED:
-            return found
-        # Another driver may be of it. Where one has ended, only a second one that runs would be missed.
+            launched = self._state_of(handle, page)
+        if launched.state is not S.ENDED:
+            return launched
+        # An unidentified driver may belong to it. If one driver has ended, only a second one that runs matters.
         in_question = self._in_question(page)
-        return None if any(handle is None or driver.worker is not None for driver in in_question) else found
+        return None if any(handle is None or driver.worker is not None for driver in in_question) else launched
 
     def _state_of(self, handle: str, page: Page) -> Launched:
         driver = page.drivers.get(handle)
         state = None if driver is None else _STATES.get(driver.state, S.UNKNOWN)
         if driver is None or state in (S.ENDED, S.UNKNOWN):
-            # More is told there: of drivers that left the page, and why one ended.
+            # The REST port also has drivers that left the page, and the reason why one ended.
             return self._status(handle, None if driver is None else driver.worker)
-        assert state is not None, "it stands on the page"
+        assert state is not None, "the driver is on the page"
         return Launched(
-            state=state, handle=handle, host="" if driver.worker is None else driver.worker.host_asked_for
+            state=state, handle=handle, host="" if driver.worker is None else driver.worker.requested_host
         )
 
     def _status(self, handle: str, worker: Worker | None = None) -> Launched:
-        found = self._rest("GET", f"status/{_checked(handle)}")
-        if found is None:
+        answer = self._rest("GET", f"status/{_checked(handle)}")
+        if answer is None:
             return Launched(state=S.UNKNOWN, handle=handle, reason="the master's REST port does not answer")
-        if found.get("success") is not True:
-            message = found.get("message")
-            if message is not None or "success" not in found:
-                # It has just started and recovers, or stands by for another master.
+        if answer.get("success") is not True:
+            message = answer.get("message")
+            if message is not None or "success" not in answer:
+                # The master has just started and recovers, or is a standby of another master.
                 return Launched(state=S.UNKNOWN, handle=handle, reason=f"the master says: {_first_line(message)}")
             return Launched(state=S.ENDED, handle=handle, reason="the master knows no such driver any more")
-        word = str(found.get("driverState"))
-        state = _STATES.get(word, S.UNKNOWN)
-        host = "" if worker is None else worker.host_asked_for
+        driver_state = str(answer.get("driverState"))
+        state = _STATES.get(driver_state, S.UNKNOWN)
+        host = "" if worker is None else worker.requested_host
         if state is not S.ENDED:
-            return Launched(state=state, handle=handle, host=host, reason=word if state is S.UNKNOWN else "")
-        told = _first_line(found.get("message"))
-        if not told and word != "FINISHED":
-            told = self._last_word(handle, worker)
+            return Launched(state=state, handle=handle, host=host, reason=driver_state if state is S.UNKNOWN else "")
+        cause = _first_line(answer.get("message"))
+        if not cause and driver_state != "FINISHED":
+            cause = self._last_message(handle, worker)
         return Launched(
             state=state,
             handle=handle,
             host=host,
-            # The master tells no code of a driver that failed.
-            exit_code=0 if word == "FINISHED" else None,
-            reason=f"driver {word}" + (f": {told}" if told else ""),
+            # The master has no exit code of a driver that failed.
+            exit_code=0 if driver_state == "FINISHED" else None,
+            reason=f"driver {driver_state}" + (f": {cause}" if cause else ""),
         )
 
     def _worker_for(self, launch: Launch, page: Page) -> Worker | None:
-        """Where it is to run; None where any worker will do and hosts cannot be asked for."""
+        """The worker to run it on; None if any worker will do and hosts cannot be requested."""
         there = [worker for worker in page.workers if launch.host in ("", worker.host)]
         fitting = [worker for worker in there if worker.takes(self._program)]
         if launch.host and any(worker.slots_free is None for worker in there):
             raise LaunchError(
-                f"{launch.execution_id} is wanted on {launch.host}, whose worker has no resource "
-                f"{host_word(launch.host)} to ask for (docs/guides/spark-standalone.md)"
+                f"{launch.execution_id} is wanted on {launch.host}, but its worker has no resource "
+                f"{host_word(launch.host)}; see docs/guides/spark-standalone.md"
             )
         if not fitting:
-            free = ", ".join(_told(worker) for worker in there) or "no living worker"
+            free = ", ".join(_free_text(worker) for worker in there) or "no living worker"
             wanted = f"{self._program.cores} cores and {self._program.memory_mib} MiB"
             raise LaunchError(f"no room for {launch.execution_id} on {launch.host or 'any host'}: {wanted}; {free}")
         pinned = [worker for worker in fitting if worker.slots_free is not None]
-        # The emptiest; the first by name among equals, so that two launchers think alike.
+        # The emptiest; among equals the first by name, so that two launchers choose the same.
         return min(pinned, key=lambda worker: (-(worker.slots_free or 0), worker.host), default=None)
 
     def _submit(self, launch: Launch, worker: Worker | None) -> None:
         request = submission_request(self._program, launch, "" if worker is None else worker.host)
         before_s, self._doubt_until_s = self._doubt_until_s, self._monotonic_s() + _DOUBT_S
         answer = self._ask("POST", self._master.rest_url, "/v1/submissions/create", json.dumps(request).encode())
-        found = None if answer is None else _object(answer[1])
-        if found is None:
+        created = None if answer is None else _object(answer[1])
+        if created is None:
             raise self._no_answer("the REST port of the master", self._master.rest_url)
-        handle = found.get("submissionId")
-        if found.get("success") is True and isinstance(handle, str) and _DRIVER_ID.fullmatch(handle):
+        handle = created.get("submissionId")
+        if created.get("success") is True and isinstance(handle, str) and _DRIVER_ID.fullmatch(handle):
             self._handles.setdefault(launch.execution_id, []).append(handle)
             self._doubt_until_s = before_s
             return
-        reason = f"the master refuses {launch.execution_id}: {_first_line(found.get('message')) or found}"
+        reason = f"the master refuses {launch.execution_id}: {_first_line(created.get('message')) or created}"
         if answer is not None and answer[0] == 400:
-            # What was sent is not what it takes; it would not be the next time either.
+            # The master does not take such a request; it would not take it the next time either.
             self._refused[launch.execution_id] = reason
             return
         raise LaunchError(reason)
 
     def _handle_of(self, launch: Launch, page: Page) -> str | None:
-        """The driver of an execution, also of one that another coordinator had started. Of several it is one that is
-        not over, if there is such a one: it may be the process that the coordinator counts on."""
-        found = self._known(launch, page)
-        if found is None or _is_over(found, page):
+        """The driver of an execution, also of one that another coordinator started.
+
+        If there are several, a running one counts: it may be the process that sends heartbeats.
+        """
+        handle = self._known(launch, page)
+        if handle is None or _is_over(handle, page):
             self._identify_all(page)
-            found = self._known(launch, page)
-        return found
+            handle = self._known(launch, page)
+        return handle
 
     def _known(self, launch: Launch, page: Page) -> str | None:
         own = self._handles.get(launch.execution_id, ())
         return min(own, key=lambda handle: (_is_over(handle, page), handle != launch.handle), default=None)
 
     def _know(self, launch: Launch) -> None:
-        """What stands in its record is known."""
+        """Remember the driver that the launch's record has."""
         if launch.handle and launch.handle not in self._handles.get(launch.execution_id, ()):
             self._handles.setdefault(launch.execution_id, []).append(launch.handle)
 
@@ -363,7 +367,7 @@ class StandaloneLauncher:
     def _identify(self, driver: Driver) -> None:
         text = self._stderr(driver.handle, driver.worker, offset=0)
         if text is None or _COMMAND not in text:
-            return  # The next look may find it: the worker has only begun.
+            return  # The worker has just started; the next look may have the line.
         command, end, _ = text.partition(_COMMAND)[2].partition("\n")
         matched = _EXECUTION_IN_COMMAND.search(command)
         if matched is None:
@@ -386,26 +390,26 @@ class StandaloneLauncher:
         ]
 
     def _forget(self, launches: Iterable[Launch], page: Page) -> None:
-        """What nobody asks for and the master does not show any more."""
+        """Forget executions that are in no launch, and drivers that the master does not show any more."""
         asked = {launch.execution_id for launch in launches}
-        self._refused = {found: reason for found, reason in self._refused.items() if found in asked}
+        self._refused = {execution: reason for execution, reason in self._refused.items() if execution in asked}
         self._handles = {
-            found: handles
-            for found, handles in self._handles.items()
-            if found in asked or not page.drivers.keys().isdisjoint(handles)
+            execution: handles
+            for execution, handles in self._handles.items()
+            if execution in asked or not page.drivers.keys().isdisjoint(handles)
         }
         self._strangers &= page.drivers.keys()
         for times in (self._first_seen_s, self._ask_again_s):
             for handle in times.keys() - page.drivers.keys():
                 del times[handle]
 
-    def _last_word(self, handle: str, worker: Worker | None) -> str:
-        """What the driver itself said of its end, if its worker is there to tell."""
-        words = _LAST_WORD.findall(self._stderr(handle, worker) or "")
-        return words[-1] if words else ""
+    def _last_message(self, handle: str, worker: Worker | None) -> str:
+        """The driver's own message about its end, if its worker still has the log."""
+        messages = _MESSAGE.findall(self._stderr(handle, worker) or "")
+        return messages[-1] if messages else ""
 
     def _stderr(self, handle: str, worker: Worker | None, offset: int | None = None) -> str | None:
-        """A piece of what a driver printed: from `offset` on, or its end."""
+        """A part of a driver's stderr: from `offset` on, or its end."""
         if worker is None:
             return None
         where = "" if offset is None else f"&offset={offset}"
@@ -419,21 +423,23 @@ class StandaloneLauncher:
 
     def _rest(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any] | None:
         answer = self._ask(method, self._master.rest_url, f"/v1/submissions/{path}", body)
-        found = None if answer is None else _object(answer[1])
-        return found if found is not None and "serverSparkVersion" in found else None
+        value = None if answer is None else _object(answer[1])
+        return value if value is not None and "serverSparkVersion" in value else None
 
-    def _no_answer(self, what: str, url: str) -> LaunchError:
-        return LaunchError(f"wanted an answer of {what} at {url}, found none, or not that of a master that rules")
+    def _no_answer(self, source: str, url: str) -> LaunchError:
+        return LaunchError(
+            f"wanted an answer of {source} at {url}, found none, or not the answer of an active master"
+        )
 
 
 def submission_request(program: ContainerProgram, launch: Launch, host: str) -> Mapping[str, Any]:
-    """The body of `POST /v1/submissions/create`; `host` is empty where any will do and hosts have no resources."""
+    """The body of `POST /v1/submissions/create`; `host` is empty if any will do and hosts have no resources."""
     pinned = {f"spark.driver.resource.{host_word(host)}.amount": "1"} if host else {}
     return {
         "action": "CreateSubmissionRequest",
         "clientSparkVersion": spark_version(),
         "mainClass": SUBMIT_CLASS,
-        # Spark copies it into the driver's directory and needs none of it; it must be a file on the worker.
+        # Spark copies it into the driver's directory and never uses it; it must be a file on the worker.
         "appResource": PurePosixPath(program.job_file).as_uri(),
         "appArgs": arguments_of(program, launch),
         "environmentVariables": environment_of(program, launch, host),
@@ -449,15 +455,15 @@ def submission_request(program: ContainerProgram, launch: Launch, host: str) -> 
 
 
 def parse_page(text: bytes) -> Page | None:
-    """The master's page as JSON; None when it is none, or the master does not rule (now)."""
+    """Parse the master's page; None if it is another page, or the master is not active (now)."""
     try:
-        found = json.loads(text)
-        if found["status"] != "ALIVE":
+        page = json.loads(text)
+        if page["status"] != "ALIVE":
             return None
-        workers = {worker["id"]: _worker(worker) for worker in found["workers"] if worker["state"] == "ALIVE"}
-        drivers = [_driver(driver, workers) for driver in (*found["activedrivers"], *found["completeddrivers"])]
+        workers = {worker["id"]: _worker(worker) for worker in page["workers"] if worker["state"] == "ALIVE"}
+        drivers = [_driver(driver, workers) for driver in (*page["activedrivers"], *page["completeddrivers"])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        _log.debug("this is no page of a Spark master: %r", error)
+        _log.debug("not the page of a Spark master: %r", error)
         return None
     return Page(
         workers=tuple(sorted(workers.values(), key=lambda worker: worker.worker_id)),
@@ -465,47 +471,47 @@ def parse_page(text: bytes) -> Page | None:
     )
 
 
-def _worker(found: Mapping[str, Any]) -> Worker:
-    named = [name for name in found["resources"] if name.startswith("host_")]
+def _worker(fields: Mapping[str, Any]) -> Worker:
+    named = [name for name in fields["resources"] if name.startswith("host_")]
     slots_free = None
     if named:
-        slots_free = len(found["resourcesfree"].get(named[0], {}).get("addresses", ()))
+        slots_free = len(fields["resourcesfree"].get(named[0], {}).get("addresses", ()))
     return Worker(
-        worker_id=found["id"],
-        host=named[0].removeprefix("host_").replace("_", ".") if named else str(found["host"]),
-        page_url=str(found["webuiaddress"]),
+        worker_id=fields["id"],
+        host=named[0].removeprefix("host_").replace("_", ".") if named else str(fields["host"]),
+        page_url=str(fields["webuiaddress"]),
         slots_free=slots_free,
-        cores_free=int(found["coresfree"]),
-        memory_free_mib=int(found["memoryfree"]),
+        cores_free=int(fields["coresfree"]),
+        memory_free_mib=int(fields["memoryfree"]),
     )
 
 
-def _driver(found: Mapping[str, Any], workers: Mapping[str, Worker]) -> Driver:
+def _driver(fields: Mapping[str, Any], workers: Mapping[str, Worker]) -> Driver:
     return Driver(
-        handle=str(found["id"]),
-        state=str(found["state"]),
-        is_submit=found["mainclass"] == SUBMIT_CLASS,
-        worker=workers.get(found["worker"]),
+        handle=str(fields["id"]),
+        state=str(fields["state"]),
+        is_submit=fields["mainclass"] == SUBMIT_CLASS,
+        worker=workers.get(fields["worker"]),
     )
 
 
 def _object(text: bytes) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _checked(handle: str) -> str:
-    """A handle comes from a topic, and goes into a path."""
+    """Refuse a handle that is no driver's id: it comes from a topic, and goes into a path."""
     if _DRIVER_ID.fullmatch(handle) is None:
         raise LaunchError(f"wanted the id of a driver, found {handle!r}")
     return handle
 
 
 def _first_line(message: object) -> str:
-    """What a message says first. That it is an exception stands above each that the master tells."""
+    """The first line of a message, without the heading that the master puts above each exception."""
     return str(message or "").strip().removeprefix(_EXCEPTION).strip().partition("\n")[0]
 
 
@@ -514,6 +520,6 @@ def _is_over(handle: str, page: Page) -> bool:
     return driver is None or _STATES.get(driver.state) is S.ENDED
 
 
-def _told(worker: Worker) -> str:
+def _free_text(worker: Worker) -> str:
     slots = "" if worker.slots_free is None else f"{worker.slots_free} slots, "
     return f"{worker.host} has {slots}{worker.cores_free} cores and {worker.memory_free_mib} MiB free"

@@ -1,8 +1,8 @@
-"""What spark-submit is told of a container that the coordinator starts; the same for every cluster manager.
+"""The arguments of spark-submit for a container that the coordinator starts, for every cluster manager.
 
-A container is one driver that works with its own cores (`local[n]`), wherever it runs. Cluster managers start drivers
-in a mode of their own, so what they start is spark-submit once more, and that starts the job file with `--master
-local[n,1]`. Command lines are shown on web pages and in process lists: no secret may stand in one.
+A container is one driver that works with its own cores (`local[n]`) on any cluster. Cluster managers start drivers in a
+mode of their own. So they start spark-submit a second time, which starts the job file with `--master local[n,1]`.
+Command lines appear on web pages and in process lists, so they must have no secret.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from samzapy.errors import ConfigError
 from samzapy.model.launch import EXECUTION_VARIABLE, HOST_VARIABLE, Launch
 
 EXECUTION_CONF = "spark.samzapy.execution.id"
-"""Spark does nothing with it: it stands on the driver's command line, where a launcher finds it again."""
+"""Spark ignores it; a launcher reads it on the driver's command line."""
 SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerProgram:
-    """What all containers of a job have in common. All paths are those of the hosts that containers run on.
+    """The program that all containers of a job run. All paths are on the hosts of the containers.
 
     Attributes:
         job: `<job.name>-<job.id>`.
-        job_file, config_file: the program, and its properties unless they stand beside it.
+        job_file, config_file: the program, and its properties file unless it is beside the program.
         overrides: each `key=value` becomes a `--set`.
         spark_options: of spark-submit, such as `--conf spark.log.level=ERROR`; not `--master`.
-        environment: of each container, beside what names it.
+        environment: of each container, besides the variables that identify it.
         python: the interpreter with samzapy, on each host.
         cores: of each container, which are its worker slots.
-        memory_mib: of its JVM; its Python workers need memory beside.
+        memory_mib: of its JVM; its Python workers need more memory.
 
     Raises:
         ConfigError: an override or an option may be a secret.
@@ -52,25 +52,25 @@ class ContainerProgram:
             if argument_without_secret(argument) != argument:
                 raise ConfigError(
                     f"{argument_without_secret(argument)}: wanted nothing secret on a container's command line, which "
-                    "a cluster manager shows to everybody; write ${env:NAME} in the properties file instead, and set "
+                    "a cluster manager shows to all users; write ${env:NAME} in the properties file instead, and set "
                     "the variable on each host"
                 )
 
 
 def arguments_of(program: ContainerProgram, launch: Launch) -> list[str]:
-    """What stands behind `spark-submit` on the host of the container."""
+    """The arguments of `spark-submit` on the host of the container."""
     config = [] if program.config_file is None else ["--config", program.config_file]
     overrides = [*program.overrides, f"processor.id={launch.processor_id}"]
     settings = [part for override in overrides for part in ("--set", override)]
-    # The session's own connections stay on the host, whatever a cluster manager says of its driver.
+    # The session's own connections stay on the host, also if a cluster manager sets another address.
     here = [part for name in ("host", "bindAddress") for part in ("--conf", f"spark.driver.{name}=127.0.0.1")]
     options = ["--master", f"local[{program.cores},1]", *here, "--name", name_of(program, launch)]
-    who = ["--conf", f"{EXECUTION_CONF}={launch.execution_id}"]
-    return [*options, *who, *program.spark_options, program.job_file, *config, *settings]
+    identity = ["--conf", f"{EXECUTION_CONF}={launch.execution_id}"]
+    return [*options, *identity, *program.spark_options, program.job_file, *config, *settings]
 
 
 def environment_of(program: ContainerProgram, launch: Launch, host: str) -> dict[str, str]:
-    """The environment by which a container knows who it is; `host` is empty where that is not known yet."""
+    """The environment with the identity of a container; `host` is empty if it is not known yet."""
     named = {HOST_VARIABLE: host} if host else {}
     return {
         **program.environment,
@@ -81,14 +81,14 @@ def environment_of(program: ContainerProgram, launch: Launch, host: str) -> dict
 
 
 def name_of(program: ContainerProgram, launch: Launch) -> str:
-    """What people see in a list of applications."""
+    """The name in a list of applications."""
     kind = "" if not launch.standby else f"-{launch.standby}"
     return f"samzapy {program.job} {launch.processor_id}{kind}"
 
 
 def host_word(host: str) -> str:
-    """A host's name where a cluster manager takes no dots: a resource of Spark's workers, a label of YARN's nodes.
+    """A host's name without dots, for a resource of Spark's workers or a label of YARN's nodes.
 
-    Names of hosts have no `_`, so it can be read back.
+    Names of hosts have no `_`, so the name can be read back.
     """
     return f"host_{host.replace('.', '_')}"

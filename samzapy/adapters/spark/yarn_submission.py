@@ -1,12 +1,12 @@
-"""A container on YARN: the command lines. Pure; nothing here was run on a cluster.
+"""Build the command lines of a container on YARN; none of it was run on a cluster.
 
 Spark's own YARN mode cannot start a container. Its application master registers with the resource manager only once the
 program has made a SparkContext *on YARN* (`ApplicationMaster.runDriver`), and a container's context is `local[n]`: the
 master would wait `spark.yarn.am.waitTime` for it and fail. So YARN runs spark-submit as a plain command, by Hadoop's
-distributed shell: one application with one YARN container. A host is asked for by a node label, since YARN promises no
-named host; the label of `node-7.rack` is `host_node-7_rack`.
+distributed shell: one application with one YARN container. A launch requests a host by a node label, since YARN does
+not guarantee a given host; the label of `node-7.rack` is `host_node-7_rack`.
 
-docs/guides/yarn.md walks through it.
+See docs/guides/yarn.md.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 _SHELL_CLIENT = "org.apache.hadoop.yarn.applications.distributedshell.Client"
 _TIMEOUT_MS_MAX = 2**31 - 1
-"""The client kills the application when its time is up, 10 minutes by default; this is 24 days. A client that is
-ended before leaves it running."""
+"""The client kills the application after this time, by default after 10 minutes; this is 24 days. A client that ends
+before leaves the application running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnCluster:
-    """Where containers run.
+    """The settings of the cluster that runs the containers.
 
     Attributes:
         shell_jar: `hadoop-yarn-applications-distributedshell-<version>.jar` on the machine that submits.
         spark_submit: on each host of the cluster.
-        python_memory_mib: for the Python workers of a container, beside its JVM.
+        python_memory_mib: for the Python workers of a container, besides its JVM.
     """
 
     shell_jar: str
@@ -45,7 +45,7 @@ class YarnCluster:
 
 
 def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster) -> list[str]:
-    """The command that has YARN start a container, and follows it to its end.
+    """The command that starts a container on YARN, and waits for its end.
 
     Raises:
         ConfigError: a word that YARN would change on its way to the host, or a variable that a shell would.
@@ -56,9 +56,9 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
     memory = ("--driver-memory", f"{program.memory_mib}m")
     words = [cluster.spark_submit, *memory, *arguments_of(program, launch)]
     for word in words:
-        _refuse_what_yarn_changes(word)
+        _refuse_changed_word(word)
     for name, value in sorted(environment.items()):
-        _refuse_what_a_shell_reads(name, value)
+        _refuse_shell_syntax(name, value)
     return [
         "yarn",
         _SHELL_CLIENT,
@@ -68,7 +68,7 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
         *("-num_containers", "1"),
         *("-container_memory", str(program.memory_mib + cluster.python_memory_mib)),
         *("-container_vcores", str(program.cores)),
-        # NEVER_RETRY: the coordinator starts a new execution; the same one must not come back.
+        # NEVER_RETRY: the coordinator starts a new execution; the same one must not restart.
         *("-container_retry_policy", "0"),
         *("-timeout", str(_TIMEOUT_MS_MAX)),
         *label,
@@ -78,41 +78,47 @@ def yarn_command(program: ContainerProgram, launch: Launch, cluster: YarnCluster
     ]
 
 
-def _refuse_what_yarn_changes(word: str) -> None:
-    """It puts a command between double quotes of a script, as it is, and replaces marks of its own."""
-    found = _CHANGED.search(word)
-    if found is not None:
+def _refuse_changed_word(word: str) -> None:
+    """Refuse text that YARN would change.
+
+    YARN puts a command between double quotes of a script without quoting, and replaces marks of its own.
+    """
+    changed = _CHANGED.search(word)
+    if changed is not None:
         raise ConfigError(
-            f"{word}: wanted a word that reaches the host as it is, found {found[0]!r}, which YARN or its shell would "
-            "replace; write it in the job's properties file instead"
+            f"{word}: wanted a word that reaches the host as it is, found {changed[0]!r}, which YARN or its shell "
+            "would replace; write it in the job's properties file instead"
         )
 
 
-def _refuse_what_a_shell_reads(name: str, value: str) -> None:
-    """Hadoop's client writes variables into the command of its application master as they are, between blanks, and a
-    shell runs that. The value may be a secret: it is not shown."""
+def _refuse_shell_syntax(name: str, value: str) -> None:
+    """Refuse a variable that a shell would not read as plain text.
+
+    Hadoop's client writes variables into the command of its application master without quoting, and a shell runs that
+    command. The value may be a secret, so the error does not show it.
+    """
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"environment of a container: wanted names of letters, digits and _, found {name!r}")
-    found = _PLAIN.match(value)
-    assert found is not None, "the empty text is plain"
-    if found.end() < len(value):
+    plain = _PLAIN.match(value)
+    assert plain is not None, "the empty text is plain"
+    if plain.end() < len(value):
         raise ConfigError(
             f"environment of a container, {name}: wanted letters, digits and _@%+=:,./- only, found "
-            f"{value[found.end()]!r}, which a shell of YARN's would read as its own; set the variable on the hosts "
+            f"{value[plain.end()]!r}, which a shell of YARN's would read as its own; set the variable on the hosts "
             "instead, or write the setting in the job's properties file"
         )
 
 
 def yarn_name(program: ContainerProgram, launch: Launch) -> str:
-    """The application's name, which says whose it is: by it a running one is found again. It is part of a path too."""
+    """The application's name, by which a running container is identified. It is also part of a path."""
     return f"{name_of(program, launch)} {launch.execution_id}".replace(" ", ".")
 
 
 def yarn_status_command(application_id: str) -> list[str]:
-    """Prints state and final state of an application."""
+    """The command that prints state and final state of an application."""
     return ["yarn", "application", "-status", application_id]
 
 
 def yarn_kill_command(application_id: str) -> list[str]:
-    """SIGTERM, and SIGKILL a moment later (`yarn.nodemanager.sleep-delay-before-sigkill.ms`)."""
+    """The command that sends SIGTERM, and SIGKILL after `yarn.nodemanager.sleep-delay-before-sigkill.ms`."""
     return ["yarn", "application", "-kill", application_id]

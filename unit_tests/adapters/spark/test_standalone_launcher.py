@@ -425,7 +425,7 @@ def test_whose_a_waiting_driver_is_cannot_be_told_and_so_a_start_waits_for_a_whi
     launcher.launch(e1())
     successor = a_launcher(master, clock)
 
-    with pytest.raises(LaunchError, match="driver-1 has not begun yet"):
+    with pytest.raises(LaunchError, match="driver-1 has not started yet"):
         successor.launch(e1())
     leads(successor, clock, 31)
     successor.launch(e1())
@@ -440,7 +440,7 @@ def test_who_stood_by_is_in_doubt_like_a_new_one(
     clock.now_s += 86_400
     launcher.launch(e1())
 
-    with pytest.raises(LaunchError, match="driver-1 has not begun yet"):
+    with pytest.raises(LaunchError, match="driver-1 has not started yet"):
         stood_by.launch(e1())
     leads(stood_by, clock, 31)
     stood_by.launch(a_launch("e2", host="b"))
@@ -472,7 +472,7 @@ def test_a_submission_whose_answer_was_lost_is_not_repeated_before_it_can_be_fou
         launcher.launch(e1())
     master.loses_answers = False
 
-    with pytest.raises(LaunchError, match="driver-1 has not begun"):
+    with pytest.raises(LaunchError, match="driver-1 has not started"):
         launcher.launch(e1())
     master.run()
     launcher.launch(e1())
@@ -639,7 +639,7 @@ def test_without_resources_any_host_may_be_asked_for_and_none_by_name(clock: Clo
     master = MasterInMemory("")
     launcher = a_launcher(master, clock)
 
-    with pytest.raises(LaunchError, match=r"no resource host_10_0_0_1 to ask for"):
+    with pytest.raises(LaunchError, match=r"no resource host_10_0_0_1"):
         launcher.launch(e1("10.0.0.1"))
     launcher.launch(e1(""))
 
