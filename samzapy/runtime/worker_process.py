@@ -28,7 +28,8 @@ from samzapy.adapters.spark.rows import RowBytes, reports_batch, rows_of, runs
 from samzapy.adapters.spark.slots import HeldSlot, WorkerSlots
 from samzapy.container.orders import Orders, read_on
 from samzapy.container.task.measures import Stopwatch, with_input
-from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.runner import TaskRunner
+from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Report, ReportKind, WorkPlan
 from samzapy.errors import LostContainerError
 from samzapy.model.container import slot_transactional_id

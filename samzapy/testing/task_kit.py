@@ -29,8 +29,9 @@ from typing import Any
 
 from samzapy.config import JobConfig
 from samzapy.container.task.ports import Headers, LocalPosition
-from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.runner import TaskRunner
 from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Route, Rows, WorkPlan
 from samzapy.errors import TaskError
 from samzapy.model.job import ExecutionId, TaskName

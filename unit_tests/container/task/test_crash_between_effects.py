@@ -23,7 +23,8 @@ from samzapy.container.local_state import restore
 from samzapy.container.local_state.restore import RestoreJob, catch_up_or_rebuild
 from samzapy.container.start import Positions, committed_of, positions_of, stale_keys, starts_of
 from samzapy.container.task.ports import LocalPosition
-from samzapy.container.task.runner import TaskRunner, TransactionLimits
+from samzapy.container.task.runner import TaskRunner
+from samzapy.container.task.transaction import TransactionLimits
 from samzapy.container.task.work_plan import Rows
 from samzapy.errors import ProducerError
 from samzapy.model.grant import BucketStart, ChangelogStart, Grant

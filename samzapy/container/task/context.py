@@ -1,0 +1,104 @@
+"""The handles that user code gets with each message: a collector, a context and its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from samzapy.container.task.message_scope import Place, in_init
+from samzapy.container.task.outputs import Collector
+from samzapy.container.task.stores import Store, TaskState
+from samzapy.container.task.work_plan import Route
+from samzapy.errors import UndeclaredError
+from samzapy.task import MessageCollector, TaskContext
+
+
+class Context:
+    """What a task may know of its surroundings (`task.TaskContext`)."""
+
+    def __init__(
+        self, route: Route, properties: Mapping[str, str], intermediates: Mapping[str, str], state: TaskState
+    ) -> None:
+        self._route = route
+        self._properties = properties
+        self._intermediates = intermediates
+        self._state = state
+        # Where its message was; None while that is in hand.
+        self.over: Place | None = in_init
+        # Whether the message in hand asked for a store.
+        self.has_given = False
+
+    def successor(self) -> Context:
+        """The context of the next message."""
+        new = Context(self._route, self._properties, self._intermediates, self._state)
+        new.over = None
+        return new
+
+    @property
+    def task_name(self) -> str:
+        return self._route.task_name
+
+    @property
+    def partition_id(self) -> int:
+        return self._route.partition_id
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return self._properties
+
+    def intermediate(self, name: str) -> str:
+        system_stream = self._intermediates.get(name)
+        if system_stream is None:
+            declared = ", ".join(self._intermediates) or "none"
+            raise UndeclaredError(
+                f"wanted the intermediate stream {name!r}, found {declared}; declare it with "
+                f"task.intermediate.{name}.partitions=..."
+            )
+        return system_stream
+
+    def store(self, name: str) -> Store:
+        # The thread that handles messages may keep a context, which acts on the message in hand.
+        if self.over is not None and not self._state.scope.is_own_thread():
+            self._state.scope.refuse("context.store", self.over)
+        store = self._state.stores.get(name)
+        if store is None:
+            declared = ", ".join(self._state.stores) or "none"
+            raise UndeclaredError(
+                f"wanted store {name!r}, found {declared}; declare it with stores.{name}.msg.serde=..."
+            )
+        self.has_given = True
+        return store
+
+
+class Handles:
+    """The handles of one task. Those of the message in hand are replaced once user code keeps one of them."""
+
+    def __init__(self, collector: Collector, context: Context, state: TaskState) -> None:
+        self.collector = collector
+        self.context = context
+        self._state = state
+
+    def renew(self) -> tuple[Collector, Context, tuple[Store, ...]]:
+        """Make the handles of the next message."""
+        self.collector, self.context = self.collector.successor(), self.context.successor()
+        return self.collector, self.context, self._state.renew_stores()
+
+    def expire(self, over: Place) -> None:
+        """Let the handles act on no other message: theirs, at `over`, has been handled."""
+        self.collector.over = self.context.over = over
+        for store in self._state.stores.values():
+            store.over = over
+
+    @property
+    def bytes_held(self) -> int:
+        """The bytes of outputs and state that wait for the commit."""
+        return self.collector.bytes_sent + self._state.bytes_held
+
+    def forget(self) -> None:
+        """Drop outputs and state: they are committed, or they never will be."""
+        self._state.forget()
+        self.collector.forget()
+
+
+def _kept_protocols(collector: Collector, context: Context) -> tuple[MessageCollector, TaskContext]:
+    """Checked by mypy alone: what user code is handed is what `samzapy.task` promises."""
+    return collector, context

@@ -1,0 +1,114 @@
+"""The error policy (`task.error.policy`): a failed message ends the batch, or its dead letter is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from samzapy.config import JobConfig
+from samzapy.container.task.dead_letter_limit import DeadLetterBound
+from samzapy.container.task.dead_letters import DeadLetter
+from samzapy.container.task.output_checks import OutputChecks
+from samzapy.container.task.outputs import without_zero_characters
+from samzapy.container.task.ports import Producer
+from samzapy.container.task.record_size import too_large
+from samzapy.container.task.topic_limits import TopicLimits
+from samzapy.container.task.user_errors import shown_key, user_traceback
+from samzapy.container.task.work_plan import Message
+from samzapy.errors import ConfigError, UndeclaredError
+from samzapy.model.job import TaskName
+from samzapy.model.ssp import SystemStreamPartition
+from samzapy.model.text import error_text
+
+_MISTAKES = (UndeclaredError, ImportError, NameError)
+"""Mistakes of the job's that fail no message: with the next one it is the same. So they end the job under every policy.
+A local variable without a value, which is a NameError too, may be of one message."""
+
+
+def _is_mistake(error: BaseException) -> bool:
+    return isinstance(error, _MISTAKES) and not isinstance(error, UnboundLocalError)
+
+
+class MessageFailed(Exception):
+    """User code or a serde refused a message under policy `fail`; the text names task, SSP, offset and key."""
+
+
+def message_place(ssp: SystemStreamPartition, offset: int, key: bytes | None) -> str:
+    """A message, named for an operator."""
+    return f"{ssp} offset {offset}, key {shown_key(key)}"
+
+
+class ErrorPolicy:
+    """The error policy of one task."""
+
+    def __init__(
+        self, config: JobConfig, task_name: TaskName, checks: OutputChecks, wall_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._task_name = task_name
+        self._checks = checks
+        self._wall_ms = wall_ms
+        self._bound = DeadLetterBound(config)
+
+    def failed(self, ssp: SystemStreamPartition, message: Message, text: object) -> MessageFailed:
+        """The error that ends the batch at `message`."""
+        _, offset, key, *_ = message
+        return MessageFailed(f"task {self._task_name} failed at {message_place(ssp, offset, key)}: {text}")
+
+    def apply(
+        self, ssp: SystemStreamPartition, message: Message, error: BaseException, producer: Producer, number: int
+    ) -> None:
+        """Send the dead letter of a message that failed with `error`.
+
+        Args:
+            number: the message's among those of the task.
+
+        Raises:
+            MessageFailed: the policy is `fail`, the error is a mistake of the job's, the dead letter cannot be sent, or
+                it is one too many.
+        """
+        text, trace = error_text(error), user_traceback(error)
+        if self._config.error_policy == "fail" or _is_mistake(error):
+            raise self.failed(ssp, message, f"{text}\n{trace}".rstrip())
+        self._send_dead_letter(ssp, message, text, trace, producer)
+        too_many = self._bound.failed(number)
+        if too_many:
+            raise self.failed(ssp, message, f"{text}\n{too_many}")
+
+    def _send_dead_letter(
+        self, ssp: SystemStreamPartition, message: Message, text: str, trace: str, producer: Producer
+    ) -> None:
+        _, offset, key, value, timestamp_ms, headers = message
+        assert self._config.dead_letter_output is not None
+        topic = self._config.dead_letter_output.partition(".")[2]
+        limits = self._limits_of(producer, topic)
+        now_ms = self._wall_ms()
+        # Brokers refuse what lies too far from now, and that would be a batch that never ends well.
+        # The client takes 0 for the time of sending.
+        is_taken = 0 != timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
+        letter = DeadLetter(
+            key=key,
+            value=value,
+            own_headers=tuple(without_zero_characters(headers)),
+            place=(
+                ("task", self._task_name.encode()),
+                ("ssp", str(ssp).encode()),
+                ("offset", str(offset).encode()),
+                *(() if is_taken else (("timestamp", str(timestamp_ms).encode()),)),
+            ),
+            error=text.encode(),
+            traceback=(trace or text).encode(),
+        )
+        if letter.key is None and limits is not None and limits.wants_keys:
+            letter = letter.with_key(f"{ssp}@{offset}".encode())
+        size_max = self._checks.record_bytes_max[topic]
+        letter = letter.fitted(size_max)
+        if letter.size > size_max:
+            too_long = too_large(f"its dead letter to {topic}", letter.size, size_max)
+            raise self.failed(ssp, message, f"{text}\n{too_long}")
+        producer.produce(topic, letter.key, letter.value, None, letter.headers, timestamp_ms if is_taken else now_ms)
+
+    def _limits_of(self, producer: Producer, topic: str) -> TopicLimits | None:
+        try:
+            return self._checks.limits_of(producer, topic)
+        except ConfigError as error:
+            raise MessageFailed(f"task.dead.letter.output: {error}") from error

@@ -1,0 +1,278 @@
+"""The transactions of one task: Kafka's, and the local store's inside it.
+
+Theory. Outputs, changelog entries and checkpoints are produced and committed by Kafka, and after that the local store
+is committed. So local state is equal to what Kafka committed or behind it, never ahead. A process that dies between
+two of these effects leaves nothing that the next start cannot catch up with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from samzapy.container.task.message_scope import Place
+from samzapy.container.task.ports import CrashPoints, LocalPosition, LocalTransaction, Producer, SlotGuard
+from samzapy.container.task.ports import TaskEnvironment as Environment
+from samzapy.container.task.stores import TaskState
+from samzapy.container.task.work_plan import Report, ReportKind, Route, WorkPlan
+from samzapy.errors import FencedError, LostContainerError, ProducerError, SlowMessageError, UndeliveredError
+from samzapy.model.checkpoint import Checkpoint
+from samzapy.model.ssp import SspKeyBucket
+from samzapy.model.topics import changelog_topic, checkpoint_topic
+from samzapy.stream.codec import encode
+from samzapy.stream.records import CheckpointPut
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLimits:
+    """When a transaction is closed although rows remain.
+
+    `now_s` is any clock that only goes forward; `wall_ms` tells when a local store was last level with its changelog.
+    """
+
+    duration_max_s: float
+    bytes_max: int
+    now_s: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
+@dataclass(slots=True)
+class Handled:
+    """The counts of one route's rows, and the offset behind the last one."""
+
+    offset_next: int
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastMessage:
+    """The message that was handled last, and how long it took."""
+
+    place: Place
+    took_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """An open transaction, and what it has handled of each route."""
+
+    producer: Producer
+    local: LocalTransaction
+    position: LocalPosition
+    begun_at_s: float
+    handled: dict[int, Handled] = field(default_factory=dict)
+    last: LastMessage | None = None
+
+    def handled_of(self, route: int, ssp_kb: SspKeyBucket) -> Handled:
+        """The counts of a route's rows in this transaction, which begin where the local store is."""
+        if route not in self.handled:
+            self.handled[route] = Handled(self.position.offsets_next[str(ssp_kb)])
+        return self.handled[route]
+
+    def is_full(self, limits: TransactionLimits, bytes_held: int) -> bool:
+        return bytes_held > limits.bytes_max or limits.now_s() >= self.begun_at_s + limits.duration_max_s
+
+    def abort(self) -> None:
+        self.local.abort()
+        self.producer.abort()
+
+
+class Transactions:
+    """Begins, commits and aborts the transactions of one task."""
+
+    def __init__(
+        self,
+        plan: WorkPlan,
+        route: Route,
+        environment: Environment,
+        state: TaskState,
+        limits: TransactionLimits,
+        crash_points: CrashPoints,
+    ) -> None:
+        """Args: route: any of the task's; task name, epoch and changelog partition are the same in all of them."""
+        self._plan = plan
+        self._route = route
+        self._environment = environment
+        self._state = state
+        self._limits = limits
+        self._crash_points = crash_points
+
+    def begin(self, slot: SlotGuard) -> Transaction:
+        """Begin Kafka's transaction, then the local one.
+
+        Raises:
+            LostContainerError: another execution or epoch works on this task, or the lease has run out.
+        """
+        slot.check_lease()
+        producer = slot.producer()
+        slot.mark_open()
+        self._crash_points.hit("before-begin")
+        producer.begin()
+        local = self._environment.begin()
+        try:
+            position = local.position()
+            self._check_owner(position)
+        except BaseException:
+            local.abort()
+            raise
+        assert position is not None
+        self._state.local = local
+        return Transaction(producer=producer, local=local, position=position, begun_at_s=self._limits.now_s())
+
+    def _check_owner(self, position: LocalPosition | None) -> None:
+        route = self._route
+        owner = None if position is None else (position.execution_id, position.epoch)
+        if owner != (self._plan.execution_id, route.epoch):
+            raise LostContainerError(
+                f"task {route.task_name}: wanted local state of execution {self._plan.execution_id}, "
+                f"epoch {route.epoch}, found {owner}: another execution works in this directory"
+            )
+
+    def commit(self, transaction: Transaction, slot: SlotGuard) -> None:
+        """Commit outputs, changelog and checkpoints by Kafka; then the local store; then mark the slot clean."""
+        producer = transaction.producer
+        changelog_next = dict(transaction.position.changelog_next)
+        self._produce_changelog(producer, changelog_next)
+        self._produce_checkpoints(transaction)
+        self._crash_points.hit("after-produce")
+        # A task may have caught the error of a damaged store.
+        transaction.local.check()
+        producer.flush()
+        slot.check_lease()
+        self._crash_points.hit("before-commit")
+        producer.commit()
+        self._crash_points.hit("after-kafka-commit")
+        self._commit_locally(transaction, changelog_next)
+        self._crash_points.hit("after-local-commit")
+        slot.mark_clean()
+
+    def abort(self, transaction: Transaction, slot: SlotGuard) -> None:
+        """Abort after a message failed, whose error counts, also when the broker had ended the transaction before."""
+        try:
+            transaction.abort()
+            slot.mark_clean()
+        except (FencedError, ProducerError) as error:
+            _LOG.warning(
+                "the broker, or whoever comes next, ends what task %s began: %s", self._route.task_name, error
+            )
+
+    def is_of_a_slow_message(self, error: BaseException, transaction: Transaction) -> bool:
+        """Whether the broker may have ended the transaction because one message kept it open for too long."""
+        if not isinstance(error, FencedError | ProducerError) or isinstance(error, UndeliveredError):
+            return False
+        timeout_s = self._plan.config.transaction_timeout_ms / 1000
+        is_late = self._limits.now_s() - transaction.begun_at_s > timeout_s
+        # Before it the transaction was open for `task.transaction.max.ms` at most, which is at most half of it.
+        return is_late and transaction.last is not None and transaction.last.took_s > timeout_s / 2
+
+    def slow_message(self, transaction: Transaction) -> SlowMessageError:
+        """The error of a message that kept its transaction open for too long."""
+        last = transaction.last
+        assert last is not None
+        open_ms = (self._limits.now_s() - transaction.begun_at_s) * 1000
+        return SlowMessageError(
+            f"task {self._route.task_name} failed at {last.place()}: wanted it handled and committed within "
+            f"task.transaction.timeout.ms ({self._plan.config.transaction_timeout_ms}), found it to take "
+            f"{last.took_s * 1000:.0f} ms, with its transaction open for {open_ms:.0f} ms, which the broker had ended "
+            "meanwhile; let the task take less time, or raise task.transaction.timeout.ms"
+        )
+
+    def bytes_on_disk(self) -> int:
+        """The size of the local store; 0 when that is not known."""
+        return self._environment.bytes_on_disk()
+
+    def _produce_changelog(self, producer: Producer, changelog_next: dict[str, int]) -> None:
+        """Produce one record per changed entry: of several writes to one key only the last matters."""
+        for store, entries in self._state.changes():
+            topic = changelog_topic(self._plan.config.job, store)
+            partition, last = self._route.changelog_partition, len(entries)
+            for number, (key, value) in enumerate(entries.items(), start=1):
+                # All go to one partition, and an idempotent producer keeps their order: the last one's offset is the
+                # highest, and a callback for each costs as much as sending it.
+                on_offset = _setter(changelog_next, store) if number == last else None
+                producer.produce(topic, key, value, partition, None, None, on_offset)
+
+    def _produce_checkpoints(self, transaction: Transaction) -> None:
+        topic = checkpoint_topic(self._plan.config.job)
+        for ssp_kb, offset_next in self._positions(transaction):
+            checkpoint = Checkpoint(
+                ssp_kb=ssp_kb,
+                offset_next=offset_next,
+                epoch=self._route.epoch,
+                task_name=self._route.task_name,
+                execution_id=self._plan.execution_id,
+            )
+            transaction.producer.produce(topic, *encode(CheckpointPut(checkpoint=checkpoint)), 0)
+
+    def _commit_locally(self, transaction: Transaction, changelog_next: Mapping[str, int]) -> None:
+        local = transaction.local
+        for store, entries in self._state.changes():
+            local.write(store, entries)
+        moved = {str(ssp_kb): offset_next for ssp_kb, offset_next in self._positions(transaction)}
+        offsets_next = {**transaction.position.offsets_next, **moved}
+        local.set_position(
+            replace(
+                transaction.position,
+                offsets_next=offsets_next,
+                changelog_next=dict(changelog_next),
+                caught_up_at_ms=self._limits.wall_ms(),
+            )
+        )
+        local.commit()
+
+    def _positions(self, transaction: Transaction) -> Sequence[tuple[SspKeyBucket, int]]:
+        """The positions of the transaction's routes behind it."""
+        routes = self._plan.routes
+        return [(routes[route].ssp_kb, handled.offset_next) for route, handled in transaction.handled.items()]
+
+
+def _setter(changelog_next: dict[str, int], store: str) -> Callable[[int], None]:
+    def remember(offset: int) -> None:
+        changelog_next[store] = offset + 1
+
+    return remember
+
+
+class Tally:
+    """What was committed in one micro-batch, by route."""
+
+    def __init__(self) -> None:
+        self._committed: dict[int, Handled] = {}
+
+    def add(self, transaction: Transaction) -> None:
+        """Count a transaction that was committed."""
+        for route, handled in transaction.handled.items():
+            total = self._committed.setdefault(route, Handled(-1))
+            total.offset_next = handled.offset_next
+            total.records_in += handled.records_in
+            total.records_out += handled.records_out
+            total.dead_letters += handled.dead_letters
+            total.commits += 1
+
+    def reports(self) -> Sequence[Report]:
+        """A report for each route that had rows."""
+        return [self._report(route, ReportKind.COMMITTED, "") for route in self._committed]
+
+    def failed(self, route: int, error: str) -> Sequence[Report]:
+        """The reports when the task failed at a row of `route`."""
+        committed = [report for report in self.reports() if report.route != route]
+        return [*committed, self._report(route, ReportKind.TASK_FAILED, error)]
+
+    def _report(self, route: int, kind: ReportKind, error: str) -> Report:
+        handled = self._committed.get(route, Handled(-1))
+        return Report(
+            kind=kind,
+            route=route,
+            offset_next=handled.offset_next,
+            records_in=handled.records_in,
+            records_out=handled.records_out,
+            dead_letters=handled.dead_letters,
+            commits=handled.commits,
+            error=error,
+        )
