@@ -50,10 +50,7 @@ class Collector:
         raw_key, raw_value = key_encode(key), value_encode(value)
         size = (0 if raw_key is None else len(raw_key)) + (0 if raw_value is None else len(raw_value))
         if partition is not None or headers is not None or timestamp_ms is not None:
-            _check_sent(stream, partition, timestamp_ms)
-            if stream in self._keyed_anew:
-                _check_keyed_anew(stream, partition, timestamp_ms)
-            self.must_be_checked = self.must_be_checked or partition is not None or timestamp_ms is not None
+            self._check_placed(stream, partition, timestamp_ms)
         if raw_key is None and topic in self.compacted:
             self.must_be_checked = True
         pairs = None if headers is None else _pairs(stream, headers)
@@ -85,6 +82,16 @@ class Collector:
         """Every topic that was sent to so far."""
         return {topic for topic, _, _ in self._streams.values()}
 
+    def _check_placed(self, stream: str, partition: int | None, timestamp_ms: int | None) -> None:
+        """Raise TaskError for a partition or a time that no topic takes; leave the others to `OutputChecks`."""
+        if partition is None and timestamp_ms is None:
+            return
+        _check_partition(stream, partition)
+        _check_timestamp(stream, timestamp_ms)
+        if stream in self._keyed_anew:
+            _check_keyed_anew(stream, partition, timestamp_ms)
+        self.must_be_checked = True
+
     def _stream(self, stream: str) -> tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
         qualified = self._config.qualified(stream)
         system, _, topic = qualified.partition(".")
@@ -104,10 +111,13 @@ class Collector:
         return found
 
 
-def _check_sent(stream: str, partition: int | None, timestamp_ms: int | None) -> None:
-    """Raise TaskError for what the producer would refuse later, when nobody knows any more which message it was."""
+def _check_partition(stream: str, partition: int | None) -> None:
+    """Raise TaskError for what the producer would refuse later, when its message is no longer known."""
     if partition is not None and (not _is_number(partition) or partition < 0):
         raise TaskError(f"output to {stream}: wanted a partition of 0 or more, found {partition!r}")
+
+
+def _check_timestamp(stream: str, timestamp_ms: int | None) -> None:
     if timestamp_ms is None:
         return
     if not _is_number(timestamp_ms) or not TIMESTAMP_MS_MIN <= timestamp_ms <= TIMESTAMP_MS_MAX:
