@@ -13,7 +13,7 @@ from samzapy.task import MessageCollector, TaskContext
 
 
 class Context:
-    """What a task may know of its surroundings (`task.TaskContext`)."""
+    """The surroundings of a task (`task.TaskContext`)."""
 
     def __init__(
         self, route: Route, properties: Mapping[str, str], intermediates: Mapping[str, str], state: TaskState
@@ -22,7 +22,7 @@ class Context:
         self._properties = properties
         self._intermediates = intermediates
         self._state = state
-        # Where its message was; None while that is in hand.
+        # The place of its message; None while that message is in hand.
         self.over: Place | None = in_init
         # Whether the message in hand asked for a store.
         self.has_given = False
@@ -100,5 +100,5 @@ class Handles:
 
 
 def _kept_protocols(collector: Collector, context: Context) -> tuple[MessageCollector, TaskContext]:
-    """Checked by mypy alone: what user code is handed is what `samzapy.task` promises."""
+    """Checked by mypy alone: the handles of user code keep the protocols of `samzapy.task`."""
     return collector, context

@@ -1,4 +1,4 @@
-"""Stops a job most of whose messages fail: its fault is in the job or in all of its input, not in single messages."""
+"""Stops a job most of whose messages fail: the fault is in the job or its input, not in single messages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import deque
 from samzapy.config import JobConfig
 
 
-class DeadLetterBound:
+class DeadLetterLimit:
     """Counts a task's dead letters among its last messages, in one worker process.
 
-    A look costs nothing while messages are handled: they are counted anyway, and only a failed one is looked at.
+    It costs nothing while messages succeed: they are counted anyway, and this looks at failed ones only.
     """
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config
         self._limit, self._window = config.dead_letter_limit, config.dead_letter_window
-        # Their numbers among the task's messages; as many as end the job.
+        # The numbers of failed messages among the task's; at most as many as end the job.
         self._failed: deque[int] = deque(maxlen=self._limit)
 
     def failed(self, number: int) -> str:
-        """The task's message `number` failed; what is wrong when that was one too many, else empty."""
+        """Count the failed message `number`; returns the error when it was one too many, else empty."""
         self._failed.append(number)
         if len(self._failed) < self._limit or number - self._failed[0] >= self._window:
             return ""

@@ -1,8 +1,8 @@
-"""The record that takes a failed message under policy `dead-letter`, made so that its topic takes it.
+"""The dead letter of a failed message, made so that its topic takes it.
 
-A dead letter that its topic refuses would stop the job for a message that was to be put aside. So what is too large is
-cut, the least important part first: traceback, error, value, the message's own headers, key. A header names each
-part of the message that was cut, with its whole length and its digest.
+A dead letter that its topic refuses would stop the job for a message that was to be put aside. So a letter that is too
+large is cut, the least important part first: traceback, error, value, the message's own headers, key. A header names
+each part of the message that was cut, with its whole length and its digest.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from samzapy.container.task.record_size import record_bytes
 from samzapy.model.text import cut_mark
 
 MARK_BYTES: Final = 160
-"""At least what a mark takes, with its header's name and lengths."""
+"""At least the size of a mark, with its header's name and lengths."""
 FITS_BYTES: Final = 2_048
-"""A dead letter fits in so many bytes whatever the message, with names of Kafka's longest topic."""
+"""The dead letter of any message can be cut to this size, with names of Kafka's longest topic."""
 Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A failed message and why it failed.
+    """A failed message and its error.
 
     Attributes:
         key, value, own_headers: the message's.
-        place: headers that say which message it is.
-        marks: headers that say what was changed.
+        place: headers that name the message.
+        marks: headers that name the parts that were changed.
     """
 
     key: bytes | None
@@ -41,7 +41,7 @@ class DeadLetter:
 
     @property
     def headers(self) -> tuple[Header, ...]:
-        """The message's own come last: a reader that looks one of ours up by name takes the first."""
+        """All headers. The message's own come last: a reader that looks one of ours up by name takes the first."""
         why: tuple[Header, ...] = (("error", self.error), ("traceback", self.traceback))
         return (*self.place, *why, *self.marks, *self.own_headers)
 
@@ -51,7 +51,7 @@ class DeadLetter:
         return record_bytes(self.key, self.value, self.headers)
 
     def with_key(self, key: bytes) -> DeadLetter:
-        """For a compacted topic, which takes no record without a key."""
+        """The letter for a compacted topic, which takes no record without a key."""
         return replace(self, key=key, marks=(*self.marks, ("no.key", b"the topic is compacted and wants one")))
 
     def fitted(self, size_max: int) -> DeadLetter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from samzapy.config import JobConfig
-from samzapy.container.task.dead_letter_limit import DeadLetterBound
+from samzapy.container.task.dead_letter_limit import DeadLetterLimit
 from samzapy.container.task.dead_letters import DeadLetter
 from samzapy.container.task.output_checks import OutputChecks
 from samzapy.container.task.outputs import without_zero_characters
@@ -20,8 +20,10 @@ from samzapy.model.ssp import SystemStreamPartition
 from samzapy.model.text import error_text
 
 _MISTAKES = (UndeclaredError, ImportError, NameError)
-"""Mistakes of the job's that fail no message: with the next one it is the same. So they end the job under every policy.
-A local variable without a value, which is a NameError too, may be of one message."""
+"""Mistakes of the job, which the next message would meet as well: they end the job under every policy.
+
+A local variable without a value, which is a NameError too, may be of one message.
+"""
 
 
 def _is_mistake(error: BaseException) -> bool:
@@ -29,7 +31,7 @@ def _is_mistake(error: BaseException) -> bool:
 
 
 class MessageFailed(Exception):
-    """User code or a serde refused a message under policy `fail`; the text names task, SSP, offset and key."""
+    """A message ends the batch; the text names task, SSP, offset and key."""
 
 
 def message_place(ssp: SystemStreamPartition, offset: int, key: bytes | None) -> str:
@@ -47,7 +49,7 @@ class ErrorPolicy:
         self._task_name = task_name
         self._checks = checks
         self._wall_ms = wall_ms
-        self._bound = DeadLetterBound(config)
+        self._limit = DeadLetterLimit(config)
 
     def failed(self, ssp: SystemStreamPartition, message: Message, text: object) -> MessageFailed:
         """The error that ends the batch at `message`."""
@@ -70,7 +72,7 @@ class ErrorPolicy:
         if self._config.error_policy == "fail" or _is_mistake(error):
             raise self.failed(ssp, message, f"{text}\n{trace}".rstrip())
         self._send_dead_letter(ssp, message, text, trace, producer)
-        too_many = self._bound.failed(number)
+        too_many = self._limit.failed(number)
         if too_many:
             raise self.failed(ssp, message, f"{text}\n{too_many}")
 
@@ -82,7 +84,7 @@ class ErrorPolicy:
         topic = self._config.dead_letter_output.partition(".")[2]
         limits = self._limits_of(producer, topic)
         now_ms = self._wall_ms()
-        # Brokers refuse what lies too far from now, and that would be a batch that never ends well.
+        # Brokers refuse a time that is too far from now, and then the batch would fail each time.
         # The client takes 0 for the time of sending.
         is_taken = 0 != timestamp_ms <= now_ms and (limits is None or not limits.refusal(b"", timestamp_ms, now_ms))
         letter = DeadLetter(

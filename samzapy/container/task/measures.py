@@ -1,8 +1,8 @@
-"""What a task costs, measured in its worker without slowing it: whole chunks are timed, and samples.
+"""Measures the cost of a task in its worker without slowing it: whole chunks are timed, and samples.
 
-The worker's loop handles half a million messages in a second, so a look at a clock per message would be seen. Timed
-are chunks of rows (thousands at high rates), commits, and the first call of each kind of a store in each chunk; of keys
-one in `KEYS_EVERY` is looked at.
+The worker's loop handles half a million messages in a second, so reading a clock for each would cost several percent.
+Timed are chunks of rows (thousands at high rates), commits, and the first call of each kind of a store in each chunk.
+One key in `KEYS_EVERY` is sampled.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from samzapy.model.task_stats import NO_KEYS, NOTHING_MEASURED, TaskStats
 from samzapy.model.task_stats import KeySketch as Sketch
 
 KEYS_EVERY: Final = 61
-"""A prime, so that keys that come in turn are not taken for a few that come often."""
+"""A prime: otherwise keys that come in turn would look like a few that come often."""
 
 _Item = TypeVar("_Item")
 _Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class Stopwatch:
@@ -35,8 +35,8 @@ class Stopwatch:
         self.total_s += self.now_s() - begun_s
         self.count += 1
 
-    def timed(self, call: Callable[_Given, _Found], *args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
-        """What `call` gives."""
+    def timed(self, call: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        """The result of `call`, whose time is added."""
         begun_s = self.now_s()
         try:
             return call(*args, **kwargs)
@@ -44,7 +44,7 @@ class Stopwatch:
             self.add_since(begun_s)
 
     def waiting(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """`items`, with the time that it takes to get them."""
+        """`items`; the time that each one is waited for is added."""
         coming = iter(items)
         while True:
             begun_s = self.now_s()
@@ -65,7 +65,7 @@ class Stopwatch:
 
 
 class StoreCosts:
-    """What the timed calls of a task's stores took."""
+    """The time of the timed calls of a task's stores."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.gets, self.puts, self.deletes = Stopwatch(now_s), Stopwatch(now_s), Stopwatch(now_s)
@@ -76,7 +76,7 @@ class StoreCosts:
 
 
 class Meter:
-    """Measures one task from `begin` to `told`, which is one micro-batch."""
+    """Measures one task from `begin` to `attach`, which is one micro-batch."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -87,11 +87,11 @@ class Meter:
         self.skipped = 0
         self._begun_s = 0.0
         self._keys = NO_KEYS
-        # Rows to go by until the next key is looked at: also of chunks that are shorter than that.
+        # Rows until the next key is sampled: a chunk may be shorter than that.
         self._pass_by = 0
 
     def begin(self, chunks: Iterable[Rows]) -> Iterator[Rows]:
-        """`chunks`, with the time that is waited for them and some of their keys looked at."""
+        """Start measuring; returns `chunks`, with the wait for them timed and their keys sampled."""
         self._begun_s, self._keys, self.skipped = self._now_s(), NO_KEYS, 0
         for watch in (self.input, self.process, self.commit, self.stores):
             watch.reset()
@@ -105,8 +105,8 @@ class Meter:
                 self._keys = self._keys.merged(Sketch.of(sampled))
             yield rows
 
-    def told(self, reports: Sequence[Report], disk_bytes: int) -> Sequence[Report]:
-        """`reports`, with what was measured in the first one."""
+    def attach(self, reports: Sequence[Report], disk_bytes: int) -> Sequence[Report]:
+        """`reports`, with the measurements in the first one."""
         busy_s = self._now_s() - self._begun_s - self.input.total_s
         stores = self.stores
         return _with(
@@ -131,7 +131,7 @@ class Meter:
 
 
 def with_input(reports: Sequence[Report], input_ns: int) -> Sequence[Report]:
-    """`reports`, with time that was waited for rows before their tasks were known."""
+    """`reports`, with the time of waiting for rows before their tasks were known."""
     return _with(reports, TaskStats(input_ns=input_ns))
 
 

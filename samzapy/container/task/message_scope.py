@@ -1,12 +1,12 @@
-"""Whether what a task was handed is used for the message that it was handed for.
+"""Finds handles that are used outside of their message.
 
 A collector, a context and its stores act on the message in hand. Used later (by a thread, a callback, `close`), they
-would act on another message, or on none, and what was sent would be lost. So each of them is of one message: once
-`process` has returned, a handle that something still refers to is expired, and the next message gets new ones.
-Where nothing refers to a handle any more, the next message gets the same one; that is nearly always so.
+would act on another message or on none, and their outputs would be lost. So each handle belongs to one message. Once
+`process` has returned, a handle that user code still refers to expires, and the next message gets new ones. In nearly
+all cases there is no such reference, and the next message gets the same handles.
 
-A handle that is used after its message raises OutsideMessageError there. User code may swallow that, as a thread pool
-does, so it is also kept here, and the task fails at its next commit.
+A handle that is used after its message raises OutsideMessageError there. User code may swallow the error, as a thread
+pool does, so the error is also kept here, and the task fails at its next commit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from samzapy.model.job import TaskName
 
 _LOG = logging.getLogger(__name__)
 Place = Callable[[], str]
-"""Says which message it was, for an error."""
+"""Names a message, for an error."""
 
 
 def in_init() -> str:
-    """The place of handles that `init` got: they act on whichever message is in hand."""
+    """The place of handles that `init` got: they act on the message in hand."""
     return "init"
 
 
@@ -36,7 +36,7 @@ class Thread(Protocol):
 
 
 class MessageScope:
-    """Of one task: the thread that runs `process`, and the first use of a handle outside of its message."""
+    """The thread that runs `process` of one task, and the first use of a handle outside of its message."""
 
     def __init__(self, task_name: TaskName, current_thread: Callable[[], Thread]) -> None:
         self._task_name = task_name
@@ -46,11 +46,11 @@ class MessageScope:
         self.misuse = ""
 
     def begin(self) -> None:
-        """From now on this thread handles messages."""
+        """Let this thread handle messages."""
         self._thread, self._is_open = self._current_thread(), True
 
     def end(self) -> None:
-        """No message is in hand."""
+        """Let no message be in hand."""
         self._is_open = False
 
     def is_own_thread(self) -> bool:
@@ -61,10 +61,10 @@ class MessageScope:
         """Whether a message is in hand, and this is the thread that handles it."""
         return self._is_open and self.is_own_thread()
 
-    def refuse(self, what: str, place: Place) -> NoReturn:
-        """Raise OutsideMessageError for a use of `what`, a handle of the message at `place`."""
+    def refuse(self, call: str, place: Place) -> NoReturn:
+        """Raise OutsideMessageError for a use of `call`, a handle of the message at `place`."""
         text = (
-            f"task {self._task_name}: wanted {what} to be called only while process handles its message, found it "
+            f"task {self._task_name}: wanted {call} to be called only while process handles its message, found it "
             f"called after {place()}, in thread {self._current_thread().name}; let process wait for its threads "
             "and callbacks, and use the collector and the context that process was called with"
         )

@@ -1,4 +1,4 @@
-"""What a message sends, held back until it has been handled."""
+"""The outputs of a message, held back until it has been handled."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
 
 class Collector:
-    """Holds back what a message sends until it has been handled (`task.MessageCollector`)."""
+    """Holds the outputs of a message back until it has been handled (`task.MessageCollector`)."""
 
     def __init__(self, config: JobConfig, scope: MessageScope) -> None:
         self._scope = scope
-        # Where its message was; None while that is in hand.
+        # The place of its message; None while that message is in hand.
         self.over: Place | None = None
         self.held: list[tuple[Any, ...]] = []
         self.bytes_sent = 0
-        # Set by the first output to a stream, and by each one whose partition, time or key its topic may refuse.
+        # Set by the first output to a stream, and by each output whose partition, time or key its topic may refuse.
         self.must_be_checked = False
-        # Topics that were asked already, and take no record without a key.
+        # Topics that are known to take no record without a key.
         self.compacted: set[str] = set()
         self._config = config
-        # By topic; of one that was not asked yet the cluster's default.
+        # By topic, as far as topics were asked; others have the default of the cluster.
         self.record_bytes_max: dict[str, int] = {}
         self._record_bytes_max = config.record_bytes_max
         self._streams: dict[str, tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]] = {}
-        self._keyed_anew: set[str] = set()
+        self._intermediates: set[str] = set()
 
     def send(
         self,
@@ -61,17 +61,18 @@ class Collector:
             raise TaskError(too_large(f"an output to {stream}", size, size_max))
         self.bytes_sent += size
         self.held.append((topic, raw_key, raw_value, partition, pairs, timestamp_ms))
-        # At the end: the message may have ended while a thread was in here.
+        # At the end: the message may have ended while a thread was in this method.
         if self.over is not None:
             self.held.clear()
             self._scope.refuse("collector.send", self.over)
 
     def successor(self) -> Collector:
-        """The one of the next message."""
-        # One attribute after the other: updated as a dictionary, all attributes of the object would be slower to read.
+        """The collector of the next message."""
+        # One attribute after the other: after `__dict__.update` each attribute would be slower to read.
         new = Collector(self._config, self._scope)
         new.bytes_sent, new.must_be_checked, new.compacted = self.bytes_sent, self.must_be_checked, self.compacted
-        new.record_bytes_max, new._streams, new._keyed_anew = self.record_bytes_max, self._streams, self._keyed_anew
+        new.record_bytes_max, new._streams = self.record_bytes_max, self._streams
+        new._intermediates = self._intermediates
         return new
 
     def forget(self) -> None:
@@ -88,8 +89,8 @@ class Collector:
             return
         _check_partition(stream, partition)
         _check_timestamp(stream, timestamp_ms)
-        if stream in self._keyed_anew:
-            _check_keyed_anew(stream, partition, timestamp_ms)
+        if stream in self._intermediates:
+            _check_intermediate(stream, partition, timestamp_ms)
         self.must_be_checked = True
 
     def _stream(self, stream: str) -> tuple[str, Callable[[Any], bytes | None], Callable[[Any], bytes | None]]:
@@ -97,18 +98,18 @@ class Collector:
         system, _, topic = qualified.partition(".")
         if not topic or system != self._config.inputs[0].partition(".")[0]:
             raise UndeclaredError(f"wanted an output stream of the job's cluster (kafka.orders), found {stream!r}")
-        found = (
+        encoders = (
             topic,
             key_serde_of(self._config.key_serde(qualified)).encode,
             serde_of(self._config.msg_serde(qualified)).encode,
         )
         own = self._config.intermediate_of(qualified)
         if own is not None:
-            found = (topic, _keyed(own.name, found[1]), found[2])
-            self._keyed_anew.add(stream)
-        self._streams[stream] = found
+            encoders = (topic, _keyed(own.name, encoders[1]), encoders[2])
+            self._intermediates.add(stream)
+        self._streams[stream] = encoders
         self.must_be_checked = True
-        return found
+        return encoders
 
 
 def _check_partition(stream: str, partition: int | None) -> None:
@@ -132,7 +133,7 @@ def _check_timestamp(stream: str, timestamp_ms: int | None) -> None:
 
 
 def without_zero_characters(headers: Sequence[tuple[str, bytes | None]]) -> Iterator[tuple[str, bytes | None]]:
-    """`headers` with `\\0` written out in names, which the Kafka client would cut off there."""
+    """`headers` with `\\0` written out in names, at which the Kafka client would cut them off."""
     return ((name.replace("\0", "\\0"), value) for name, value in headers)
 
 
@@ -141,7 +142,7 @@ def _is_number(value: object) -> bool:
 
 
 def _pairs(stream: str, headers: HeadersToSend) -> tuple[tuple[str, bytes | None], ...]:
-    """`headers` as the producer takes them. Raises TaskError for what it would refuse, cut off or crash of."""
+    """`headers` as the producer takes them. Raises TaskError for headers that would crash it or be cut off."""
     given = headers.items() if isinstance(headers, Mapping) else headers
     try:
         pairs = tuple((name, value) for name, value in given)
@@ -173,8 +174,10 @@ def _check_name(stream: str, name: str) -> None:
 
 
 def _keyed(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    """`encode`, that refuses to send to an intermediate stream without a key: it would go to any partition, and be a
-    message of no key there."""
+    """`encode`, which refuses a message without a key for an intermediate stream.
+
+    Such a message would go to any partition, and belong to no key there.
+    """
 
     def encoded(key: Any) -> bytes | None:
         raw = encode(key)
@@ -188,7 +191,7 @@ def _keyed(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], 
     return encoded
 
 
-def _check_keyed_anew(stream: str, partition: int | None, timestamp_ms: int | None) -> None:
+def _check_intermediate(stream: str, partition: int | None, timestamp_ms: int | None) -> None:
     if partition is not None:
         raise TaskError(
             f"an output to the intermediate stream {stream}: wanted no partition, because the key chooses it, whatever "

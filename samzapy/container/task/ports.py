@@ -1,4 +1,4 @@
-"""What a task needs of the outside in a Python worker: producer, slot, local state, crash points."""
+"""The ports of a task in a Python worker: producer, slot, local state, crash points."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Producer(Protocol):
         ...
 
     def topic_limits(self, topic: str) -> TopicLimits | None:
-        """Which records a topic takes; None when we may not know. Asks the cluster."""
+        """The records that a topic takes; None when we may not know. Asks the cluster."""
         ...
 
     def flush(self) -> None:
@@ -69,7 +69,7 @@ class SlotGuard(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPosition:
-    """What a task's local environment says of itself.
+    """The position of a task's local environment, as the environment has it.
 
     Attributes:
         offsets_next: per SSP, the next input offset.
@@ -92,11 +92,11 @@ class LocalTransaction(Protocol):
         ...
 
     def get(self, store: str, key: bytes) -> bytes | None:
-        """Raises DamagedStateError when the entry, or one beside its place, is not what was written."""
+        """Raises DamagedStateError when the entry, or one beside its place, was changed since it was written."""
         ...
 
     def check(self) -> None:
-        """Raises DamagedStateError when a `get` of this transaction has, whatever became of that error since."""
+        """Raises DamagedStateError when a `get` of this transaction has, even where a task caught that error."""
         ...
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
@@ -116,7 +116,7 @@ class TaskEnvironment(Protocol):
         ...
 
     def bytes_on_disk(self) -> int:
-        """What it takes now; 0 when that is not known."""
+        """The bytes that it takes on disk; 0 when that is not known."""
         ...
 
 

@@ -1,13 +1,13 @@
-"""Runs user code over the messages of tasks, inside Spark's Python workers; knows neither Spark nor Kafka.
+"""Runs user code over the messages of a task, inside Spark's Python workers.
 
-Theory. A worker is called with the rows of one Spark partition and holds a *slot* meanwhile. Per task it opens a
-transaction (`transaction`); messages are handled in the order in which they come, which of each SSP is offset order.
-A transaction is of one task, and may be of several of its SSPs.
+Theory. A worker is called with the rows of one Spark partition, and holds a *slot* meanwhile. It opens transactions for
+each task (`transaction`); one may be of several of the task's SSPs. Messages are handled in the order of the rows,
+which is offset order within each SSP.
 
-A message is all or nothing: what it sends and writes is held back until `process` returns. A failed one leaves no
-trace, or, under policy `dead-letter`, its dead letter only (`error_policy`).
+A message is all or nothing: its outputs and writes are held back until `process` returns. A failed message leaves no
+trace, or, under policy `dead-letter`, only its dead letter (`error_policy`).
 
-Nothing here recovers. Any error ends the batch, the driver ends the query, and the start procedure runs again.
+There is no recovery here. Any error ends the batch, the driver ends the query, and the start procedure runs again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TaskRunner:
-    """One task in one worker process, for one query: the user's instance and what it is handed."""
+    """One task in one worker process, for one query: the user's instance and its handles."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class TaskRunner:
     ) -> None:
         """Make the user's instance and call its `init`.
 
-        `is_interrupted` says whether a signal interrupted this process. What user code raises then is the interrupt's
-        doing; the same class of error without a signal is the message's.
+        `is_interrupted` says whether a signal interrupted this process. An error of user code then comes from the
+        interrupt; the same class of error without a signal is a failure of the message.
         """
         config, route = plan.config, plan.routes[routes[0]]
         self._plan = plan
         self._task_name = route.task_name
-        # Of messages of the task, in this process.
+        # Messages of the task that this process has handled.
         self._message_count = 0
         self._is_interrupted = is_interrupted
         self._sources = {index: _Source.of(plan.routes[index], config) for index in routes}
@@ -89,7 +89,7 @@ class TaskRunner:
             route.task_name,
             config.stores,
             config.record_bytes_max,
-            undoes=config.error_policy != "fail",
+            keeps_journal=config.error_policy != "fail",
             costs=self._meter.stores,
             scope=self._scope,
         )
@@ -108,7 +108,7 @@ class TaskRunner:
             self._task = new_task()
             if self._task.init is not None:
                 self._task.init(self._handles.context)
-        except BaseException as error:  # User code may raise anything, and no message is to blame.
+        except BaseException as error:  # User code may raise anything, and no message is in hand.
             if self._is_interrupted():
                 raise
             trace = user_traceback(error)
@@ -116,10 +116,10 @@ class TaskRunner:
         return ""
 
     def close(self) -> None:
-        """Let go of the user's instance.
+        """Close the user's instance.
 
-        Whatever the policy, a failure of it is logged and nothing more: what the instance handled is committed, and the
-        next query, which this stands in front of, is not to pay for it.
+        A failure is logged and nothing more, under every policy: the messages that the instance handled are committed,
+        and the next query must not fail for it.
         """
         if self._task is None or self._task.close is None:
             return
@@ -150,7 +150,7 @@ class TaskRunner:
             SamzapyError: the transaction failed; nothing of it is visible, or its outcome is unknown.
         """
         reports = self._run(self._meter.begin(chunks), slot)
-        return self._meter.told(reports, self._transactions.bytes_on_disk())
+        return self._meter.attach(reports, self._transactions.bytes_on_disk())
 
     def _run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
         tally = Tally()
@@ -179,12 +179,12 @@ class TaskRunner:
                 self._handles.forget()
             return tally.failed(route, str(failed))
         except BaseException as error:
-            # Whatever it was, the local transaction must not keep the environment's lock; the slot stays open.
+            # After any error the local transaction must give up the environment's lock; the slot stays open.
             if transaction is not None:
                 transaction.local.abort()
             self._handles.forget()
             if transaction is not None and self._transactions.is_of_a_slow_message(error, transaction):
-                # Else somebody else may have ended the transaction.
+                # After a lapsed lease the coordinator may have had the transaction ended.
                 slot.check_lease()
                 raise self._transactions.slow_message(transaction) from error
             raise
@@ -197,7 +197,7 @@ class TaskRunner:
         tally.add(transaction)
 
     def _check_scope(self) -> None:
-        """Raise MessageFailed once something was used outside of its message: what it was to do is lost else."""
+        """Raise MessageFailed once a handle was used outside of its message: otherwise that use is lost silently."""
         if self._scope.misuse:
             raise MessageFailed(self._scope.misuse)
 
@@ -223,7 +223,7 @@ class TaskRunner:
         return index + 1
 
     def _opened(self, rows: Rows, start: int, slot: SlotGuard) -> tuple[_Source, Iterator[Message]]:
-        """The source of the rows and their messages, behind what notes them and what refuses some of them."""
+        """The source and the messages of the rows, with messages noted and refused as the plan asks."""
         source, messages = self._sources[rows.route], rows.messages(start)
         if self._limits.now_s() < self._plan.notes_until_s:
             messages = _noted(messages, rows.route, slot)
@@ -328,11 +328,11 @@ class TaskRunner:
     def _fail(
         self, ssp: SystemStreamPartition, message: Message, error: BaseException, producer: Producer, number: int
     ) -> None:
-        """Undo what a failed message did, and apply the error policy to it; raise what is no message's failure."""
+        """Roll a failed message back and apply the error policy; re-raise errors that are not of one message."""
         if isinstance(error, LocalStateError | ProducerError | FencedError):
-            raise error  # The disk's or the broker's fault, not the message's.
+            raise error  # An error of the disk or the broker, not of the message.
         if isinstance(error, MissingTopicError | ConfigError | OutsideMessageError):
-            # The job's mistake, under every policy: as dead letters all messages would go there.
+            # A mistake of the job under every policy: otherwise each message would become a dead letter.
             raise self._policy.failed(ssp, message, error) from error
         if self._is_interrupted():
             raise error
@@ -362,19 +362,19 @@ class _Source(NamedTuple):
 
 
 def _decode(serde: Serde) -> Callable[[bytes | None], Any] | None:
-    """None for bytes: to call what gives back what it got costs a twentieth of what a record does in the worker."""
+    """The decoder of a serde; None for bytes: a call that returns its argument costs 5 % of a record's time."""
     return None if serde.name == "bytes" else serde.decode
 
 
 def _noted(messages: Iterator[Message], route: int, slot: SlotGuard) -> Iterator[Message]:
-    """`messages`, each of them noted before it is handled."""
+    """`messages`, each one noted before it is handled."""
     for message in messages:
         slot.note(route, message[1])
         yield message
 
 
 class _Gate:
-    """Lets all messages of a route pass but those that end their process: to decode them raises WorkerDiedError."""
+    """Passes messages on, but for those that end their process: decoding them raises WorkerDiedError."""
 
     def __init__(self, refusals: Mapping[int, Refusal], messages: Iterator[Message]) -> None:
         self._refusals = refusals
@@ -398,7 +398,7 @@ class _Gate:
 
 
 def _up_to(rows: Rows, offset_end: int | None) -> Rows:
-    """Without the rows at or behind the end of a bounded input: the source cannot be told to stop there."""
+    """The rows before the end of a bounded input, at which Spark's source cannot stop by itself."""
     if offset_end is None or not rows.offsets or rows.offsets[-1] < offset_end:
         return rows
     count = bisect_left(rows.offsets, offset_end)

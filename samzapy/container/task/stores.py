@@ -1,4 +1,4 @@
-"""Stores as a task sees them: what its transaction wrote, over what the local store holds."""
+"""Stores as a task sees them: the writes of its transaction on top of the local store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _METHODS: Final = frozenset({"get", "put", "delete"})
 
 
 class TaskState:
-    """State as the current transaction sees it: what it wrote, over what the local store holds.
+    """State as the current transaction sees it: its writes on top of the local store.
 
-    Writes are held in memory until the Kafka commit (bounded by task.transaction.max.bytes). `journal` lists
-    what the current message overwrote, newest last, so that a failed message can be undone. It is kept only where
-    that can happen: under policy `fail` the whole transaction goes.
+    Writes are held in memory until the Kafka commit (bounded by task.transaction.max.bytes). `journal` lists the
+    entries that the current message overwrote, newest last, so that a failed message can be rolled back. It is kept
+    only where that can happen: under policy `fail` the whole transaction is aborted.
     """
 
     def __init__(
@@ -33,19 +33,19 @@ class TaskState:
         stores: Sequence[StoreConfig],
         record_bytes_max: int,
         *,
-        undoes: bool,
+        keeps_journal: bool,
         costs: StoreCosts,
         scope: MessageScope,
     ) -> None:
         self.scope = scope
         self.costs = costs
         self.record_bytes_max = record_bytes_max
-        self.undoes = undoes
+        self.keeps_journal = keeps_journal
         self.local: LocalTransaction | None = None
         self.message_key: bytes | None = None
-        # Every task gets the message in hand, so its key is no task's own.
+        # Every task gets the message in hand, so its key belongs to no task.
         self.is_broadcast = False
-        # The message key as it stands in front of changelog keys, once it was asked for.
+        # The message key as the prefix of changelog keys, once it was needed.
         self.key_prefix: bytes | None = None
         self.bytes_held = 0
         self.journal: list[tuple[dict[bytes, bytes | None], bytes, bool, bytes | None]] = []
@@ -55,17 +55,17 @@ class TaskState:
         }
 
     def renew_stores(self) -> tuple[Store, ...]:
-        """Make those of the next message."""
+        """Make the stores of the next message."""
         for name, store in self.stores.items():
             self.stores[name] = store.successor()
         return tuple(self.stores.values())
 
     def changes(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
-        """What this transaction wrote: per store, entries by changelog key; None means removed."""
+        """The writes of this transaction: per store, entries by changelog key; None means removed."""
         return [(store, entries) for store, entries in sorted(self._written.items()) if entries]
 
     def time_next_calls(self) -> None:
-        """Let the next call of each kind be timed, of each store."""
+        """Time the next call of each kind, for each store."""
         for store in self.stores.values():
             store.time_next_calls()
 
@@ -78,7 +78,7 @@ class TaskState:
         self.journal.clear()
 
     def forget(self) -> None:
-        """Drop what was written: it is committed, or it never will be."""
+        """Drop the writes: they are committed, or they never will be."""
         for entries in self._written.values():
             entries.clear()
         self.journal.clear()
@@ -101,13 +101,13 @@ class Store:
         self._name_encode = serde_of(config.key_serde).encode
         self._state = state
         self._written = written
-        # In front of all its keys; None: that is the message's key.
+        # The prefix of all its keys; None: the message's key is the prefix.
         self._own_prefix: bytes | None = None
-        # Where its message was; None while that is in hand.
+        # The place of its message; None while that message is in hand.
         self.over: Place | None = in_init
 
     def successor(self) -> Store:
-        """The one of the next message."""
+        """The store of the next message."""
         new = type(self).__new__(type(self))
         new._name, new._serde, new._name_encode = self._name, self._serde, self._name_encode
         new._state, new._written, new._own_prefix, new.over = self._state, self._written, self._own_prefix, None
@@ -115,7 +115,7 @@ class Store:
 
     def get(self, name: Any = "") -> Any:
         key = self._own_prefix or self._state.key_prefix or self._prefix()
-        # Behind it: from here on another message's key does no harm.
+        # After the key was read: from here on the key of another message does no harm.
         if self.over is not None:
             self._check_scope(self.over)
         if name != "":
@@ -137,15 +137,15 @@ class Store:
         self._write(self._key(name), None)
 
     def time_next_calls(self) -> None:
-        """Let the next call of each kind be timed.
+        """Time the next call of each kind.
 
-        The object is of a class with methods that time themselves, until they were called. A counter of calls, however
-        cheap, was 4 to 7 % of every read and write; so the calls that are not timed cost what they did.
+        The object gets a class whose methods time themselves once. So a call that is not timed costs no more, while a
+        counter of calls, however cheap, was 4 to 7 % of every read and write.
         """
         self.__class__ = _timed(self.scope, _METHODS)
 
     def watch(self, kind: str) -> Stopwatch:
-        """What takes the time of calls of a kind."""
+        """The stopwatch for calls of a kind."""
         costs = self._state.costs
         return {"get": costs.gets, "put": costs.puts, "delete": costs.deletes}[kind]
 
@@ -159,16 +159,16 @@ class Store:
         size = len(key) + (0 if raw is None else len(raw))
         if size > state.record_bytes_max:
             raise TaskError(too_large(f"an entry of store {self._name}", size, state.record_bytes_max))
-        if state.undoes:
+        if state.keeps_journal:
             state.journal.append((written, key, key in written, written.get(key)))
         written[key] = raw
         state.bytes_held += size
-        # At the end: the message may have ended while a thread was in here. What it wrote is never committed then.
+        # At the end: the message may have ended while a thread was in this method. Its write is never committed then.
         if self.over is not None:
             self._check_scope(self.over)
 
     def _key(self, name: Any) -> bytes:
-        """The changelog key of an entry; `get` has the same in itself, which saves a call."""
+        """The changelog key of an entry; `get` repeats this inline, which saves a call."""
         key = self._own_prefix or self._state.key_prefix or self._prefix()
         return key if name == "" else key + self._encoded(name)
 
@@ -178,7 +178,7 @@ class Store:
         return encoded
 
     def _prefix(self) -> bytes:
-        """The changelog key of this message's entry without a name, in front of which all its keys begin."""
+        """The changelog key of this message's entry without a name, the prefix of all its keys."""
         if self.over is not None:
             self._check_scope(self.over)
         state = self._state
@@ -210,7 +210,7 @@ class TaskStore(Store):
 
 
 class BroadcastStore(TaskStore):
-    """A store of scope `broadcast`: of each task its own copy, made by the same messages."""
+    """A store of scope `broadcast`: each task has its own copy, made by the same messages."""
 
     __slots__ = ()
     scope = "broadcast"
@@ -239,7 +239,7 @@ def _timed_once(scope: str, kind: str, others: frozenset[str]) -> Callable[..., 
     method = getattr(_STORES[scope], kind)
 
     def call(self: Store, *args: Any, **kwargs: Any) -> Any:
-        # Whoever keeps this very method has all its calls timed.
+        # Code that keeps this bound method has all its calls timed.
         self.__class__ = _timed(scope, others)
         return self.watch(kind).timed(method, self, *args, **kwargs)
 

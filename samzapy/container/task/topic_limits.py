@@ -1,5 +1,8 @@
-"""Which records a topic takes. What a broker refuses ends a transaction, and nobody can tell any more which message
-sent it; so outputs are held against their topic's settings before they are handed over."""
+"""The records that a topic takes, by its settings.
+
+A record that the broker refuses ends a transaction, and the error does not tell which message sent it. So outputs are
+held against their topic's settings before the producer gets them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _ANY: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLimits:
-    """What the settings of a topic say of the records that it takes.
+    """The limits that a topic's settings set for its records.
 
     Attributes:
         batch_bytes_max: the largest batch, compressed.
@@ -29,7 +32,7 @@ class TopicLimits:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """Out of a topic's settings, Kafka's defaults among them.
+        """The limits out of a topic's settings, Kafka's defaults among them.
 
         KIP-937: before Kafka 3.6 one bound was for both directions, and until 4.0 it counts where theirs is not set.
         """
@@ -39,16 +42,16 @@ class TopicLimits:
             own = int(settings.get(name, _ANY))
             return int(either) if own == _ANY else own
 
-        is_the_broker_s = settings.get("message.timestamp.type") == "LogAppendTime"
+        uses_broker_time = settings.get("message.timestamp.type") == "LogAppendTime"
         return cls(
             batch_bytes_max=int(settings["max.message.bytes"]),
             wants_keys="compact" in settings.get("cleanup.policy", ""),
-            timestamp_behind_max_ms=_ANY if is_the_broker_s else bound("message.timestamp.before.max.ms"),
-            timestamp_ahead_max_ms=_ANY if is_the_broker_s else bound("message.timestamp.after.max.ms"),
+            timestamp_behind_max_ms=_ANY if uses_broker_time else bound("message.timestamp.before.max.ms"),
+            timestamp_ahead_max_ms=_ANY if uses_broker_time else bound("message.timestamp.after.max.ms"),
         )
 
     def refusal(self, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str:
-        """What is wrong with a record, size apart; empty when the topic takes it.
+        """Why the topic takes no such record, apart from its size; empty when it does.
 
         Args:
             timestamp_ms: None means now; -1 is no time (Kafka's NO_TIMESTAMP), which is taken everywhere.

@@ -193,8 +193,8 @@ class Transactions:
             topic = changelog_topic(self._plan.config.job, store)
             partition, last = self._route.changelog_partition, len(entries)
             for number, (key, value) in enumerate(entries.items(), start=1):
-                # All go to one partition, and an idempotent producer keeps their order: the last one's offset is the
-                # highest, and a callback for each costs as much as sending it.
+                # All go to one partition, and an idempotent producer keeps their order. So the last offset is the
+                # highest, and one callback is enough: a callback for each costs as much as sending it.
                 on_offset = _setter(changelog_next, store) if number == last else None
                 producer.produce(topic, key, value, partition, None, None, on_offset)
 

@@ -1,4 +1,4 @@
-"""What user code raises, as text. An error makes its text and its attributes itself, and they may be of any size."""
+"""Errors of user code as text. An error makes its text and attributes itself, and they may be of any size."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def user_traceback(error: BaseException) -> str:
     and of many frames the last ones count.
     """
     try:
-        told = traceback.TracebackException.from_exception(error)
-        frames = [frame for frame in told.stack if not _is_ours(frame.filename)]
+        captured = traceback.TracebackException.from_exception(error)
+        frames = [frame for frame in captured.stack if not _is_ours(frame.filename)]
         if not frames:
             return ""
-        told.stack = traceback.StackSummary.from_list(frames)
-        parts = [cut(part.rstrip("\n"), _PART_CHARS_MAX) for part in told.format()]
+        captured.stack = traceback.StackSummary.from_list(frames)
+        parts = [cut(part.rstrip("\n"), _PART_CHARS_MAX) for part in captured.format()]
     except BaseException:  # Attributes of the error are looked at, which are user code.
         parts = ["<the traceback cannot be made: the error's own code raises>"]
     return "\n".join(parts).encode(errors="replace").decode()[-TRACEBACK_CHARS_MAX:]

@@ -1,4 +1,4 @@
-"""The values that pass between a container's driver and its workers: plan and rows one way, reports the other."""
+"""The values between a container's driver and its workers: plan and rows one way, reports the other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from samzapy.task import Headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the rows of one SSPKb go: the task, the rights under which it works, and its local state.
+    """The destination of one SSPKb's rows: the task, its grant, and its local state.
 
     `offset_end`: rows from there on are not this run's to handle; None: the input has no end. `floors`: rows of these
-    buckets below their offsets are done already, though they lie behind the start (`model.grant`).
+    buckets below their offsets are done already, although they come after the start (`model.grant`).
     """
 
     ssp_kb: SspKeyBucket
@@ -36,7 +36,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A message that ends the worker process that handles it (`worker_deaths`): it fails without being handled."""
+    """A message that ended each worker process that handled it (`worker_deaths`): it fails without being handled."""
 
     ssp_kb: SspKeyBucket
     offset: int
@@ -45,15 +45,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
-    """Everything workers need to know of one query. Rows name their route by its index in `routes`.
+    """The work of one query, for its workers. Rows name their route by its index in `routes`.
 
     Attributes:
         query_number: counts the queries of an execution; a worker of an older one begins nothing.
         routes: task by task, and of each task in the order in which it takes their rows within a micro-batch.
         batch_offsets_max: at most so many offsets are read in one micro-batch, over all partitions.
         scratch_dir: of this execution: slots, lease.
-        stream_offset: how far the driver had read the coordinator stream when the query started; `stream_numbering`
-            tells what follows from foreign records.
+        stream_offset: how far the driver had read the coordinator stream when the query started; `stream_numbering` is
+            the numbering of its records there.
         refusals: messages that fail without being handled.
         notes_until_s: until when workers note the message in hand; the host's monotonic clock.
     """
@@ -74,8 +74,8 @@ class WorkPlan:
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:
         """The routes of each task, by their index."""
-        indices = groupby(range(len(self.routes)), key=lambda index: self.routes[index].task_name)
-        return tuple(tuple(found) for _, found in indices)
+        groups = groupby(range(len(self.routes)), key=lambda index: self.routes[index].task_name)
+        return tuple(tuple(group) for _, group in groups)
 
 
 Message = tuple[int, int, bytes | None, bytes | None, int, Headers]
@@ -94,10 +94,10 @@ class Rows:
     headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None
 
     def messages(self, start: int) -> Iterator[Message]:
-        """Row by row from index `start` on."""
+        """The rows one by one, from index `start` on."""
         headers: Iterable[Headers] = repeat(())
         if self.headers is not None:
-            headers = (tuple(found or ()) for found in self.headers[start:])
+            headers = (tuple(of_row or ()) for of_row in self.headers[start:])
         return zip(
             range(start, len(self.offsets)),
             self.offsets[start:],
@@ -116,10 +116,10 @@ class ReportKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of a route's rows in one batch. Counts cover what was committed; `error` is for the operator.
+    """The outcome of a route's rows in one batch. Counts cover committed rows; `error` is for the operator.
 
     `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
-    `measured` is what the whole task cost; of a task's reports the first one has it.
+    `measured` has the cost of the whole task; only the first of a task's reports has it.
     """
 
     kind: ReportKind
