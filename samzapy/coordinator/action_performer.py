@@ -44,7 +44,8 @@ from samzapy.coordinator.commands import (
     TaskStarts,
 )
 from samzapy.coordinator.ports import Clock, Fencing, PlacementWriter, Positions
-from samzapy.coordinator.requests.request_queue import removal_of, response_of
+from samzapy.coordinator.requests.request_queue import response_of
+from samzapy.coordinator.requests.retention import removal_of
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.errors import (
     ConfigError,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from samzapy.coordinator.assignment.grants import wanted_grants
 from samzapy.coordinator.inputs.growth import ends_wanted
-from samzapy.coordinator.requests.request_queue import in_order
 from samzapy.coordinator.requests.rewind import offset_bounds_wanted
+from samzapy.coordinator.requests.turns import in_order
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import ContainerPhase, transactional_ids
 from samzapy.model.job import ExecutionId, TaskName

@@ -61,7 +61,9 @@ from samzapy.coordinator.launching.standbys import missing_standbys, promotions,
 from samzapy.coordinator.launching.suspension import suspended_by_heartbeat, suspended_by_launcher
 from samzapy.coordinator.lifecycle.membership import noticed, review_members
 from samzapy.coordinator.lifecycle.submission import start_term, submit_job
-from samzapy.coordinator.requests.request_queue import answered, collect, collected, read_requests, review_requests
+from samzapy.coordinator.requests.read import read_requests
+from samzapy.coordinator.requests.request_queue import answered, review_requests
+from samzapy.coordinator.requests.retention import collect, collected
 from samzapy.coordinator.requests.rewind import offset_bounds_read
 from samzapy.coordinator.state import CoordinatorState, Round, evolve, uncommitted
 from samzapy.stream.records import CoordinatorRecord

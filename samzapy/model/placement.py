@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NewType
 
 from samzapy.model.job import ProcessorId, TaskName
 from samzapy.model.ssp import SystemStream, check_factor
@@ -106,6 +106,13 @@ class Action(StrEnum):
     def is_of_job(self) -> bool:
         """Whether it is for the job as a whole, and names no processor."""
         return self in (Action.SCALE, Action.REWIND, Action.STOP)
+
+
+ACTION_OF_UNREADABLE: Final = Action.PLACE_CONTAINER
+"""The action in the response to a request whose own action cannot be read."""
+
+Refusal = NewType("Refusal", str)
+"""Why a request is refused, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

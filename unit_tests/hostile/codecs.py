@@ -16,7 +16,8 @@ from samzapy.container.start import positions_of, read_positions
 from samzapy.coordinator.assignment.heartbeat_json import parse_heartbeat
 from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.replay import replay
-from samzapy.coordinator.requests.request_queue import read_requests, response_of
+from samzapy.coordinator.requests.read import read_requests
+from samzapy.coordinator.requests.request_queue import response_of
 from samzapy.coordinator.state import INITIAL, Committed, evolve
 from samzapy.errors import CorruptRecordError
 from samzapy.inspection.invariants import Invariants

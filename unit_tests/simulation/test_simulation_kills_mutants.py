@@ -22,7 +22,15 @@ from samzapy.coordinator.inputs import growth
 from samzapy.coordinator.launching import launches, standbys
 from samzapy.coordinator.leader_log import LeaderLog
 from samzapy.coordinator.lifecycle import membership
-from samzapy.coordinator.requests import place_with_reserve, request_queue, restart_query, rewind, scale_factor
+from samzapy.coordinator.requests import (
+    place_with_reserve,
+    registry,
+    request_queue,
+    restart_query,
+    rewind,
+    scale_factor,
+)
+from samzapy.coordinator.requests.read import read_requests
 from samzapy.coordinator.service import CoordinatorService
 from samzapy.errors import DeadlineError, ProducerError, SamzapyError
 from samzapy.model.container import Container, ContainerPhase
@@ -378,13 +386,13 @@ def uuid_memory_lost_at_failover(patch: Patch) -> None:
 
 def uuid_that_comes_again_is_new(patch: Patch) -> None:
     """A request whose uuid was answered already is served once more."""
-    read = request_queue.read_requests
+    read = read_requests
     patch.setattr(decide, "read_requests", lambda command, found: read(command, replace(found, request_memory={})))
 
 
 def position_in_front_of_its_decisions(patch: Patch) -> None:
     """Design section 3: the position on the placement topic is written before what was read there is decided."""
-    read = request_queue.read_requests
+    read = read_requests
     patch.setattr(decide, "read_requests", lambda command, found: tuple(reversed(read(command, found))))
 
 
@@ -393,7 +401,7 @@ def restart_in_front_of_its_request(patch: Patch) -> None:
     mutated = replace(
         restart_query.RESTARTING, begin=lambda *known: tuple(reversed(tuple(restart_query.begin(*known))))
     )
-    patch.setitem(request_queue._HANDLERS, Action.RESTART_QUERY, mutated)
+    patch.setitem(registry.HANDLERS, Action.RESTART_QUERY, mutated)
 
 
 def restart_taken_for_granted(patch: Patch) -> None:
@@ -402,19 +410,17 @@ def restart_taken_for_granted(patch: Patch) -> None:
     def mutated(request, review):  # type: ignore[no-untyped-def]
         return next(iter(restart_query._lives(request, review.state)), None)
 
-    patch.setitem(
-        request_queue._HANDLERS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, completion=mutated)
-    )
+    patch.setitem(registry.HANDLERS, Action.RESTART_QUERY, replace(restart_query.RESTARTING, completion=mutated))
 
 
 def ordered_restart_waits_for_nobody(patch: Patch) -> None:
     """A restart that was ordered waits until it expires when the plan gives its processor's tasks to others."""
-    waits = request_queue._waits_for_a_query
+    lacks = request_queue._lacks_its_query
 
-    def mutated(request):  # type: ignore[no-untyped-def]
-        return waits(request) and request.status_code is StatusCode.ACCEPTED
+    def mutated(request, found):  # type: ignore[no-untyped-def]
+        return lacks(request, found) and request.status_code is StatusCode.ACCEPTED
 
-    patch.setattr(request_queue, "_waits_for_a_query", mutated)
+    patch.setattr(request_queue, "_lacks_its_query", mutated)
 
 
 def answered_before_it_is_written(patch: Patch) -> None:

@@ -43,7 +43,7 @@ from samzapy.coordinator.state import CoordinatorState, Round, is_leaving, sorte
 from samzapy.model.container import ContainerPhase
 from samzapy.model.job import ContainerModel, ExecutionId, JobModel, ProcessorId, TaskMode
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole, standby_name
-from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage
+from samzapy.model.placement import LAST_SEEN, Action, ContainerPlacementRequestMessage, Refusal
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut
 
@@ -62,11 +62,11 @@ def named(name: str, state: CoordinatorState) -> tuple[ProcessorId, int | None]:
     return (ProcessorId(name), None) if found is None else (ProcessorId(found[1]), int(found[2]))
 
 
-def refused_standby(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why something that only whoever runs tasks can do is not asked of a standby; empty where none is named."""
+def refused_standby(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why something that only whoever runs tasks can do is not asked of a standby; None where none is named."""
     if named(message.processor_id, state)[1] is None:
-        return ""
-    return (
+        return None
+    return Refusal(
         f"processorId: wanted a processor, found {message.processor_id}, which names a standby, and that runs no "
         f"query; {Action.PLACE_CONTAINER} to {LAST_SEEN} starts it anew"
     )

@@ -16,11 +16,11 @@ from dataclasses import replace
 from samzapy.coordinator.launching.hosts import place_of
 from samzapy.coordinator.launching.launches import to_look_at
 from samzapy.coordinator.launching.standbys import has_state, is_warm, named, standby_count, standbys_of
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, said
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors, said
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.job import ProcessorId
 from samzapy.model.launch import LaunchPhase, LaunchRole, standby_name
-from samzapy.model.placement import ContainerPlacementRequestMessage, Phase, StatusCode, is_standby_wanted
+from samzapy.model.placement import ContainerPlacementRequestMessage, Phase, Refusal, StatusCode, is_standby_wanted
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut, StandbyPut
 
@@ -28,33 +28,35 @@ STANDBYS_MAX = 10
 """More copies of a state than that are a slip of the pen."""
 
 
-def refused_control(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why the number of standbys cannot be changed, whatever the requests before it change; empty where it can."""
+def refused_control(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why the number of standbys cannot be changed, whatever the requests before it change; None where it can."""
     if state.container_count is None:
-        return (
+        return Refusal(
             f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
             "started those of this one"
         )
     if named(message.processor_id, state)[1] is not None:
-        return f"processorId: wanted a processor, found {message.processor_id}, which is a standby"
+        return Refusal(f"processorId: wanted a processor, found {message.processor_id}, which is a standby")
     if not has_state(state):
-        return "the job has no state that a standby could have at hand"
-    return ""
+        return Refusal("the job has no state that a standby could have at hand")
+    return None
 
 
-def refused_control_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why the number of standbys cannot be changed by a request whose turn it is; empty where it can."""
+def refused_control_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why the number of standbys cannot be changed by a request whose turn it is; None where it can."""
     is_more = is_standby_wanted(message.arguments)
     return _refused_number(ProcessorId(message.processor_id), state, is_more=is_more)
 
 
-def _refused_number(processor_id: ProcessorId, state: CoordinatorState, *, is_more: bool) -> str:
+def _refused_number(processor_id: ProcessorId, state: CoordinatorState, *, is_more: bool) -> Refusal | None:
     count = standby_count(processor_id, state)
     if not is_more and not count:
-        return f"wanted to stop a standby of processor {processor_id}, found that it has none"
+        return Refusal(f"wanted to stop a standby of processor {processor_id}, found that it has none")
     if is_more and count >= STANDBYS_MAX:
-        return f"wanted at most {STANDBYS_MAX} standbys of processor {processor_id}, found that it has {count}"
-    return ""
+        return Refusal(
+            f"wanted at most {STANDBYS_MAX} standbys of processor {processor_id}, found that it has {count}"
+        )
+    return None
 
 
 def begin(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:
@@ -177,4 +179,7 @@ CONTROLLING_STANDBYS = RequestHandler(
     timeout_reason=timeout_reason,
     progress=progress,
     roll_back=roll_back,
+    refusal=refused_control,
+    refusal_now=refused_control_now,
+    processors=planned_processors,
 )

@@ -1,18 +1,26 @@
 """The request handler interface: begin, advance, complete, time out.
 
-The handlers are registered in `coordinator.requests.request_queue`.
+The handlers are registered in `coordinator.requests.registry`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from samzapy.coordinator.assignment.liveness import Sightings
 from samzapy.coordinator.commands import ReviewLaunches, ReviewRequests
-from samzapy.coordinator.state import CoordinatorState
-from samzapy.model.placement import MESSAGE_LENGTH_MAX, Phase, StatusCode
+from samzapy.coordinator.state import CoordinatorState, remembered
+from samzapy.model.job import ProcessorId
+from samzapy.model.placement import (
+    MESSAGE_LENGTH_MAX,
+    ContainerPlacementRequestMessage,
+    Phase,
+    Refusal,
+    StatusCode,
+)
+from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, RequestPut
 
 _PROGRESS_STEPS: Final = 20
@@ -56,6 +64,11 @@ class RequestHandler:
         timeout_reason: for people, what a request under way has not reached.
         progress: the records that follow from what containers reported; written behind those of `advance`.
         roll_back: the records that undo a request which failed while it was under way.
+        refusal: why a request is none for this job, whatever the requests before it change; None where it is one.
+        refusal_now: the same, of things that a request before it may change. Asked only when there is none; `begin`
+            asks again.
+        processors: those that a request can be for, because it needs their query; None where it needs none.
+        after_run: for people, what is left of a request under way when its run ends.
     """
 
     begin: Callable[[RequestPut, Review], Records]
@@ -64,6 +77,49 @@ class RequestHandler:
     timeout_reason: Callable[[RequestPut, Review], str]
     progress: Callable[[RequestPut, Review], Records] = lambda request, review: ()
     roll_back: Callable[[RequestPut, Review], Records] = lambda request, review: ()
+    refusal: Callable[[ContainerPlacementRequestMessage, CoordinatorState], Refusal | None] = lambda message, state: (
+        None
+    )
+    refusal_now: Callable[[ContainerPlacementRequestMessage, CoordinatorState], Refusal | None] = (
+        lambda message, state: None
+    )
+    processors: Callable[[CoordinatorState], frozenset[ProcessorId]] | None = None
+    after_run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImmediateHandler:
+    """How requests of one action are answered when they are read.
+
+    Attributes:
+        answer: the request with its terminal status; also given those that were read with it, by uuid.
+        refusal: as of `RequestHandler`.
+        effects: the records that requests of this action lead to, once they succeeded.
+    """
+
+    answer: Callable[[RequestPut, Mapping[str, RequestPut], CoordinatorState], RequestPut]
+    refusal: Callable[[ContainerPlacementRequestMessage, CoordinatorState], Refusal | None] = lambda message, state: (
+        None
+    )
+    effects: Callable[[CoordinatorState], Records] = lambda state: ()
+
+
+@remembered
+def planned_processors(state: CoordinatorState) -> frozenset[ProcessorId]:
+    """The processors that the plan in force gives tasks."""
+    return frozenset(planned.processor_id for planned in state.plan)
+
+
+def subject_of(request: RequestPut) -> str:
+    """For people: what a request is for."""
+    return f"processor {request.processor_id}" if request.processor_id else "the job"
+
+
+def listed(names: Iterable[str]) -> str:
+    """For people: names of processors or standbys, in the order of their numbers."""
+
+    in_order = sorted(names, key=lambda name: (len(name), name))
+    return some(in_order, 20)
 
 
 def begun(

@@ -29,7 +29,7 @@ from dataclasses import replace
 from samzapy.coordinator.assignment.grants import executions_to_grant
 from samzapy.coordinator.assignment.liveness import is_alive
 from samzapy.coordinator.requests import restart_query
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors
 from samzapy.coordinator.requests.place_with_reserve import (
     advance_reserve,
     begin_reserve,
@@ -48,23 +48,24 @@ from samzapy.model.placement import (
     LAST_SEEN,
     STANDBY,
     ContainerPlacementRequestMessage,
+    Refusal,
     StatusCode,
 )
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, PlacedPut, Removed, RequestPut
 
 
-def refused_move_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a move whose turn it is cannot be, as the job stands now; empty where it can."""
-    return "" if state.container_count is None else refused_reserve_now(message, state)
+def refused_move_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why a move whose turn it is cannot be, as the job stands now; None where it can."""
+    return None if state.container_count is None else refused_reserve_now(message, state)
 
 
-def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a move cannot be, whatever the requests before it change; empty where it can."""
+def refused_move(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why a move cannot be, whatever the requests before it change; None where it can."""
     if state.container_count is not None:
         return refused_reserve(message, state)
     found = destination(message.processor_id, message.destination_host, state)
-    return found if isinstance(found, str) else ""
+    return Refusal(found) if isinstance(found, str) else None
 
 
 def destination(processor_id: str, host: str, state: CoordinatorState) -> Container | str:
@@ -222,5 +223,12 @@ def _is_placed(request: RequestPut, state: CoordinatorState) -> bool:
 
 
 MOVING = RequestHandler(
-    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, progress=progress
+    begin=begin,
+    advance=advance,
+    completion=completion,
+    timeout_reason=timeout_reason,
+    progress=progress,
+    refusal=refused_move,
+    refusal_now=refused_move_now,
+    processors=planned_processors,
 )

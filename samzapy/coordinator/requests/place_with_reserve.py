@@ -57,6 +57,7 @@ from samzapy.model.placement import (
     UNFINISHED,
     ContainerPlacementRequestMessage,
     Phase,
+    Refusal,
     StatusCode,
 )
 from samzapy.model.text import some
@@ -67,37 +68,41 @@ SECOND_PLACE_WAIT_MS: Final = 10_000
 """So long a cluster manager has to find a second place on a host before the one that is there is given up for it."""
 
 
-def refused_reserve(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a move cannot be, whatever the requests before it change; empty where it can."""
+def refused_reserve(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why a move cannot be, whatever the requests before it change; None where it can."""
     name, host = message.processor_id, message.destination_host
     _, number = named(name, state)
     if host == STANDBY and number is not None:
-        return f"destinationHost: wanted a host or {ANY_HOST} for the standby {name}, found {STANDBY}"
+        return Refusal(f"destinationHost: wanted a host or {ANY_HOST} for the standby {name}, found {STANDBY}")
     if host == STANDBY and not has_state(state):
-        return f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: the job has no state to have at hand"
-    return ""
+        return Refusal(
+            f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: the job has no state to have at hand"
+        )
+    return None
 
 
-def refused_reserve_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a move whose turn it is cannot be, as the job stands now; empty where it can."""
+def refused_reserve_now(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why a move whose turn it is cannot be, as the job stands now; None where it can."""
     return _refused_now(message.processor_id, message.destination_host, state)
 
 
-def _refused_now(name: str, host: str, state: CoordinatorState) -> str:
+def _refused_now(name: str, host: str, state: CoordinatorState) -> Refusal | None:
     processor_id, number = named(name, state)
     if host == STANDBY and not standbys_of(processor_id, state):
-        return (
+        return Refusal(
             f"destinationHost: wanted a host or {ANY_HOST}, found {STANDBY}: processor {processor_id} has no standby"
         )
     if number is not None and not _standbys(processor_id, number, state):
         standing = some([standby_name(found) for found in standbys_of(processor_id, state)]) or "it has none"
-        return f"processorId: wanted a standby of processor {processor_id} ({standing}), found {name}"
+        return Refusal(f"processorId: wanted a standby of processor {processor_id} ({standing}), found {name}")
     wanted = _host_wanted(name, host, state)
     if not wanted:
-        return ""
+        return None
     if reason := clash(wanted, processor_id, state, Sightings(), _goes(processor_id, number, state)):
-        return f"destinationHost: wanted a host apart from standbys and what they stand by, found {wanted}: {reason}"
-    return ""
+        return Refusal(
+            f"destinationHost: wanted a host apart from standbys and what they stand by, found {wanted}: {reason}"
+        )
+    return None
 
 
 def begin_reserve(request: RequestPut, review: Review) -> Iterable[CoordinatorRecord]:

@@ -20,15 +20,15 @@ from samzapy.coordinator.requests.place_container import awaited
 from samzapy.coordinator.state import CoordinatorState, tombstone
 from samzapy.model.job import ExecutionId, ProcessorId
 from samzapy.model.launch import UP, Launch, LaunchPhase, LaunchRole
-from samzapy.model.placement import ContainerPlacementRequestMessage, StatusCode
+from samzapy.model.placement import ContainerPlacementRequestMessage, Refusal, StatusCode
 from samzapy.model.text import some
 from samzapy.stream.records import CoordinatorRecord, LaunchPut, RequestPut
 
 
-def refused_replacement(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> str:
-    """Why a process cannot be replaced, as the job stands now; empty where it can."""
+def refused_replacement(message: ContainerPlacementRequestMessage, state: CoordinatorState) -> Refusal | None:
+    """Why a process cannot be replaced, as the job stands now; None where it can."""
     if state.container_count is None:
-        return (
+        return Refusal(
             f"{message.action} is for jobs whose coordinator starts the containers (samzapy job submit); people "
             "started those of this one: stop the process and start it again, or ask for restart-query"
         )
@@ -107,4 +107,6 @@ def _successor(request: RequestPut, state: CoordinatorState) -> Launch | None:
     return runner
 
 
-REPLACING = RequestHandler(begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason)
+REPLACING = RequestHandler(
+    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, refusal=refused_replacement
+)

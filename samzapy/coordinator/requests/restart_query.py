@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from samzapy.coordinator.assignment.liveness import LIVING
-from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended
+from samzapy.coordinator.launching.standbys import refused_standby
+from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, ended, planned_processors
 from samzapy.coordinator.state import CoordinatorState, remembered
 from samzapy.model.container import Container, ContainerPhase
 from samzapy.model.job import ExecutionId, ProcessorId
@@ -81,4 +82,11 @@ def _lives(request: RequestPut, state: CoordinatorState) -> Iterable[ExecutionId
     )
 
 
-RESTARTING = RequestHandler(begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason)
+RESTARTING = RequestHandler(
+    begin=begin,
+    advance=advance,
+    completion=completion,
+    timeout_reason=timeout_reason,
+    refusal=refused_standby,
+    processors=lambda state: planned_processors(state) | processors_with_query(state),
+)

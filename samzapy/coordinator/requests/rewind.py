@@ -30,7 +30,7 @@ from samzapy.coordinator.launching.suspension import resumed
 from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, counted, ended, went_on
 from samzapy.coordinator.state import CoordinatorState, sorted_processors, tombstone
 from samzapy.model.job import TaskName
-from samzapy.model.placement import UNFINISHED, Action, Mark, Phase, Rewind, StatusCode, Target, rewind_of
+from samzapy.model.placement import UNFINISHED, Action, Mark, Phase, Refusal, Rewind, StatusCode, Target, rewind_of
 from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition, is_covered
 from samzapy.model.startpoint import Startpoint, StartpointIndex
 from samzapy.model.text import some
@@ -52,53 +52,57 @@ def rewind_wanted(request: RequestPut) -> Rewind:
     return rewind_of(arguments)
 
 
-def refused_rewind(wanted: Rewind, state: CoordinatorState) -> str:
-    """Why a rewind cannot begin on the plan that is in force; empty where it can."""
+def refused_rewind(wanted: Rewind, state: CoordinatorState) -> Refusal | None:
+    """Why a rewind cannot begin on the plan that is in force; None where it can."""
     return (
         _refused_input(wanted, state) or _refused_readers(wanted, state.plan) or _refused_target(wanted, state.plan)
     )
 
 
-def _refused_input(wanted: Rewind, state: CoordinatorState) -> str:
-    """Why the stream or partition cannot be rewound; empty where it can."""
+def _refused_input(wanted: Rewind, state: CoordinatorState) -> Refusal | None:
+    """Why the stream or partition cannot be rewound; None where it can."""
     stream = wanted.stream
     read = {ssp_kb.ssp for planned in state.plan for ssp_kb in planned.positions}
     streams = sorted({ssp.system_stream for ssp in read})
     if stream not in streams:
-        return f"stream: wanted an input of the job ({some(streams) or 'no plan is in force'}), found {_cut(stream)}"
+        return Refusal(
+            f"stream: wanted an input of the job ({some(streams) or 'no plan is in force'}), found {_cut(stream)}"
+        )
     if config_of(state).is_bounded(str(stream)):
-        return (
+        return Refusal(
             f"stream: wanted an input that is read for ever, found {stream}, which a run reads from its beginning to "
             "where it ended (samza.offset.end); the next run reads it anew"
         )
     partitions = sorted({ssp.partition for ssp in read if ssp.system_stream == stream})
     if wanted.partition is not None and wanted.partition not in partitions:
-        return f"partition: wanted one of {stream} that is read ({some(partitions)}), found {wanted.partition}"
-    return ""
+        return Refusal(
+            f"partition: wanted one of {stream} that is read ({some(partitions)}), found {wanted.partition}"
+        )
+    return None
 
 
-def _refused_readers(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> str:
-    """Why the task or processor cannot be meant; empty where it can."""
+def _refused_readers(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> Refusal | None:
+    """Why the task or processor cannot be meant; None where it can."""
     tasks = [planned.task_name for planned in plan]
     if wanted.task is not None and wanted.task not in tasks:
-        return f"task: wanted one of the plan in force ({some(tasks)}), found {_cut(wanted.task)}"
+        return Refusal(f"task: wanted one of the plan in force ({some(tasks)}), found {_cut(wanted.task)}")
     processors = sorted_processors({planned.processor_id for planned in plan})
     if wanted.processor is not None and wanted.processor not in processors:
-        return f"processor: wanted one that has tasks ({some(processors)}), found {_cut(wanted.processor)}"
-    return ""
+        return Refusal(f"processor: wanted one that has tasks ({some(processors)}), found {_cut(wanted.processor)}")
+    return None
 
 
-def _refused_target(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> str:
-    """Why the positions that are meant cannot be moved there; empty where they can."""
+def _refused_target(wanted: Rewind, plan: Sequence[PlannedTaskPut]) -> Refusal | None:
+    """Why the positions that are meant cannot be moved there; None where they can."""
     stream, ssps = wanted.stream, {ssp_kb.ssp for _, ssp_kb in meant(wanted, plan)}
     if not ssps:
-        return f"stream: wanted one that {_who(wanted)} reads, found {stream}, of which it reads nothing"
+        return Refusal(f"stream: wanted one that {_who(wanted)} reads, found {stream}, of which it reads nothing")
     if wanted.to.mark is Mark.OFFSET and len(ssps) > 1:
-        return (
+        return Refusal(
             f"to: wanted oldest, newest or a time for {len(ssps)} partitions of {stream}, found one offset, which is a "
             "place in one partition: name the partition"
         )
-    return ""
+    return None
 
 
 def meant(wanted: Rewind, plan: Iterable[PlannedTaskPut]) -> Sequence[tuple[TaskName, SspKeyBucket]]:
@@ -368,5 +372,10 @@ def _cut(text: object) -> str:
 
 
 REWINDING = RequestHandler(
-    begin=begin, advance=advance, completion=completion, timeout_reason=timeout_reason, progress=progress
+    begin=begin,
+    advance=advance,
+    completion=completion,
+    timeout_reason=timeout_reason,
+    progress=progress,
+    after_run="; the next one begins where it asked for",
 )

@@ -19,18 +19,18 @@ from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, 
 from samzapy.coordinator.requests.scale_factor import refused_scale, scale_wanted
 from samzapy.coordinator.state import CoordinatorState
 from samzapy.model.launch import Launch
-from samzapy.model.placement import Phase, Scale, StatusCode
+from samzapy.model.placement import Phase, Refusal, Scale, StatusCode
 from samzapy.model.text import some
 from samzapy.stream.records import ContainerCountPut, CoordinatorRecord, RequestPut
 
 _LEAVING_SHOWN_MAX: Final = 20
 
 
-def refused_resize(wanted: Scale, state: CoordinatorState) -> str:
-    """Why the job's containers cannot be so many; empty where they can, and of other scales."""
+def refused_resize(wanted: Scale, state: CoordinatorState) -> Refusal | None:
+    """Why the job's containers cannot be so many; None where they can, and of other scales."""
     if wanted.containers is None or state.container_count is not None:
-        return ""
-    return (
+        return None
+    return Refusal(
         "containers: wanted a job whose coordinator starts the containers (samzapy job submit), found one whose "
         "containers are started by people; start another one, or stop one"
     )

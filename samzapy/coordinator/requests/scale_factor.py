@@ -23,7 +23,7 @@ from samzapy.coordinator.requests.handler import RequestHandler, Review, begun, 
 from samzapy.coordinator.state import CoordinatorState, evolve, uncommitted
 from samzapy.errors import ConfigError, DataError, RejectedError
 from samzapy.model.job import TaskName
-from samzapy.model.placement import Phase, Scale, StatusCode, scale_of
+from samzapy.model.placement import Phase, Refusal, Scale, StatusCode, scale_of
 from samzapy.model.text import some
 from samzapy.plan.groupers import Groupers
 from samzapy.stream.records import CoordinatorRecord, FactorPut, RequestPut
@@ -41,15 +41,15 @@ def _scale_of(text: str) -> Scale:
     return scale_of(arguments)
 
 
-def refused_scale(wanted: Scale, state: CoordinatorState) -> str:
-    """Why a scale cannot begin on the plan that is in force; empty where it can."""
+def refused_scale(wanted: Scale, state: CoordinatorState) -> Refusal | None:
+    """Why a scale cannot begin on the plan that is in force; None where it can."""
     generation = 0 if state.generation is None else state.generation.generation
     if wanted.generation_expected not in (None, generation):
-        return (
+        return Refusal(
             f"expectedGeneration: wanted the plan that is in force, {generation}, found {wanted.generation_expected}: "
             "the job was planned anew since you looked; look again (samzapy job status) and ask again"
         )
-    return ""
+    return None
 
 
 def scaled(request: RequestPut, state: CoordinatorState, groupers: Groupers) -> Iterable[CoordinatorRecord]:

@@ -15,7 +15,7 @@ from samzapy.coordinator.commands import RequestsRead
 from samzapy.coordinator.decide import decide
 from samzapy.coordinator.requests import scale_factor
 from samzapy.coordinator.requests.handler import counted
-from samzapy.coordinator.requests.request_queue import FUTURE_MS_MAX, WAITING_MAX, read_requests
+from samzapy.coordinator.requests.read import FUTURE_MS_MAX, WAITING_MAX, read_requests
 from samzapy.coordinator.state import INITIAL, committed, evolve
 from samzapy.inspection.status import status_of_log
 from samzapy.model.checkpoint import Checkpoint
