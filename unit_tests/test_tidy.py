@@ -41,6 +41,7 @@ CLEAN = (
     "samzapy/model",
     "samzapy/placement.py",
     "samzapy/plan",
+    "samzapy/runtime",
     "samzapy/stream",
     "samzapy/task.py",
     "samzapy/version.py",

@@ -1,7 +1,7 @@
-"""The threads that give a leader its commands: topics, operators' requests and launched containers.
+"""The threads that give a leader its commands.
 
-Each looks at the world outside while this process leads, and puts what it has seen into the leader's command queue.
-Heartbeats come by HTTP (`adapters.web.server`).
+They watch topics, operators' requests and launched containers while this process leads, and put commands into the
+leader's queue. Heartbeats come by HTTP (`adapters.web.server`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from samzapy.model.topics import placement_topic
 
 
 class CommandSources:
-    """Watches topics, the placement topic and launched containers, from `start` to `close`.
+    """Watches topics, requests and launched containers from `start` to `close`.
 
     Args:
         state: the state of the log while this process leads, otherwise None. Thread-safe.
@@ -80,7 +80,10 @@ class CommandSources:
         return () if state is None else sorted(state.own_topics)
 
     def input_topics(self, topics: Collection[str]) -> Sequence[str]:
-        """The inputs, and those of all `topics` that a pattern of the job matches and that it does not read yet."""
+        """The inputs, and unread topics that match a pattern of the job.
+
+        `topics`: the names of all topics.
+        """
         state = self._state()
         return () if state is None else (*topics_of(state), *unread_topics(state, topics))
 

@@ -1,8 +1,8 @@
-"""The composition root of a container's driver: where its ports meet adapters.
+"""The composition root of a container's driver: connects its ports to adapters.
 
-Started by a person, this process is one processor of the job, and a candidate to lead it (`runtime.leadership`).
-Started by the job's coordinator (`cli.job.submit`), it is a container only. Order of a start, so that a mistake is told
-before the JVM's ten seconds go by: configuration, directories, this processor's id, cluster, topics, whether that
+A self-managed process is one processor of the job, and a candidate to lead it (`runtime.leadership`). A process that
+the job's coordinator has started (`cli.job.submit`) is a container only. A start goes in this order, so that a mistake
+is reported before the JVM's ten seconds: configuration, directories, processor id, cluster, topics, whether that
 processor runs already; then Spark, then the coordinator in its thread, then the container in this one.
 """
 
@@ -59,9 +59,9 @@ from samzapy.runtime.job_location import location_of_this_processor
 from samzapy.runtime.leadership import Coordination, Here, SystemClock
 from samzapy.runtime.signals import DrainRequest, install_handlers
 from samzapy.runtime.submission import (
+    check_submission_allowed,
     read_state,
     refuse_second,
-    refuse_what_the_stream_does_not_allow,
     running_containers,
     submission_of,
 )
@@ -139,7 +139,10 @@ def run_container(config: JobConfig, job_file: Path, expected_generation: int | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Admission:
-    """Asks the cluster and the coordinator stream whether this process may run, without Spark."""
+    """Checks whether this process may run, before Spark starts.
+
+    It asks the cluster and the coordinator stream.
+    """
 
     config: JobConfig
     here: Here
@@ -151,7 +154,10 @@ class _Admission:
     expected_generation: int | None
 
     def submission(self, state: CoordinatorState | None = None) -> SubmitJob:
-        """The job as this process submits it; `state`: what its stream says, when that is known."""
+        """The job as this process submits it.
+
+        `state`: the state on the coordinator stream, for a new leader.
+        """
         request = submission_of(self.config, self.admin, f"processor {self.processor_id}", self.groupers, state)
         return replace(request, expected_generation=self.expected_generation)
 
@@ -172,7 +178,7 @@ class _Admission:
             wanted = replace(wanted, container_count=config.container_count)
         else:
             refuse_second(config, running, self.here, self.processor_id)
-        after = refuse_what_the_stream_does_not_allow(state, wanted, running)
+        after = check_submission_allowed(state, wanted, running)
         if not launched:
             check_inputs(wanted, after, connection, running)
         return launched
@@ -182,7 +188,7 @@ class _Admission:
 def _processor_id(config: JobConfig) -> Iterator[ProcessorId]:
     """The configured processor id, else the one kept with local state, else a new one.
 
-    A job without a directory has nothing on this host that would be worth coming back to.
+    A job without a local directory has no state on this host to come back to.
     """
     if config.processor_id is not None:
         yield ProcessorId(config.processor_id)
@@ -196,9 +202,10 @@ def _processor_id(config: JobConfig) -> Iterator[ProcessorId]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One execution: what its parts are made of.
+    """The parts of one execution.
 
-    `is_launched`: whether the job's coordinator started it, and leads elsewhere; raises what stands against running it.
+    `is_launched`: returns whether the job's coordinator started this process, and leads elsewhere; raises if this
+    process must not run.
     """
 
     config: JobConfig
@@ -213,7 +220,7 @@ class _Run:
     is_launched: Callable[[], bool]
 
     def run(self, jars: Sequence[Path]) -> None:
-        # Imported here: what is refused before needs no Spark, and is told in a second.
+        # Imported here: a refusal before this line needs no Spark, and takes a second.
         from samzapy.adapters.spark.session import open_session
         from samzapy.adapters.spark.slots import DriverSlots, LeaseFile
 
@@ -236,7 +243,7 @@ class _Run:
         slots = DriverSlots(self.scratch_dir, cores)
         search = KafkaLeaderSearch(self.connection, coordinator_topic(self.config.job))
         heartbeats = self._heartbeats(cores, LeaseFile(self.scratch_dir), search)
-        _bound_the_end(drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders)
+        _force_exit_after_deadline(drain, self.config.drain_ms, heartbeats.given_up, slots.kill_holders)
         coordination = None if is_launched else self._coordination(drain, heartbeats)
         try:
             if coordination is not None:
@@ -354,25 +361,25 @@ class _Run:
         }
 
 
-def _bound_the_end(
+def _force_exit_after_deadline(
     drain: DrainRequest,
     drain_ms: int,
     given_up: Callable[[], str | None],
     kill_workers: Callable[[], None],
     end: Callable[[int], None] = os._exit,
 ) -> None:
-    """End this process some seconds after it should have ended, whatever it waits for: a broker that is down, or a
-    query that does not stop.
+    """End this process if it has not ended by its deadline.
 
-    It should have ended when it was drained, or given up: then its tasks are another one's, and as long as it lives
-    its processor gets none. Nothing is lost by that: the next start finds the process gone and recovers.
+    It may wait for a broker that is down, or for a query that does not stop. It should end when it is drained or
+    declared lost: then its tasks belong to another execution, and while it lives its processor gets none. Nothing is
+    lost by a forced exit: the next start finds the process gone and recovers.
     """
 
     def watch() -> None:
         while not drain.wait(_END_LOOK_S):
             reason = given_up()
             if reason is not None:
-                # The thread that runs the container looks at this too, and ends sooner unless something holds it.
+                # The thread of the container checks this too, and ends sooner unless it hangs.
                 time.sleep(_LOST_GRACE_S)
                 _LOG.error("given up by the coordinator (%s), and did not end: this process ends now", reason)
                 kill_workers()
@@ -387,7 +394,10 @@ def _bound_the_end(
 
 
 def _check_store_directory(config: JobConfig, mounts: Path = _MOUNTS) -> None:
-    """Refuse a local.store.dir that cannot be used, and warn of one that is not kept over reboots."""
+    """Refuse a local.store.dir that cannot be used.
+
+    Log a warning for one that a reboot clears.
+    """
     if config.local_store_dir is None:
         return
     path = Path(config.local_store_dir)
@@ -407,12 +417,15 @@ def _check_store_directory(config: JobConfig, mounts: Path = _MOUNTS) -> None:
 
 
 def _file_system(path: Path, mounts: Path) -> str:
-    """The kind of the file system that holds `path`, from the kernel's table; the longest mount point wins."""
+    """The type of the file system of `path`, from the kernel's mount table.
+
+    The longest mount point that contains it counts.
+    """
     best, kind = "", ""
     for line in mounts.read_text().splitlines():
-        _, mounted_at, found, *_ = line.split()
-        # The table's fields are parted by blanks, so those in names are written in octal.
+        _, mounted_at, file_system, *_ = line.split()
+        # Blanks separate the fields of the table, so blanks in names are written in octal.
         mounted_at = mounted_at.replace(r"\040", " ")
         if path.resolve().is_relative_to(mounted_at) and len(mounted_at) >= len(best):
-            best, kind = mounted_at, found
+            best, kind = mounted_at, file_system
     return kind

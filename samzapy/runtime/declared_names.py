@@ -1,9 +1,9 @@
-"""Names that a job file says in so many words, held against the configuration before anything starts.
+"""Checks literal names in a job file against the configuration before a start.
 
-What is looked at: `context.store("...")`, `context.intermediate("...")` and `collector.send("...", ...)` with a literal
-name, in the marked function or in `process` and `init` of the marked class, by the names of their arguments. Two kinds
-are left to the run, which ends by name at the first such call (`errors.UndeclaredError`): what stands in a `try`, and
-what stands behind a condition that something other than the message decides (the configuration, `self`, a global).
+It checks `context.store("...")`, `context.intermediate("...")` and `collector.send("...", ...)` with a literal name, in
+the marked function or in `process` and `init` of the marked class, by the names of their arguments. Two kinds of calls
+are checked at run time only, with a named error at the first one (`errors.UndeclaredError`): those in a `try`, and
+those under a condition that depends on more than the message (the configuration, `self`, a global).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROLES: Mapping[str, Sequence[str]] = {"process": ("envelope", _COLLECTOR, _CONT
 
 
 def load_checked_task(job_file: Path, config: JobConfig) -> Callable[[], LoadedTask]:
-    """The task of the job file, whose arguments and literal names are checked.
+    """Load the task of the job file; check its arguments and literal names.
 
     Raises:
         TaskModuleError: as `load_task_factory`; or a name is not declared.
@@ -38,9 +38,9 @@ def undeclared(source: str, config: JobConfig) -> Sequence[str]:
     """Names in the task of `source` that the configuration does not declare, by line."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # It was loaded, so it is none that is read here as it was there.
+    except (SyntaxError, ValueError):  # Python has loaded the file, so only this reading of it fails.
         return []
-    found: dict[int, str] = {}
+    problem_of: dict[int, str] = {}
     for function, roles in _functions(tree):
         names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
         own = names[1:] if len(names) == len(roles) + 1 else names
@@ -48,12 +48,12 @@ def undeclared(source: str, config: JobConfig) -> Sequence[str]:
         for call in _calls(function.body, _of_the_message(function, role_of)):
             problem = _problem(call, role_of, config)
             if problem:
-                found.setdefault(call.lineno, f"line {call.lineno}: {problem}")
-    return [found[line] for line in sorted(found)]
+                problem_of.setdefault(call.lineno, f"line {call.lineno}: {problem}")
+    return [problem_of[line] for line in sorted(problem_of)]
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, Sequence[str]]]:
-    """The marked function, or the methods of the marked class; with the roles of their arguments."""
+    """The marked function or methods, with the roles of their arguments."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and _is_marked(node):
             yield node, _ROLES["process"]
@@ -98,15 +98,15 @@ def _test(node: ast.AST) -> ast.expr | None:
 
 def _of_the_message(function: ast.FunctionDef, role_of: Mapping[str, str]) -> Set[str]:
     """Names bound to the message, or to values made of it alone."""
-    found = {name for name, role in role_of.items() if role == "envelope"} | set(dir(builtins))
+    bound = {name for name, role in role_of.items() if role == "envelope"} | set(dir(builtins))
     made_of: dict[str, set[str]] = {}
     for name, value in _assigned(function):
         made_of.setdefault(name, set()).update(_names(value) - {name})
     while True:
-        more = {name for name, names in made_of.items() if names <= found} - found
+        more = {name for name, names in made_of.items() if names <= bound} - bound
         if not more:
-            return found
-        found |= more
+            return bound
+        bound |= more
 
 
 def _assigned(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:

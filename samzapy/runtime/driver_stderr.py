@@ -1,8 +1,8 @@
-"""stderr of a driver under spark-submit, which else comes out on stdout.
+"""The stderr of a driver under spark-submit, which otherwise appears on stdout.
 
-spark-submit's JVM starts Python with stderr and stdout in one pipe, and copies that to its own stdout. So neither
-what a job prints nor its log could be sent anywhere alone. The JVM's own stderr is the real one, and py4j reaches it.
-(/proc/<parent>/fd/2 does not: a file would be opened anew at its beginning, a socket not at all.)
+spark-submit's JVM starts Python with stderr and stdout in one pipe, and copies that to its own stdout. So the output of
+a job and its log could not be separated. The JVM's own stderr is the real one, and py4j can write to it.
+(/proc/<parent>/fd/2 is no way: a file would be opened again at its beginning, a socket not at all.)
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-# Importing py4j and connecting has taken more than a second on a busy machine, and the words of a job that ended at
-# once were lost.
+# Importing py4j and connecting can take more than a second on a busy machine. With a shorter wait the output of a job
+# that ended at once was lost.
 _CONNECT_WAIT_S = 10.0
 _FLUSH_WAIT_S = 1.0
 
@@ -27,13 +27,13 @@ _FLUSH_WAIT_S = 1.0
 class ForwardedStderr(io.TextIOBase):
     """Text for another process's stderr.
 
-    A thread of its own does the writing: who logs may be a signal handler that came in the middle of another call to
-    the JVM. `flush` waits for it, so that the last words before an `os._exit` arrive, but never for long: what is not
-    written by then, and all that comes later, goes to `own`.
+    A thread does the writing, because a signal handler may log in the middle of another call to the JVM. `flush` waits
+    for it, so that the last lines before an `os._exit` arrive, but only for a limited time: unwritten text, and all
+    later text, then goes to `own`.
 
     Args:
-        connect: gives a function that writes, in the thread.
-        own: takes what cannot be written there.
+        connect: returns a function that writes; called in the thread.
+        own: takes text that cannot be written there.
         connect_wait_s: how long `flush` waits before there is a connection; afterwards it is a second.
     """
 
@@ -82,7 +82,10 @@ class ForwardedStderr(io.TextIOBase):
                 self._rescue()
 
     def _rescue(self) -> None:
-        """Write to `own` what the thread has not written; it may come twice if the thread was only slow."""
+        """Write to `own` all text that the thread has not written.
+
+        It may appear twice if the thread was only slow.
+        """
         self._is_lost = True
         text, self._in_hand = self._in_hand, ""
         with suppress(queue.Empty):
@@ -114,7 +117,7 @@ def _is_joined_by_a_jvm() -> bool:
 
 
 def _jvm_stderr(environment: Mapping[str, str]) -> Callable[[str], None]:
-    # Imported here, in the thread: it takes a moment, and what is refused at once is not to wait for it.
+    # Imported here, in the thread: it takes a moment, and an early refusal must not wait for it.
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     parameters = GatewayParameters(

@@ -1,7 +1,8 @@
-"""A look at the keys of a job's inputs, where it keeps state by key: whether those of one task meet there.
+"""Checks whether equal keys of a job's inputs meet in one task.
 
-`samzapy job plan` and `samzapy doctor` take the time they need for it. A start looks at fewer records, which takes a
-fraction of a second, and waits for START_WAIT_S at most. Then it says that it has not seen all.
+A job that keeps state by key needs that. `samzapy job plan` and `samzapy doctor` take the time they need. A start looks
+at fewer records, which takes a fraction of a second, and waits for START_WAIT_S at most. Then it logs that it has not
+seen all.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def divided_ssps(plan: JobModel) -> frozenset[SystemStreamPartition]:
 
 
 def warn_of_bootstrap(config: JobConfig) -> None:
-    """Log which bootstrap inputs a job that is new begins at their ends."""
+    """Log the bootstrap inputs that a new job would begin at their ends."""
     for stream in config.streams_read:
         if config.is_bootstrap(stream) and config.offset_default(stream) == "upcoming":
             system, _, name = stream.partition(".")
@@ -62,11 +63,13 @@ def look_at_inputs(
     count_max: int,
     wait_s: float,
 ) -> tuple[InputKeys, bool]:
-    """What sampled keys of `ssps` say of the inputs, and whether all of the sample was read in time.
+    """Examine sampled keys of `ssps`.
+
+    Also returns whether the whole sample was read in time.
 
     Args:
-        ssps: partitions of `plan` that there are.
-        count_max: of each partition so many of the last records.
+        ssps: existing partitions of `plan`.
+        count_max: the number of last records of each partition.
 
     Raises:
         As `sample_keys`.
@@ -81,10 +84,10 @@ def check_inputs(
 ) -> None:
     """Check the inputs of a job that keeps state by key, before it starts.
 
-    A process that joins a job which runs is not refused: that would only make fewer of those that work.
+    A process that joins a running job is not refused: that would only reduce the number of working processes.
 
     Args:
-        after: what the coordinator stream says once the job is handed in.
+        after: the state of the coordinator stream after the submission.
 
     Raises:
         PartitionerError: under task.partitioner.check=fail the inputs of one task differ in their partitioners.
@@ -97,7 +100,7 @@ def check_inputs(
 
 
 def refuse_or_warn(config: JobConfig, keys: InputKeys, *, is_refusable: bool = True) -> None:
-    """Raises PartitionerError as `check_inputs`; else logs what there is to know."""
+    """Raise PartitionerError as `check_inputs` does, otherwise log warnings."""
     refusal = refusal_of(keys)
     if refusal and is_refusable and config.partitioner_check == "fail":
         raise PartitionerError(refusal)
@@ -107,13 +110,13 @@ def refuse_or_warn(config: JobConfig, keys: InputKeys, *, is_refusable: bool = T
 
 def _look_at_start(wanted: SubmitJob, after: CoordinatorState, connection: KafkaConnection) -> InputKeys:
     plan = job_model(after) or plan_of(after, (ProcessorId(wanted.config.processor_id or "0"),), wanted.groupers)
-    there = {found.system_stream: found.partition_count for found in wanted.inputs}
+    there = {item.system_stream: item.partition_count for item in wanted.inputs}
     ssps = _spread_over({ssp for ssp in divided_ssps(plan) if ssp.partition < there.get(ssp.system_stream, 0)})
     if not ssps:
         return look_at_keys({}, plan)
     each = min(_START_RECORDS_EACH, _START_RECORDS_MAX // len(ssps))
     try:
-        found, is_whole = look_at_inputs(wanted.config, plan, connection, ssps, count_max=each, wait_s=START_WAIT_S)
+        keys, is_whole = look_at_inputs(wanted.config, plan, connection, ssps, count_max=each, wait_s=START_WAIT_S)
     except (TemporaryError, DeadlineError, MissingTopicError) as error:
         _LOG.warning("the keys of the inputs were not looked at: %s", error)
         return NOTHING_SEEN
@@ -122,12 +125,14 @@ def _look_at_start(wanted: SubmitJob, after: CoordinatorState, connection: Kafka
             "the keys of the inputs were looked at in part only, within %g s; samzapy job plan takes its time for it",
             START_WAIT_S,
         )
-    return found
+    return keys
 
 
 def _spread_over(ssps: Collection[SystemStreamPartition]) -> Collection[SystemStreamPartition]:
-    """Not too many of them, and of each stream as many as of another; of those the partitions that stand first, so
-    that keys of the one stream are where those of the other are looked for."""
+    """A limited number of partitions, equally many of each stream.
+
+    The first partitions of each are taken, so that equal keys of two streams can be compared.
+    """
     of_stream: dict[SystemStream, list[SystemStreamPartition]] = {}
     for ssp in sorted(ssps):
         of_stream.setdefault(ssp.system_stream, []).append(ssp)

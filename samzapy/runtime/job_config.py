@@ -1,4 +1,4 @@
-"""The configuration of a job, read from its properties file, the environment and `--set`."""
+"""Reads a job's configuration: properties file, environment and `--set`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ _LOG = logging.getLogger(__name__)
 
 
 def config_path(job_file: Path, config_file: Path | None) -> Path:
-    """The properties file: the one that was named, else the one beside the path by which the job file was named."""
+    """The path of the properties file.
+
+    It is `config_file`, else the file beside the given path of the job file.
+    """
     return config_file or job_file.with_suffix(".properties")
 
 
 def log_files_read(job_file: Path | None, config_file: Path | None) -> None:
-    """Log which files a job is read from: with links and working directories, a name alone does not tell."""
+    """Log the files that a job is read from.
+
+    With links and working directories, a name alone does not identify a file.
+    """
     names = [] if job_file is None else [f"job file {job_file.absolute()}"]
     if job_file is not None or config_file is not None:
         names.append(f"properties {config_path(job_file or Path(), config_file).absolute()}")
@@ -37,23 +43,25 @@ def log_files_read(job_file: Path | None, config_file: Path | None) -> None:
 def read_config(
     job_file: Path, config_file: Path | None, overrides: Sequence[str], environment: Mapping[str, str]
 ) -> JobConfig:
-    """The job's configuration: the properties file beside `job_file` unless another is named, and what is on top.
+    """Read the job's configuration from the properties file, environment, overrides.
 
     Raises:
-        ConfigError: the file cannot be read, or says something that cannot be.
+        ConfigError: the file cannot be read, or has a wrong value.
     """
     settings = read_settings(config_path(job_file, config_file), overrides, environment)
     config = parse_config(in_force(settings))
-    # What the other client cannot be told is refused here, before there is one.
+    # A property that the Java client does not have is refused here, before that client exists.
     java_properties(config.client_properties(config.default_system))
     return config
 
 
 def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> tuple[Setting, ...]:
-    """Everything that is set in the properties file, the environment and with `--set`, the weaker before the stronger.
+    """All settings, the weaker ones before the stronger.
+
+    They come from the properties file, the environment and `--set`.
 
     Raises:
-        ConfigError: the file cannot be read, or one of them says something that is no setting.
+        ConfigError: the file cannot be read, or one of the sources is malformed.
     """
     try:
         raw = path.read_bytes()
@@ -67,5 +75,5 @@ def read_settings(path: Path, overrides: Sequence[str], environment: Mapping[str
 
 
 def _home_hint(path: Path) -> str:
-    """A shell leaves `~` alone in `--config=~/job.properties`."""
+    """A hint for `--config=~/job.properties`, in which a shell does not expand `~`."""
     return "; ~ is not expanded, write $HOME" if str(path).startswith("~") else ""

@@ -36,7 +36,10 @@ expected_generation_option = click.option(
 
 
 def run_job_file() -> None:
-    """Run the script that is `__main__` as a job and end the process with its exit code."""
+    """Run the script that is `__main__` as a job.
+
+    Ends the process with the job's exit code.
+    """
     if is_loading_job_file():
         raise TaskModuleError(
             "samzapy.run() was called while the job file was being loaded; put it under\n"
@@ -59,11 +62,11 @@ def run_job_file() -> None:
         print(f"samzapy: {error}", file=sys.stderr, flush=True)
         _end(error.exit_code)
     except OSError as error:
-        found = machine_error(error)
-        if found is None:
+        failure = machine_error(error)
+        if failure is None:
             raise
-        print(f"samzapy: {found}", file=sys.stderr, flush=True)
-        _end(found.exit_code)
+        print(f"samzapy: {failure}", file=sys.stderr, flush=True)
+        _end(failure.exit_code)
     except KeyboardInterrupt:
         # Once the job has begun, Ctrl-C drains it.
         print("samzapy: interrupted before the job had begun", file=sys.stderr, flush=True)
@@ -94,32 +97,34 @@ def _parse_arguments(arguments: Sequence[str]) -> _Arguments:
         return _Arguments(config_file, overrides, expected_generation)
 
     try:
-        found = parse.main(list(arguments), standalone_mode=False)
+        parsed = parse.main(list(arguments), standalone_mode=False)
     except click.ClickException as error:
-        said = error.format_message()
-        if sounds_secret(said):
+        message = error.format_message()
+        if sounds_secret(message):
             # It repeats the argument, which may be a setting whose --set was forgotten.
-            said = "Unexpected argument (hidden: it looks like a secret). Did you forget `--set`?"
+            message = "Unexpected argument (hidden: it looks like a secret). Did you forget `--set`?"
         raise ConfigError(
-            f"{said} Put --config FILE, --set key=value and --expected-generation N after the job file; "
+            f"{message} Put --config FILE, --set key=value and --expected-generation N after the job file; "
             "put spark-submit's own options before it"
         ) from None
-    assert isinstance(found, _Arguments)
-    return found
+    assert isinstance(parsed, _Arguments)
+    return parsed
 
 
 def _prepare_jvm() -> None:
-    """Refuse a JVM that is none of this job's; where there is none yet, have the one that pyspark starts work here.
+    """Refuse a JVM that is not this job's.
+
+    If there is none yet, prepare the environment in which pyspark starts one.
 
     Raises:
-        EnvironmentMissingError: names what is missing and the way out.
+        EnvironmentMissingError: a program or a setting is missing; the text names the way out.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         check_host([])
         refuse_replaced_letters(sys.argv[1:])
         refuse_other_pyspark()
         return
-    # Without spark-submit pyspark starts a JVM itself, and of none or an old one it tells nothing readable.
+    # Without spark-submit pyspark starts a JVM itself, and its message about a missing or old Java is unreadable.
     find_java()
     check_host(sys.argv)
     os.environ.update(environment_of_spark())
@@ -130,15 +135,15 @@ def _main_file() -> Path:
     path = getattr(sys.modules["__main__"], "__file__", None)
     if path is None:
         raise TaskModuleError("wanted samzapy.run() called from a job file given to spark-submit, found no file")
-    # Not where a link leads to: properties and groupers stand beside the path that was given.
+    # Not the target of a link: properties and groupers are beside the given path.
     return Path(path).absolute()
 
 
 def _log_to_stderr() -> None:
-    """Our own lines go to stderr, unless the job has set logging up already."""
+    """Log to stderr, unless the job has set up logging already."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("samzapy").setLevel(logging.INFO)
-    # py4j logs each callback that Spark cancels as an error with a stack trace; what failed reaches us otherwise.
+    # py4j logs each callback that Spark cancels as an error with a stack trace; real failures reach us in another way.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

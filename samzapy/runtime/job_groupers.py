@@ -1,7 +1,7 @@
-"""The groupers that a job brings along: from `module:Class` in the configuration to objects that plan.
+"""Loads a job's own groupers from the configured `module:Class`.
 
-The class comes from code beside the job file and from nowhere else, and its name from this process's own
-configuration, never from a topic (law L10): a coordinator that takes over loads what its own operator configured.
+The class comes only from code beside the job file, and its name only from this process's own configuration, never from
+a topic (law L10): a new leader loads the classes that its own operator configured.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from samzapy.task import load_from_directory
 
 
 def load_groupers(config: JobConfig, directory: Path) -> Groupers:
-    """The groupers that `config` names, out of `directory`, where the job file stands.
+    """Load the groupers that `config` names.
+
+    They are in `directory`, beside the job file.
 
     Raises:
         TaskModuleError: there is no such module or class, or it does not import.
-        GrouperError: the class cannot be made from the configuration, or has no `group` as it must be.
+        GrouperError: the class cannot be made from the configuration, or has no suitable method `group`.
     """
     ssps = f"job.systemstreampartition.grouper.factory={config.ssp_grouper_factory}"
     tasks = f"task.name.grouper.factory={config.task_name_grouper_factory}"
@@ -37,12 +39,12 @@ def load_groupers(config: JobConfig, directory: Path) -> Groupers:
 def _made(name: str, setting: str, config: JobConfig, directory: Path) -> object:
     factory = load_from_directory(directory, name, setting)
     try:
-        found: object = factory(dict(config.properties))
+        grouper: object = factory(dict(config.properties))
     except (SamzapyError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # SystemExit included: nobody would see why the process ended.
+    except BaseException as error:  # SystemExit included: the process would end without a reason.
         raise GrouperError(
             f"{setting}: wanted a class that is made with the job's properties as its one argument, found that making "
             f"it fails with {error_text(error)}"
         ) from error
-    return found
+    return grouper

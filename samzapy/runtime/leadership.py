@@ -1,6 +1,6 @@
-"""Leads a job or waits to: election, HTTP server and coordinator of a process.
+"""Leads a job, or waits to: election, HTTP server and coordinator of a process.
 
-It needs no Spark, so whatever concerns only the leading can be tried with processes that start in a second.
+It needs no Spark, so leadership can be tested with processes that start in a second.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from samzapy.version import __version__
 
 _LOG = logging.getLogger(__name__)
 _ROUND_MS = 200
-_OFFICE_PAUSE_S = 1.0
+_TERM_PAUSE_S = 1.0
 _FENCE_S = 3.0
-"""Who cannot be fenced in time is fenced a second later; containers must be answered meanwhile (`FENCE_ROUND_MS`)."""
+"""A fence that takes longer is tried again a second later; heartbeats must be answered meanwhile (`FENCE_ROUND_MS`)."""
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 
 
@@ -86,10 +86,10 @@ class HostProcesses:
         if boot_id != self._boot_id:
             return None
         try:
-            found = ProcessIdentity.of(pid)
+            process = ProcessIdentity.of(pid)
         except ProcessLookupError:
             return False
-        return found.started_ms == process_started_ms and found.is_alive()
+        return process.started_ms == process_started_ms and process.is_alive()
 
 
 class Coordination:
@@ -182,7 +182,10 @@ class Coordination:
         return service.status().state if service is not None and service.is_leader else None
 
     def close(self, timeout_s: float) -> None:
-        """Handle what has arrived, then end; the seat is given up, so that another one leads within a second."""
+        """Handle the commands that have arrived, then end.
+
+        Gives up the seat, so that another candidate leads within a second.
+        """
         self._sources.close(timeout_s)
         self._ended.set()
         if self._thread.ident is not None:
@@ -217,8 +220,8 @@ class Coordination:
         )
 
     def _launches_failed(self, error: Exception) -> None:
-        self.fatal = SamzapyError(f"containers can no longer be looked after: {type(error).__name__}: {error}")
-        self._on_end("containers can no longer be looked after")
+        self.fatal = SamzapyError(f"containers can no longer be watched: {type(error).__name__}: {error}")
+        self._on_end("containers can no longer be watched")
 
     def _run(self) -> None:
         assert self._service is not None, "start comes first"
@@ -226,13 +229,13 @@ class Coordination:
         try:
             while not self._ended.is_set():
                 self._one_round(candidate, _ROUND_MS)
-            # What arrived before the end was asked for: the last heartbeat of this process's container.
+            # Commands that arrived before the end, such as the last heartbeat of this process's container.
             if self._service.is_leader:
                 self._one_round(candidate, 0)
         except SamzapyError as error:
             self.fatal = error
         except BaseException as error:
-            # A coordinator that looks alive and is not would be worse than none.
+            # A coordinator that looks alive and does nothing would be worse than none.
             _LOG.exception("the coordinator failed")
             self.fatal = SamzapyError(f"the coordinator failed: {type(error).__name__}: {error}")
             raise
@@ -242,15 +245,15 @@ class Coordination:
 
     def _one_round(self, candidate: Candidate, timeout_ms: int) -> None:
         led = self._leads()
-        # Also who leads no longer has them, and an idle leader may write nothing for days.
+        # A former leader has producers too, and an idle leader may write nothing for days.
         self._log.serve()
         self._answers.serve()
         try:
             self._try_one_round(candidate, timeout_ms)
         finally:
             if self._leads() != led:
-                what = "leads" if not led else "leads no longer"
-                _LOG.info("this process %s %s, samzapy %s", what, self._config.job, __version__)
+                change = "leads" if not led else "no longer leads"
+                _LOG.info("this process %s %s, samzapy %s", change, self._config.job, __version__)
 
     def _leads(self) -> bool:
         return self._service is not None and self._service.is_leader
@@ -259,12 +262,15 @@ class Coordination:
         try:
             candidate.run_once(timeout_ms)
         except TERM_ENDS as error:
-            _LOG.warning("the coordinator left office and stands again: %s", error)
-            self._ended.wait(_OFFICE_PAUSE_S)
+            _LOG.warning("stepped down; rejoined the election: %s", error)
+            self._ended.wait(_TERM_PAUSE_S)
 
 
 def advertised_host(config: JobConfig, here: Here) -> str:
-    """The name by which containers on other hosts find this coordinator; an address that means "any" is none."""
+    """The name by which containers on other hosts find this coordinator.
+
+    The address that means "any" is no such name.
+    """
     if config.coordinator_advertised_host is not None:
         return config.coordinator_advertised_host
     return here.host if config.coordinator_host == _ANY_ADDRESS else config.coordinator_host

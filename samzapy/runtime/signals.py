@@ -1,11 +1,11 @@
 """SIGTERM and Ctrl-C as a request to drain.
 
-The pid that people know is that of spark-submit, which is the JVM: on SIGTERM it would be gone in a second, and
-Python with it. So the handler sits in the JVM (a `sun.misc.SignalHandler` that calls back into Python), and another
-in Python for signals that reach it directly. A second signal changes nothing: the drain is bounded anyway.
+Operators know the pid of spark-submit, which is the JVM: on SIGTERM it would be gone in a second, and Python with it.
+So one handler is in the JVM (a `sun.misc.SignalHandler` that calls back into Python), and another in Python for signals
+that reach it directly. A second signal changes nothing, because the drain is bounded anyway.
 
-Before the session is up there is nothing to drain, and the JVM's own handling stands: it ends at once, with 143 or 130,
-and Python with it (`end_with_parent`).
+Before the session is up there is no work to drain, and the JVM's own handling applies: it ends at once, with 143 or
+130, and Python with it (`end_with_parent`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PARENT_CHECK_S = 0.5
 
 
 class DrainRequest:
-    """Set once somebody asks this process to stop (`container.ports.StopRequest`)."""
+    """Set when this process is asked to stop (`container.ports.StopRequest`)."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -57,13 +57,16 @@ class _JvmHandler:
 
 
 def install_handlers(context: SparkContext, request: DrainRequest) -> None:
-    """Set the handlers in JVM and Python. Called after the SparkContext is up, which sets a SIGINT handler itself."""
-    # Imported here: watching over the parent is to begin before pyspark has been read.
+    """Set the handlers in JVM and Python.
+
+    Called after the SparkContext is up, which sets a SIGINT handler itself.
+    """
+    # Imported here: the watch over the parent begins before pyspark is imported.
     from pyspark.java_gateway import ensure_callback_server_started
 
     gateway, jvm = context._gateway, context._jvm
     assert gateway is not None and jvm is not None, "a running SparkContext has a gateway"
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark types it not
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark has no types for it
     handler = _JvmHandler(request)
     for name, number in sorted(_SIGNALS.items()):
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
@@ -71,16 +74,17 @@ def install_handlers(context: SparkContext, request: DrainRequest) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process at once when spark-submit's JVM is killed: an execution lives and dies as a whole.
+    """End this process at once when spark-submit's JVM is killed.
 
-    Without spark-submit the JVM is a child of this process, and whoever started it may leave.
+    An execution lives and dies as a whole. Without spark-submit the JVM is a child of this process, and the parent may
+    leave.
     """
     port = os.environ.get("PYSPARK_GATEWAY_PORT")
     if port is None:
         return
     parent = os.getppid()
     if not _listens(int(port)):
-        # It was gone before it was looked for, and the parent found is whoever inherited this process.
+        # The JVM was gone already, and `parent` is the process that adopted this one.
         os._exit(137)
 
     def watch() -> None:
@@ -92,6 +96,6 @@ def end_with_parent() -> None:
 
 
 def _listens(port: int) -> bool:
-    """Whether spark-submit's JVM is there."""
+    """Whether spark-submit's JVM runs."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -23,7 +23,7 @@ def submit_command(
     """The spark-submit command for a job.
 
     Raises:
-        EnvironmentMissingError: spark-submit does not stand beside this Python.
+        EnvironmentMissingError: there is no spark-submit beside this Python.
     """
     program = Path(sys.executable).with_name("spark-submit")
     if not program.exists():
@@ -34,18 +34,21 @@ def submit_command(
 
 
 def check_host(command: Sequence[str]) -> None:
-    """Refuse a host on which spark-submit's JVM would end with a stack trace, for the command that is to run there.
+    """Refuse a host on which spark-submit's JVM would fail with a stack trace.
+
+    `command`: the command that is to run there.
 
     Raises:
-        EnvironmentMissingError: names what is missing and the way out.
+        EnvironmentMissingError: a program or a setting is missing; the text names the way out.
     """
     SparkHost.here().check([*command, os.getcwd(), sys.prefix])
 
 
 def environment_of_spark() -> dict[str, str]:
-    """spark-submit starts the first `python3` of PATH, so ours must be that one; its JVM has the class archive.
+    """The environment of spark-submit.
 
-    Its Spark is the one that pip installed, whatever SPARK_HOME says of another; the settings of that one stay.
+    It starts the first `python3` of PATH, so ours must be that one; its JVM gets the class archive. Its Spark is the
+    one that pip installed, even if SPARK_HOME names another, whose settings are kept.
     """
     own = str(Path(sys.executable).parent)
     given = dict(os.environ)
@@ -57,19 +60,19 @@ def environment_of_spark() -> dict[str, str]:
         "PATH": f"{own}{os.pathsep}{given.get('PATH', '')}",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Named, because Spark's own search for it breaks at blanks in paths.
+        # Set, because Spark's own search for it breaks at blanks in paths.
         "SPARK_HOME": str(pyspark_home()),
     }
-    # Where they are yet to be fetched the job does that, and adds them to its session.
+    # If they are missing, the job fetches them, and adds them to its session.
     jars = jars_there(connector_lock())
     environment = with_archive(with_class_path(given, jars), archive_path(cache_root(), jars))
     return SparkHost.here().environment(environment)
 
 
 def with_modules_beside(job_file: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the job file imports what stands beside the path that it was named by.
+    """The environment in which the job file imports the modules beside its path.
 
-    Python itself looks beside the file that a link leads to, and nowhere beside the link.
+    Python itself looks beside the target of a link, and not beside the link.
     """
     if not job_file.is_symlink():
         return dict(environment)

@@ -1,4 +1,7 @@
-"""Puts the launcher for a Spark standalone cluster together, out of a job's configuration and command line."""
+"""Makes the launcher for a Spark standalone cluster.
+
+It is made from a job's configuration and command line.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from samzapy.runtime.spark_submit import QUIET_SPARK
 
 _ANSWER_MS = 5000
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""A master's page names every worker and driver: some hundred bytes each."""
+"""A master's page lists all workers and drivers, some hundred bytes each."""
 
 
 def standalone_launcher(
@@ -29,7 +32,9 @@ def standalone_launcher(
     overrides: Sequence[str],
     spark_options: Sequence[str] = (),
 ) -> StandaloneLauncher:
-    """The launcher. Paths, and this Python's, are those of the workers too.
+    """Make the launcher.
+
+    Paths, and this Python's path, must be the same on the workers.
 
     Args:
         job_file, config_file: absolute.
@@ -37,7 +42,7 @@ def standalone_launcher(
         spark_options: spark-submit's own, of every container.
 
     Raises:
-        ConfigError: where the master is was not said, or what containers are told is not theirs to be told.
+        ConfigError: the master's address is missing, or an option of the containers is not allowed.
     """
     rest_url, page_url = config.standalone_rest_url, config.standalone_page_url
     if rest_url is None or page_url is None:
@@ -66,7 +71,10 @@ def standalone_launcher(
 
 
 def _check_reachable(config: JobConfig, page_url: str) -> None:
-    """Containers on other hosts would look for the coordinator on their own, and none would ever be heard of."""
+    """Refuse an advertised loopback address.
+
+    Containers on other hosts would look for the coordinator on their own hosts, and none could send a heartbeat.
+    """
     advertised, master = advertised_host(config, Here.now()), urlsplit(page_url).hostname or ""
     if _is_loopback(advertised) and not _is_loopback(master):
         raise ConfigError(

@@ -32,11 +32,11 @@ from samzapy.stream.position import Position, Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource:
-    """A coordinator stream to be read; `records` is called once.
+    """A coordinator stream to read; `records` is called once.
 
     Attributes:
-        offset_first: where it begins.
-        looked: the topic, and `cluster` where it is: now, or when it was exported.
+        offset_first: its first offset.
+        looked, cluster: the topic and its cluster, now or at the export.
         connection: None for files.
     """
 
@@ -58,7 +58,7 @@ def source_of_topic(address: JobAddress) -> StreamSource:
 
     Raises:
         RejectedError: there is no such job.
-        BrokerUnavailableError: nobody answered.
+        BrokerUnavailableError: no broker answered.
     """
     topic = coordinator_topic(address.job)
     admin = KafkaAdmin(address.connection, deadline_s=READ_WAIT_S)
@@ -72,8 +72,8 @@ def source_of_topic(address: JobAddress) -> StreamSource:
     horizon = horizon_ms(now_ms, compaction_lag_ms(looked))
     of_horizon = offsets_at(address.connection, [where], horizon, READ_WAIT_S)[where]
     end = end_offsets(asked, [where], deadline_s=READ_WAIT_S)[where]
-    # What the settings promise does not hold for what stood there before a downgrade. (Read twice: the headers are
-    # quickly looked at, and most streams have but few records that are younger than the horizon.)
+    # The horizon of the settings does not hold for records before a downgrade. (They are read twice: reading headers is
+    # quick, and most streams have only few records that are younger than the horizon.)
     young = read_to_end(address.connection, topic, 0, max(first, of_horizon), deadline_s=READ_WAIT_S)
     of_horizon = max(of_horizon, offset_after_downgrade(young))
     return StreamSource(
@@ -112,7 +112,7 @@ def source_of_files(files: Sequence[Path], stack: ExitStack) -> StreamSource:
 
 
 def check_reached(position: Position | None, source: StreamSource, what: str) -> None:
-    """Raise RejectedError for a moment that the source does not tell of yet."""
+    """Raise RejectedError for a moment that the source has not reached."""
     if position is None:
         return
     end, until_ms = source.extent.offset_end, source.extent.known_until_ms
@@ -133,7 +133,7 @@ def export_to(file: Path, source: StreamSource) -> int:
     """
     header = ExportHeader(topic=source.topic, extent=source.extent, looked=source.looked, cluster=source.cluster)
     end = source.extent.offset_end
-    # Under its name there is never half a file.
+    # The final name never shows half a file.
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with part.open("xb") as out:

@@ -1,4 +1,7 @@
-"""What a job is as it is handed in, and whether the coordinator stream allows it: asked before anything is started."""
+"""Makes the submission of a job, and checks it against the stream.
+
+Both happen before Spark or a coordinator is started.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from samzapy.runtime.leadership import Here, HostProcesses
 def submission_of(
     config: JobConfig, admin: KafkaAdmin, actor: str, groupers: Groupers, state: CoordinatorState | None = None
 ) -> SubmitJob:
-    """Check the inputs, create or check internal topics, and describe the job to the coordinator.
+    """Check inputs, create or check internal topics, and describe the job.
 
     A process that starts fails with a named error if a topic is wrong, and makes no change that cannot be undone. A new
     leader may take over a running job, which continues despite problems that a leader only reports: topics recorded on
@@ -56,7 +59,7 @@ def submission_of(
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
         if state is None and not admin.find([coordinator_topic(config.job)]):
-            refuse_unmatched(config)  # Before anything is made for a job that cannot run.
+            refuse_unmatched(config)  # Before topics are created for a job that cannot run.
     streams = [SystemStream.parse(name) for name in config.streams_read]
     outputs = [] if config.dead_letter_output is None else [SystemStream.parse(config.dead_letter_output)]
     own = {stream.topic: stream for stream in config.intermediates}
@@ -94,7 +97,7 @@ def _inputs(streams: Sequence[SystemStream], described: Mapping[str, TopicFound]
 def _own_specs(
     config: JobConfig, inputs: Sequence[InputFound], state: CoordinatorState | None
 ) -> Sequence[TopicSpec]:
-    """The internal topics of the job: coordinator, checkpoint, placement and changelogs."""
+    """The internal topics: coordinator, checkpoint, placement and changelogs."""
     replicas = config.replication_factor
     known = {} if state is None else {stream: record.partition_count for stream, record in state.inputs.items()}
     counts = known | {item.system_stream: item.partition_count for item in inputs}
@@ -114,15 +117,18 @@ def _own_specs(
 def _described(
     streams: Sequence[SystemStream], admin: KafkaAdmin, state: CoordinatorState | None
 ) -> dict[str, TopicFound]:
-    """The topics of `streams`; in office without those that the job has read before and that are not there."""
+    """The topics of `streams`.
+
+    A leader leaves out topics that the job has read before and that are missing.
+    """
     if state is None:
         return admin.describe(stream.stream for stream in streams)
-    found = admin.find(stream.stream for stream in streams if stream in state.inputs)
-    return found | admin.describe(stream.stream for stream in streams if stream not in state.inputs)
+    known = admin.find(stream.stream for stream in streams if stream in state.inputs)
+    return known | admin.describe(stream.stream for stream in streams if stream not in state.inputs)
 
 
 def _own_topic(spec: TopicSpec, admin: KafkaAdmin, state: CoordinatorState | None) -> TopicFound | None:
-    """A topic of ours; None for one that the job in office has and that is not there."""
+    """Create or check an internal topic; None if a recorded topic is missing."""
     if state is None or spec.name not in state.own_topics:
         return admin.ensure_topic(spec)
     return admin.grown_topic(spec)
@@ -139,10 +145,10 @@ def _intermediate_topic(
 
 
 def read_state(config: JobConfig, connection: KafkaConnection) -> CoordinatorState:
-    """What the coordinator stream says of the job now.
+    """Read the current state of the job from the coordinator stream.
 
     Raises:
-        ConfigError, DataError: it cannot be read, or is another job's.
+        ConfigError, DataError: the stream cannot be read, or is another job's.
     """
     log = KafkaLog(connection, coordinator_topic(config.job), coordinator_transactional_id(config.job))
     try:
@@ -153,19 +159,21 @@ def read_state(config: JobConfig, connection: KafkaConnection) -> CoordinatorSta
     return state
 
 
-def refuse_what_the_stream_does_not_allow(
+def check_submission_allowed(
     state: CoordinatorState, submission: SubmitJob, running: Sequence[Container]
 ) -> CoordinatorState:
-    """Tell before Spark is started what the coordinator would refuse. A hint only: it decides on its own reading.
+    """Raise the errors of the coordinator before Spark is started.
+
+    A hint only: the coordinator decides on its own reading.
 
     Returns:
-        What the stream would say once the job is handed in; without a plan, for a job that is new.
+        The state after the submission; for a new job it has no plan.
 
     Raises:
-        RejectedError: the job runs under another configuration, or under another plan than the one that was looked at.
-        ConfigError, DataError: the stream does not allow what is submitted.
+        RejectedError: the job runs under another configuration, or under another plan than the expected one.
+        ConfigError, DataError: the stream does not allow the submission.
     """
-    check_joinable(state, submission.config, running=[found.execution_id for found in running])
+    check_joinable(state, submission.config, running=[container.execution_id for container in running])
     refuse_unexpected(submission, state)
     return evolve(state, uncommitted(submit_job(submission, state, Sightings())))
 
@@ -173,8 +181,8 @@ def refuse_what_the_stream_does_not_allow(
 def refuse_second(config: JobConfig, running: Sequence[Container], here: Here, processor_id: ProcessorId) -> None:
     """Raise RejectedError while another process runs as this processor.
 
-    Two that start at the same moment may both pass. That is safe: the coordinator gives the tasks to one of them, and
-    the other one waits without any until that one is gone.
+    Two processes that start at the same moment may both pass. That is safe: the coordinator gives the tasks to one of
+    them, and the other one waits without any until that one is gone.
     """
     for container in running:
         if container.processor_id == processor_id:
@@ -186,18 +194,29 @@ def refuse_second(config: JobConfig, running: Sequence[Container], here: Here, p
 
 
 def running_containers(config: JobConfig, state: CoordinatorState, here: Here) -> Sequence[Container]:
-    """The containers that are seen to run on this host, or that the leader heard of within a lease."""
+    """The containers that are known to run.
+
+    They run on this host, or the leader had their heartbeat within a lease.
+    """
     processes = HostProcesses(here.boot_id)
     living = [container for container in state.containers_sorted if container.phase in LIVING]
     alive = {
-        found.execution_id: processes.is_alive(found.boot_id, found.pid, found.process_started_ms) for found in living
+        container.execution_id: processes.is_alive(container.boot_id, container.pid, container.process_started_ms)
+        for container in living
     }
     elsewhere = {execution_id for execution_id, is_alive in alive.items() if is_alive is None}
     heard = _heard_of(config, state) if elsewhere else frozenset()
-    return [found for found in living if alive[found.execution_id] or found.execution_id in elsewhere & heard]
+    return [
+        container
+        for container in living
+        if alive[container.execution_id] or container.execution_id in elsewhere & heard
+    ]
 
 
 def _heard_of(config: JobConfig, state: CoordinatorState) -> frozenset[object]:
-    """The executions that the leader heard of within a lease; if nobody leads, nobody did."""
-    ages = {found: row.get("heartbeatAgeMs") for found, row in containers_told(config.job, state).items()}
-    return frozenset(found for found, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)
+    """The executions whose heartbeat the leader had within a lease.
+
+    Empty if there is no leader.
+    """
+    ages = {name: row.get("heartbeatAgeMs") for name, row in containers_told(config.job, state).items()}
+    return frozenset(name for name, age in ages.items() if isinstance(age, int) and age <= config.lease_ms)

@@ -1,8 +1,8 @@
-"""The composition root of Spark's Python workers: plan and Arrow batches in, reports out.
+"""The composition root of Spark's Python workers.
 
-A worker process serves any task and lives over many batches and queries, so what it keeps is keyed: producers by
-slot and instance (`adapters.spark.slots`), environments and task instances by query. Nothing here outlives its query
-but connections.
+A worker gets a plan and Arrow batches, and returns reports. A worker process serves any task and lives over many
+batches and queries, so its objects are keyed: producers by slot and instance (`adapters.spark.slots`), environments and
+task instances by query. Only connections outlive their query.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _process: _WorkerProcess | None = None
 
 
 def run(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """Handle the rows of one Spark partition; yields one Arrow batch of reports, or nothing for no rows."""
+    """Handle the rows of one Spark partition.
+
+    Yields one Arrow batch of reports, or nothing if there are no rows.
+    """
     global _process
     if _process is None or _process.execution_id != plan.execution_id:
         _process = _WorkerProcess(plan)
@@ -53,7 +56,7 @@ def run(plan: WorkPlan, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 class _WorkerProcess:
-    """What this process keeps for one execution."""
+    """The objects that this process keeps for one execution."""
 
     def __init__(self, plan: WorkPlan) -> None:
         self.execution_id = plan.execution_id
@@ -73,7 +76,7 @@ class _WorkerProcess:
             close=lambda producer: producer.close(),
         )
         # pyspark's daemon collects garbage after every task, and walks all modules each time: half of a worker's time.
-        # What is loaded by now stays for good, so it is taken out of the collector's sight.
+        # Loaded modules stay for good, so the collector need not see them.
         gc.collect()
         gc.freeze()
         self._query_number = -1
@@ -101,7 +104,10 @@ class _WorkerProcess:
         return list(with_input(reports, waited.total_ns))
 
     def _enter_query(self, plan: WorkPlan) -> None:
-        """Let go of what belongs to an older query: its environments may have been replaced since."""
+        """Close the objects of an older query.
+
+        Its environments may have been replaced since.
+        """
         self._stream_offset = plan.stream_offset
         self._stream_numbering = plan.stream_numbering
         if plan.query_number == self._query_number:
@@ -140,10 +146,11 @@ class _WorkerProcess:
         return self._environments[directory]
 
     def _make_producer(self, slot: int) -> TransactionalProducer:
-        """A producer that owns the slot's id, and an execution that was not given up when it took it.
+        """Make a producer that owns the slot's transactional id.
 
-        Kafka lets the latest initialiser of an id win. So a worker of an execution that has been given up could take
-        its id back from the coordinator that fenced it; hence the question comes after the taking.
+        Kafka lets the latest initialiser of an id win. So a worker of a lost execution could take its id back from the
+        coordinator that fenced it. Hence this checks that the execution is not lost after the id is taken, never
+        before.
         """
         self._crash_points.hit("before-init")
         producer = TransactionalProducer(

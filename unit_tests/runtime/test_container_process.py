@@ -30,7 +30,7 @@ class Process:
         self.drain = DrainRequest()
         self.given_up = given_up
         self.done: list[object] = []
-        container_process._bound_the_end(
+        container_process._force_exit_after_deadline(
             self.drain, 10, lambda: self.given_up, lambda: self.done.append("workers killed"), self.done.append
         )
 

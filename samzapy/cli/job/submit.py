@@ -43,8 +43,8 @@ from samzapy.runtime.leadership import Coordination, Here
 from samzapy.runtime.spark_submit import check_host, environment_of_spark, submit_command, with_modules_beside
 from samzapy.runtime.standalone_cluster import standalone_launcher
 from samzapy.runtime.submission import (
+    check_submission_allowed,
     read_state,
-    refuse_what_the_stream_does_not_allow,
     running_containers,
     submission_of,
 )
@@ -217,7 +217,7 @@ def run_coordinator(
     state = read_state(config, connection)
     running = running_containers(config, state, here)
     refuse_self_managed(state, [container.execution_id for container in running], config.job)
-    after = refuse_what_the_stream_does_not_allow(state, wanted, running)
+    after = check_submission_allowed(state, wanted, running)
     check_inputs(wanted, after, connection, running)
     if state.run is not None and state.run.ended:
         run_over = state.run.run_id
