@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
@@ -16,6 +15,7 @@ from zipfile import ZipFile
 import pytest
 
 from samzapy.version import __version__
+from unit_tests.fixtures.wheel import make_wheel
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,24 +64,7 @@ def test_setup_asks_for_java_before_it_fetches_anything(tmp_path: Path, banner: 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
-    """The wheel as pip makes it, of a copy: what setuptools leaves in a tree would get into the next one."""
-    directory = tmp_path_factory.mktemp("wheel")
-    tree = directory / "tree"
-    tree.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "LICENSE", "docs/package.md"):
-        (tree / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tree / name)
-    shutil.copytree(ROOT / "samzapy", tree / "samzapy", ignore=shutil.ignore_patterns("__pycache__"))
-    offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet")
-    made = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(directory), str(tree)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert 0 == made.returncode, made.stdout + made.stderr
-    (path,) = directory.glob("samzapy-*.whl")
-    return ZipFile(path)
+    return ZipFile(make_wheel(tmp_path_factory.mktemp("wheel")))
 
 
 def metadata_of(wheel: ZipFile) -> tuple[str, Message]:

@@ -31,6 +31,7 @@ LONGEST_FIRST = (
     "test_spark_standalone_runs_containers.py",
     "test_a_coordinator_starts_its_containers.py",
     "test_damaged_state_is_rebuilt.py",
+    "test_the_wheel_works_elsewhere.py",
     "test_a_table_is_joined.py",
     "test_rules_are_right_while_a_job_is_scaled.py",
     "test_simulation_kills_mutants.py",
