@@ -44,7 +44,7 @@ def made_archive(more: Mapping[str, str]) -> Path:
     """The archive that `environment_of_spark` finds; it is made first, unless it is there.
 
     Args:
-        more: of the environment that the archive's JVM has, beside what every Spark here has.
+        more: further variables for the archive's JVM, besides those of every Spark here.
 
     Raises:
         EnvironmentMissingError: a jar could not be fetched, Spark did not start, or its JVM makes no archives.

@@ -82,13 +82,13 @@ def explain_keys(
     if job is not None or bootstrap_servers is not None:
         recorded, commanded = _recorded(address_of(config_file, overrides, job, bootstrap_servers))
     keys = keys_to_explain(key, settings, {**(commanded or {}), **(recorded or {})})
-    found = [explain(name, settings, recorded, commanded) for name in keys]
+    explanations = [explain(name, settings, recorded, commanded) for name in keys]
     if output == "json":
-        click.echo(json.dumps([_json(item) for item in found], indent=2))
+        click.echo(json.dumps([_json(item) for item in explanations], indent=2))
     elif keys == (key,):
-        _print_one(found[0], recorded is not None)
+        _print_one(explanations[0], recorded is not None)
     else:
-        _print_all(found, recorded is not None)
+        _print_all(explanations, recorded is not None)
 
 
 @config.command()
@@ -104,16 +104,16 @@ def check(config_file: Path, overrides: Sequence[str], job_file: Path | None) ->
     Example:
       samzapy config check --config flights.properties
     """
-    found = read_config(config_file, config_file, overrides, os.environ)
-    found.bootstrap_servers(found.default_system)
-    load_groupers(found, (job_file or config_file).absolute().parent)
-    click.echo(f"{config_file}: job {found.job}, {len(found.properties)} keys are set, nothing is wrong with them")
+    config = read_config(config_file, config_file, overrides, os.environ)
+    config.bootstrap_servers(config.default_system)
+    load_groupers(config, (job_file or config_file).absolute().parent)
+    click.echo(f"{config_file}: job {config.job}, {len(config.properties)} keys are set, nothing is wrong with them")
 
 
 def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, Setting]]:
     """The recorded configuration, and the values that requests set; each with its place and time."""
     topic = coordinator_topic(address.job)
-    found: dict[str, Setting] = {}
+    recorded: dict[str, Setting] = {}
     commanded: dict[str, Setting] = {}
     unreadable = 0
     for entry in history(coordinator_records(address), topic=topic):
@@ -125,99 +125,108 @@ def _recorded(address: JobAddress) -> tuple[Mapping[str, Setting], Mapping[str, 
         if entry.key == Namespace.FACTOR:
             commanded.pop(FACTOR_KEY, None)
             if entry.after is not None:
-                # One that a configuration set stays when that says it no more, as one that was asked for does.
+                # A factor stays after the configuration or the request that set it is gone.
                 uuid = entry.after["uuid"]
-                said = f"request {uuid}" if uuid else "an earlier configuration"
+                source = f"request {uuid}" if uuid else "an earlier configuration"
                 commanded[FACTOR_KEY] = Setting(
                     key=FACTOR_KEY,
                     value=str(entry.after["factor"]),
                     source=Source.STREAM,
-                    place=f"{said}, offset {entry.offset}, {time_text(entry.timestamp_ms)}",
+                    place=f"{source}, offset {entry.offset}, {time_text(entry.timestamp_ms)}",
                 )
             continue
         if not entry.key.startswith(_PREFIX):
             continue
         name = entry.key.removeprefix(_PREFIX)
         if entry.after is None:
-            found.pop(name, None)
+            recorded.pop(name, None)
         else:
             place = f"offset {entry.offset}, {time_text(entry.timestamp_ms)}"
-            found[name] = Setting(key=name, value=str(entry.after["value"]), source=Source.STREAM, place=place)
+            recorded[name] = Setting(key=name, value=str(entry.after["value"]), source=Source.STREAM, place=place)
     if unreadable:
         click.echo(
             f"samzapy: {unreadable} record(s) of {topic} cannot be read; see `samzapy stream replay`", err=True
         )
-    return found, commanded
+    return recorded, commanded
 
 
-def _print_one(found: Explanation, asked: bool) -> None:
+def _print_one(explanation: Explanation, asked: bool) -> None:
     lines = [
-        ("value", _value(found)),
-        ("from", _origin(found)),
-        ("refused", found.problem),
-        ("type", f"secret, {found.values}" if found.secret else found.values),
-        ("default", "required" if found.required else _text(found.default)),
-        ("meaning", found.meaning + (" May differ between the processes of a job." if found.of_process else "")),
-        *(("given", f"{one.value} in {one.place}") for one in found.given[:-1]),
-        *(("narrower", f"{one.key}={one.value} ({one.place})") for one in found.narrower),
-        *(("stronger", way) for way in found.stronger),
+        ("value", _value(explanation)),
+        ("from", _origin(explanation)),
+        ("refused", explanation.problem),
+        ("type", f"secret, {explanation.values}" if explanation.secret else explanation.values),
+        ("default", "required" if explanation.required else _text(explanation.default)),
+        (
+            "meaning",
+            explanation.meaning + (" May differ between the processes of a job." if explanation.of_process else ""),
+        ),
+        *(("given", f"{one.value} in {one.place}") for one in explanation.given[:-1]),
+        *(("narrower", f"{one.key}={one.value} ({one.place})") for one in explanation.narrower),
+        *(("stronger", way) for way in explanation.stronger),
     ]
     if asked:
-        lines.append(("recorded", _recorded_text(found)))
-    click.echo(printable(found.key))
+        lines.append(("recorded", _recorded_text(explanation)))
+    click.echo(printable(explanation.key))
     for name, text in lines:
         if text:
             click.echo(f"  {name:<10}{printable(text)}")
 
 
-def _print_all(found: Sequence[Explanation], asked: bool) -> None:
-    refused = any(item.problem for item in found)
+def _print_all(explanations: Sequence[Explanation], asked: bool) -> None:
+    refused = any(item.problem for item in explanations)
     names = ("key", "value", "from", *(("recorded",) if asked else ()), *(("refused",) if refused else ()))
     rows = []
-    for item in found:
+    for item in explanations:
         recorded = (_recorded_text(item),) if asked else ()
         rows.append((item.key, _value(item), _origin(item), *recorded, item.problem)[: len(names)])
     print_table(names, rows)
 
 
-def _value(found: Explanation) -> str:
-    return _text(found.value)
+def _value(explanation: Explanation) -> str:
+    return _text(explanation.value)
 
 
 def _text(value: object) -> str:
     return "(not set)" if value is None or value == "" else str(value)
 
 
-def _origin(found: Explanation) -> str:
-    return found.place if found.origin is not Source.STREAM else f"{found.origin}, {found.place}"
+def _origin(explanation: Explanation) -> str:
+    return (
+        explanation.place if explanation.origin is not Source.STREAM else f"{explanation.origin}, {explanation.place}"
+    )
 
 
-def _recorded_text(found: Explanation) -> str:
+def _recorded_text(explanation: Explanation) -> str:
     """The value that the job was started with; a key of one process is not recorded."""
-    if found.of_process:
+    if explanation.of_process:
         return "never, it belongs to one process"
-    return "(not set)" if found.recorded is None else f"{found.recorded.value} ({found.recorded.place})"
+    return (
+        "(not set)"
+        if explanation.recorded is None
+        else f"{explanation.recorded.value} ({explanation.recorded.place})"
+    )
 
 
-def _json(found: Explanation) -> Mapping[str, object]:
+def _json(explanation: Explanation) -> Mapping[str, object]:
     return {
-        "key": found.key,
-        "value": None if found.value is None else str(found.value),
-        "origin": found.origin.value,
-        "place": found.place,
-        "given": [_setting_json(one) for one in found.given],
-        "values": found.values,
-        "default": found.default,
-        "required": found.required,
-        "secret": found.secret,
-        "ofProcess": found.of_process,
-        "meaning": found.meaning,
-        "stronger": list(found.stronger),
-        "narrower": [_setting_json(one) for one in found.narrower],
-        "recorded": None if found.recorded is None else _setting_json(found.recorded),
-        "problem": found.problem,
+        "key": explanation.key,
+        "value": None if explanation.value is None else str(explanation.value),
+        "origin": explanation.origin.value,
+        "place": explanation.place,
+        "given": [_setting_json(one) for one in explanation.given],
+        "values": explanation.values,
+        "default": explanation.default,
+        "required": explanation.required,
+        "secret": explanation.secret,
+        "ofProcess": explanation.of_process,
+        "meaning": explanation.meaning,
+        "stronger": list(explanation.stronger),
+        "narrower": [_setting_json(one) for one in explanation.narrower],
+        "recorded": None if explanation.recorded is None else _setting_json(explanation.recorded),
+        "problem": explanation.problem,
     }
 
 
-def _setting_json(found: Setting) -> Mapping[str, str]:
-    return {"key": found.key, "value": str(found.value), "origin": found.source.value, "place": found.place}
+def _setting_json(setting: Setting) -> Mapping[str, str]:
+    return {"key": setting.key, "value": str(setting.value), "origin": setting.source.value, "place": setting.place}

@@ -1,9 +1,9 @@
 """`samzapy doctor`: diagnose a job and suggest remedies. Read-only.
 
-Gathers what the cluster, the topics, the leader and this host say; what follows from that is decided by the pure
-functions of `model.topic_checks`, `stream.examination` and `inspection.diagnosis`. What stands behind an open
-transaction is not read, and that is one of the findings. Waited for is only one thing: that transactions end whose age
-no clock of the broker's tells.
+The command reads the cluster, the topics, the leader's status and this host. The pure functions of
+`model.topic_checks`, `stream.examination` and `inspection.diagnosis` turn that into findings. Records behind an open
+transaction are not read, which is a finding too. The command only waits for the end of transactions whose age the
+broker's clock does not give.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class _Examination:
         )
         state, of_config = _with_known_config(replay(_readable(records, topic), topic=topic).state, topic)
         looked = self._look(state, topic)
-        found = (
+        findings = (
             *self._of_topics(state, looked, there[topic]),
             *of_stream,
             *of_config,
@@ -185,18 +185,18 @@ class _Examination:
             *self._of_keys(state),
             *self._of_processes(state, records),
         )
-        if state.job is None and not found:
+        if state.job is None and not findings:
             raise never_ran(self._job)
-        return found
+        return findings
 
     def _of_topics(self, state: CoordinatorState, looked: TopicsLooked, stream: TopicFound) -> Iterable[Finding]:
         if state.job is None:
-            # Nothing says which topics are ours, but for the one that says nothing.
+            # Without a configuration, only the coordinator's topic is known.
             yield from check_topic(coordinator_spec(self._job), stream, looked.cluster)
         yield from topic_findings(state, looked)
 
     def _whole_from(self, records: Sequence[LogRecord], topic: TopicFound) -> int:
-        """The offset from which on nothing was taken."""
+        """The first offset from which on no record was compacted away."""
         if self._offset_first(topic.name) > 0:
             return OFFSET_UNKNOWN
         newest_ms = max((record.timestamp_ms for record in records), default=0)
@@ -209,10 +209,10 @@ class _Examination:
 
     def _look(self, state: CoordinatorState, stream: str) -> TopicsLooked:
         names = sorted({*topics_of(state), stream})
-        found = self._admin.look(state.own_topics, names)
+        topics = self._admin.look(state.own_topics, names)
         self._led = self._admin.led(names)
         return TopicsLooked(
-            found={name: found.get(name) for name in names},
+            found={name: topics.get(name) for name in names},
             cluster=self._admin.cluster(),
             topics=self._admin.topic_names(),
         )
@@ -222,7 +222,7 @@ class _Examination:
             yield from reader.read_stable(READ_WAIT_S)
 
     def _is_led(self, topic: str, partition: int = 0) -> bool:
-        """Whether there is such a partition and anybody can be asked about it."""
+        """Whether the partition exists and has a leader to ask."""
         return partition in self._led.get(topic, ())
 
     def _of_records(self, state: CoordinatorState) -> Iterable[Finding]:
@@ -261,7 +261,7 @@ class _Examination:
     def _open_for(self, patience_ms: int, places: Sequence[tuple[str, int]]) -> Sequence[OpenTransaction]:
         """Transactions that are open too long, or stay open while this waits."""
         opened = open_transactions(self._offsets, places, READ_WAIT_S)
-        unsure = [found for found in opened if is_of_unknown_age(found, now_ms=self._now_ms, patience_ms=patience_ms)]
+        unsure = [one for one in opened if is_of_unknown_age(one, now_ms=self._now_ms, patience_ms=patience_ms)]
         if unsure:
             click.echo(
                 f"samzapy: {len(unsure)} transactions of unknown age are open: waiting up to "
@@ -269,7 +269,7 @@ class _Examination:
                 err=True,
             )
         ended = set(unsure) - set(still_open(self._offsets, unsure, patience_ms / 1000, READ_WAIT_S))
-        return [found for found in opened if found not in ended]
+        return [one for one in opened if one not in ended]
 
     def _of_keys(self, state: CoordinatorState) -> Iterable[Finding]:
         config, plan = _config(state), job_model(state)
@@ -286,19 +286,19 @@ class _Examination:
         yield from key_findings(keys, is_accepted=config.partitioner_check == "warn")
 
     def _of_processes(self, state: CoordinatorState, records: Sequence[LogRecord]) -> Iterable[Finding]:
-        said = _said(leader_status(self._job, None if state.term is None else state.term.url))
+        reported = _leader_report(leader_status(self._job, None if state.term is None else state.term.url))
         processes = HostProcesses(Here.now().boot_id)
         candidate_count = self._admin.member_count(election_group(self._job))
-        yield from leader_findings(state, said, candidate_count=candidate_count)
+        yield from leader_findings(state, reported, candidate_count=candidate_count)
         yield from container_findings(
             state,
-            said,
-            is_alive=lambda found: processes.is_alive(found.boot_id, found.pid, found.process_started_ms),
+            reported,
+            is_alive=lambda one: processes.is_alive(one.boot_id, one.pid, one.process_started_ms),
             now_ms=self._now_ms,
             lost_ms=_lost_ms(state),
         )
         yield from suspension_findings(state)
-        yield from cut_off_findings({} if said is None else said.kafka_silent_ms, state)
+        yield from cut_off_findings({} if reported is None else reported.kafka_silent_ms, state)
         yield from owner_findings(state)
         yield from clock_findings(state, _term_appended_ms(records))
 
@@ -307,12 +307,12 @@ def _readable(records: Iterable[LogRecord], topic: str) -> Iterable[LogRecord]:
     """The readable records of leaders; unreadable ones are skipped."""
     numbering = BEGINNING
     for record in records:
-        numbering, said = place(record, numbering)
-        if not isinstance(said, Foreign):
+        numbering, headers = place(record, numbering)
+        if not isinstance(headers, Foreign):
             try:
-                fact_of(record, said, topic=topic)
+                fact_of(record, headers, topic=topic)
             except CorruptRecordError:
-                # What follows has the next number, as if this one were compacted.
+                # The next record has the next number, as if this one were compacted away.
                 continue
         yield record
 
@@ -321,8 +321,8 @@ def _term_appended_ms(records: Iterable[LogRecord]) -> int | None:
     """When the newest term record was appended, by the broker's clock."""
     newest, numbering = None, BEGINNING
     for record in records:
-        numbering, said = place(record, numbering)
-        if record.key == _TERM_KEY and not isinstance(said, Foreign):
+        numbering, headers = place(record, numbering)
+        if record.key == _TERM_KEY and not isinstance(headers, Foreign):
             newest = record.timestamp_ms
     return newest
 
@@ -342,13 +342,13 @@ def _config_unreadable(topic: str, error: ConfigError) -> Finding:
         code="stream-config",
         subject=f"topic {topic}",
         found=f"the recorded configuration of the job: {error}",
-        remedy="Examine the job with the release that runs it, and see what else is found of this topic; which topics "
-        "the configuration asks for is not known",
+        remedy="Examine the job with the release that runs it, and see the other findings on this topic; the topics "
+        "of the configuration are not known",
     )
 
 
 def _config(state: CoordinatorState) -> JobConfig | None:
-    """The recorded configuration; None where this release cannot read it."""
+    """The recorded configuration; None if this release cannot read it."""
     try:
         return parse_recorded(state.config)
     except ConfigError:
@@ -369,7 +369,7 @@ def _lost_ms(state: CoordinatorState) -> int:
     return _LOST_MS_UNKNOWN if config is None else config.lost_ms
 
 
-def _said(status: Mapping[str, object] | None) -> LeaderSaid | None:
+def _leader_report(status: Mapping[str, object] | None) -> LeaderSaid | None:
     """The fields of an untrusted answer; a field of the wrong type counts as missing."""
     if status is None:
         return None
@@ -395,7 +395,7 @@ def _unreachable(error: BrokerUnavailableError) -> Finding:
         code="cluster-unreachable",
         subject="cluster",
         found=str(error),
-        remedy="See that the brokers run and that address and credentials are right; nothing else was looked at",
+        remedy="Check that the brokers run and that address and credentials are right; nothing else was examined",
     )
 
 
@@ -405,7 +405,7 @@ def _print(findings: Sequence[Finding], not_looked_at: Sequence[str]) -> None:
             (finding.severity.value, finding.code, finding.subject, finding.found, finding.remedy)
             for finding in findings
         ]
-        print_table(("severity", "code", "subject", "found", "what to do"), rows)
+        print_table(("severity", "code", "subject", "found", "remedy"), rows)
     else:
         click.echo("nothing is wrong")
     for part in not_looked_at:

@@ -56,27 +56,27 @@ def list_containers(address: JobAddress, output: str) -> None:
 
 
 def container_rows(
-    state: CoordinatorState, told: Mapping[str, Mapping[str, object]]
+    state: CoordinatorState, reported: Mapping[str, Mapping[str, object]]
 ) -> Sequence[Mapping[str, object]]:
     """A row for each execution that lives or has a launch, ordered by processor.
 
     Args:
-        told: the status of containers as the leader reports it, by execution.
+        reported: the status of containers as the leader reports it, by execution.
     """
     tasks = Counter(grant.execution_id for grant in grants_in_force(state).values())
     living = {item.execution_id for item in state.containers_sorted if is_alive(state, item.execution_id)}
     rows = [
-        _row(execution_id, state, tasks[execution_id], told.get(execution_id, {}))
+        _row(execution_id, state, tasks[execution_id], reported.get(execution_id, {}))
         for execution_id in living | state.launches.keys()
     ]
     return sorted(rows, key=lambda row: (len(str(row["processor"])), str(row["processor"]), str(row["container"])))
 
 
 def _row(
-    execution_id: ExecutionId, state: CoordinatorState, task_count: int, told: Mapping[str, object]
+    execution_id: ExecutionId, state: CoordinatorState, task_count: int, reported: Mapping[str, object]
 ) -> Mapping[str, object]:
     container, launch = state.containers.get(execution_id), state.launches.get(execution_id)
-    warm, figures = told.get("warm"), told.get("figures")
+    warm, figures = reported.get("warm"), reported.get("figures")
     return {
         "processor": standby_called(execution_id, state) or _processor_of(container, launch),
         "container": execution_id,
@@ -86,7 +86,7 @@ def _row(
         "tasks": task_count,
         "standbyLag": warm.get("lag") if isinstance(warm, dict) else None,
         "restoreLeftMs": (figures.get("restoreLeftMs") or None) if isinstance(figures, dict) else None,
-        "heartbeatAgeMs": told.get("heartbeatAgeMs"),
+        "heartbeatAgeMs": reported.get("heartbeatAgeMs"),
         "reason": "" if launch is None else launch.reason,
         "warm": warm,
     }
@@ -110,5 +110,5 @@ def _state(execution_id: ExecutionId, state: CoordinatorState) -> str:
     if launch is not None and (container is None or not is_alive(state, execution_id)):
         return launch.phase.value
     assert container is not None, "a row has a launch, a container, or both"
-    is_told_to_stop = launch is not None and launch.phase is LaunchPhase.STOPPING
-    return LaunchPhase.STOPPING.value if is_told_to_stop else container.phase.value
+    is_stopping = launch is not None and launch.phase is LaunchPhase.STOPPING
+    return LaunchPhase.STOPPING.value if is_stopping else container.phase.value

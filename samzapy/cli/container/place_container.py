@@ -80,8 +80,8 @@ def joined(arguments: Sequence[str]) -> list[str]:
         if argument == "=" and whole and whole[-1].startswith("--"):
             value = next(rest, "")
             if not value or value.startswith("--"):
-                what = f"the option {value}" if value else "nothing"
-                raise click.UsageError(f"wanted a value behind `{whole[-1]} =`, found {what}")
+                following = f"the option {value}" if value else "nothing"
+                raise click.UsageError(f"wanted a value behind `{whole[-1]} =`, found {following}")
             whole[-1] = f"{whole[-1]}={value}"
         else:
             whole.append(argument)

@@ -97,7 +97,7 @@ def downgrade(address: JobAddress, to: str, archive: Path, timeout: float) -> No
       samzapy job downgrade --config flights.properties --to 0.1.0 --archive flights-before-0.1.0.avro
     """
     job, topic = address.job, coordinator_topic(address.job)
-    # First only a look: a leader that lives would be fenced by more than that.
+    # First only read: a take-over of the log would fence a living leader.
     looked = look(coordinator_records(address), topic)
     if looked.known.state.job is None or looked.known.state.term is None:
         raise never_ran(job)
@@ -120,21 +120,21 @@ def downgrade(address: JobAddress, to: str, archive: Path, timeout: float) -> No
             count = carry_out(parts, _next_term, timeout)
     finally:
         log.close()
-    _tell(job, looked.known.state, count, archive)
+    _print_result(job, looked.known.state, count, archive)
 
 
 class Archive(Protocol):
-    """Where the history is kept."""
+    """The archive of the history."""
 
     def settings(self) -> Mapping[str, str]:
-        """Those of the topic when it was kept; nothing while it is not."""
+        """The settings of the topic when the history was archived; empty before that."""
         ...
 
     def keep(self) -> None:
-        """Keep it, or see that it is kept.
+        """Archive the history, or check that it is archived.
 
         Raises:
-            RejectedError: something else is there.
+            RejectedError: the archive has something else.
         """
         ...
 
@@ -145,7 +145,7 @@ class TopicSettings(Protocol):
     def now(self) -> Mapping[str, str]: ...
 
     def alter(self, settings: Mapping[str, str | None]) -> None:
-        """None takes the topic's own word back."""
+        """Change settings; None removes the topic's own value."""
         ...
 
 
@@ -165,12 +165,14 @@ class Parts:
 
 
 def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], timeout_s: float) -> int:
-    """Fence, replay, refuse or keep the history, write, have it compacted; return how many facts were written.
+    """Carry out a downgrade, and return how many facts were written.
+
+    The steps are: fence, replay, refuse or archive the history, write, and wait for the log cleaner.
 
     Raises:
-        RejectedError: the job cannot be given back as it is. Nothing was written.
-        DeadlineError: the log cleaner was not done in time. The same again goes on.
-        FencedError: somebody began to lead the job meanwhile.
+        RejectedError: the earlier release could not run the job. Nothing was written.
+        DeadlineError: the log cleaner was not done in time. A second call continues.
+        FencedError: another process has become the leader meanwhile.
     """
     parts.log.take_over()
     looked = look(parts.log.read(), parts.topic)
@@ -194,12 +196,12 @@ def carry_out(parts: Parts, term_of: Callable[[CoordinatorState], TermPut], time
 
 
 def refuse(state: CoordinatorState, read: PositionsRead) -> None:
-    """Raise RejectedError where 0.1.0 could not go on with the job."""
-    found = refusals(state, read)
-    if found:
-        reasons = "".join(f"\n- {reason}" for reason in found)
+    """Raise RejectedError if 0.1.0 could not run the job."""
+    refused = refusals(state, read)
+    if refused:
+        reasons = "".join(f"\n- {reason}" for reason in refused)
         raise RejectedError(
-            f"wanted a stopped job that release {RELEASE} can go on with, found one that it cannot; nothing was "
+            f"wanted a stopped job that release {RELEASE} can run, found one that it cannot; nothing was "
             f"written:{reasons}"
         )
 
@@ -212,7 +214,7 @@ def _await_cleaner(parts: Parts, writer: Downgrade, timeout_s: float) -> None:
         unread = first_unread(parts.log.read())
         now_s = parts.now_s()
         clean_s = None if unread is not None else now_s if clean_s is None else clean_s
-        # Replicas that nobody can read are given their time behind that.
+        # Only the leader's replica can be read; the others get some more time.
         if clean_s is not None and (parts.replica_count == 1 or now_s - clean_s >= _REPLICAS_S):
             return
         if unread is not None and now_s - began_s >= timeout_s:
@@ -225,15 +227,15 @@ def _await_cleaner(parts: Parts, writer: Downgrade, timeout_s: float) -> None:
 
 def _not_cleaned(topic: str, unread: LogRecord, timeout_s: float) -> DeadlineError:
     return DeadlineError(
-        f"wanted the log cleaner to take what {RELEASE} cannot read from {topic} within {timeout_s:.0f} s, found the "
-        f"record at offset {unread.offset} still there. Everything is written, and this release can run the job. See "
-        "that the brokers' log cleaner runs (log.cleaner.enable), and give the same command again, with the same "
-        "archive"
+        f"wanted the log cleaner to remove the records of {topic} that {RELEASE} cannot read within {timeout_s:.0f} s, "
+        f"found the record at offset {unread.offset} still there. Everything is written, and this release can run the "
+        "job. Check that the brokers' log cleaner runs (log.cleaner.enable), and run the same command again, with the "
+        "same archive"
     )
 
 
 def _put_back(parts: Parts) -> None:
-    """The settings as they were before. One that the topic had no word of its own about has none again."""
+    """Restore the settings; a setting that the topic did not have is removed again."""
     before = settings_before(parts.spec, parts.archive.settings())
     try:
         parts.settings.alter({name: before[name] if name in parts.spec.settings else None for name in HURRIED})
@@ -242,10 +244,10 @@ def _put_back(parts: Parts) -> None:
         if rest:
             parts.settings.alter(dict(rest))
     except SamzapyError as error:
-        words = ",".join(f"{name}={value}" for name, value in sorted(before.items()))
+        texts = ",".join(f"{name}={value}" for name, value in sorted(before.items()))
         raise SamzapyError(
             f"wanted the settings of {parts.topic} as they were before, found that they cannot be changed back now "
-            f"({error}). Give the same command again, or set them with kafka-configs.sh --add-config {words}"
+            f"({error}). Run the same command again, or set them with kafka-configs.sh --add-config {texts}"
         ) from error
 
 
@@ -264,7 +266,7 @@ class _KafkaSettings:
 
 
 class ArchiveFile:
-    """A file of `stream export`. `source` is asked for the stream each time that it is to be kept."""
+    """A file of `stream export`. Each `keep` reads the stream from a new `source`."""
 
     def __init__(self, file: Path, source: Callable[[], StreamSource]) -> None:
         self._file = file
@@ -284,35 +286,35 @@ class ArchiveFile:
             return
         try:
             with self._file.open("rb") as opened:
-                found = read_export(opened, str(self._file))
-                # To its end: one that was cut short keeps nothing.
-                for _ in found.records:
+                export = read_export(opened, str(self._file))
+                # To its end, because an incomplete file keeps nothing.
+                for _ in export.records:
                     pass
         except (OSError, CorruptRecordError) as error:
             raise self._another(str(error)) from error
-        header = found.header
+        header = export.header
         if (header.topic, header.looked.topic_id) != (source.topic, source.looked.topic_id):
             raise self._another(f"it is of {header.topic} (id {header.looked.topic_id})")
         later = not_kept(source.records(), header.extent.offset_end)
         if later is not None:
             raise self._another(
-                f"it ends at offset {header.extent.offset_end}, and the job has gone on since (offset {later.offset})"
+                f"it ends at offset {header.extent.offset_end}, and the job has run since (offset {later.offset})"
             )
 
     def _another(self, why: str) -> RejectedError:
         return RejectedError(
-            f"--archive: wanted a file that is not there, or the one of a downgrade of this job that was not finished, "
-            f"found {self._file}: {why}. Nothing was written; name another"
+            f"--archive: wanted a file that does not exist, or the archive of an interrupted downgrade of this job, "
+            f"found {self._file}: {why}. Nothing was written; choose another file"
         )
 
 
 def not_kept(records: Iterable[LogRecord], offset_end: int) -> LogRecord | None:
-    """The first record that a history up to `offset_end` lacks, but for what a downgrade wrote."""
-    return next((found for found in records if found.offset >= offset_end and not is_of_downgrade(found)), None)
+    """The first record after `offset_end` that no downgrade has written."""
+    return next((record for record in records if record.offset >= offset_end and not is_of_downgrade(record)), None)
 
 
 def _positions(address: JobAddress) -> PositionsRead:
-    """What stands on the checkpoint topic.
+    """The positions on the checkpoint topic.
 
     Raises:
         RejectedError: 0.1.0 cannot read it.
@@ -325,11 +327,11 @@ def _positions(address: JobAddress) -> PositionsRead:
         raise RejectedError(
             f"wanted a {topic} that release {RELEASE} can read, found {len(unread)} record(s) that it cannot, the "
             f"first at offset {unread[0].offset} under {printable(key)}; nothing was written. Positions in broadcast "
-            "inputs are such: a job that had some stays with this release until they are removed, and the topic's log "
-            "cleaner has taken them"
+            "inputs are such records: a job with broadcast inputs stays with this release until they are removed, and "
+            "the topic's log cleaner has removed the records"
         )
-    found = positions_of(decode(record, topic=topic) for record in records)
-    return PositionsRead(checkpoints=found.checkpoints, progress=found.progress, bounds={})
+    positions = positions_of(decode(record, topic=topic) for record in records)
+    return PositionsRead(checkpoints=positions.checkpoints, progress=positions.progress, bounds={})
 
 
 def _refuse_leader(address: JobAddress, admin: KafkaAdmin, state: CoordinatorState) -> None:
@@ -343,21 +345,21 @@ def _refuse_leader(address: JobAddress, admin: KafkaAdmin, state: CoordinatorSta
     count = admin.member_count(election_group(address.job))
     if count:
         raise RejectedError(
-            f"wanted a stopped job, found {count} process(es) that stand for election in "
-            f"{election_group(address.job)}: stop them first. One that was killed counts until its session "
-            "is over (job.coordinator.election.session.ms). Nothing was written"
+            f"wanted a stopped job, found {count} election candidate(s) in {election_group(address.job)}: stop them "
+            "first. A killed process counts until its session is over (job.coordinator.election.session.ms). Nothing "
+            "was written"
         )
 
 
 def _refuse_missing_inputs(admin: KafkaAdmin, state: CoordinatorState) -> None:
     """Raise RejectedError if a recorded input is missing or was created again."""
-    topics = {found.system_stream.stream: found.topic_id for found in state.inputs.values()}
+    topics = {recorded.system_stream.stream: recorded.topic_id for recorded in state.inputs.values()}
     there = admin.find(topics)
     wrong = sorted(name for name in topics if name not in there or there[name].topic_id != topics[name])
     if wrong:
         raise RejectedError(
             f"wanted every topic that the job has ever read, as release {RELEASE} does, found that {', '.join(wrong)} "
-            "was deleted, or deleted and made again; the job stays with this release. Nothing was written"
+            "was deleted, or deleted and created again; the job stays with this release. Nothing was written"
         )
 
 
@@ -371,7 +373,7 @@ def _next_term(state: CoordinatorState) -> TermPut:
         boot_id=here.boot_id,
         pid=here.pid,
         process_started_ms=here.process_started_ms,
-        # Nobody answers there any more, and whoever leads next says where it does.
+        # No process answers at this URL any more, and the next leader records its own.
         url=state.term.url,
         started_at_ms=time.time_ns() // 1_000_000,
     )
@@ -394,17 +396,17 @@ def _ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(job: str, state: CoordinatorState, count: int, archive: Path) -> None:
+def _print_result(job: str, state: CoordinatorState, count: int, archive: Path) -> None:
     if count == 0 and not archive.exists():
         click.echo(f"{job}: release {RELEASE} can read it already; nothing was written")
         return
-    click.echo(f"{job}: release {RELEASE} can go on with it; {count} facts were written, its history is in {archive}")
+    click.echo(f"{job}: release {RELEASE} can run it; {count} facts were written; the history is in {archive}")
     if any(key.startswith("stores.") for key in state.config):
         hosts = ", ".join(map(printable, hosts_with_state(state)))
         click.echo(
-            f"before it is started: remove {os.path.join('<local.store.dir>', job)} on {hosts}. {RELEASE} cannot read "
-            "that, and builds the state anew from the changelogs"
+            f"before the start: remove {os.path.join('<local.store.dir>', job)} on {hosts}. {RELEASE} cannot read "
+            "it, and restores the state from the changelogs"
         )
     unknown = settings_without(state)
     if unknown:
-        click.echo(f"before it is started: take out of its properties file {', '.join(map(printable, unknown))}")
+        click.echo(f"before the start: remove from the properties file {', '.join(map(printable, unknown))}")

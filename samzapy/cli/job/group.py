@@ -100,7 +100,7 @@ def _print(status: Mapping[str, object]) -> None:
 
 
 def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
-    """A line for each task whose other inputs wait for a bootstrap input."""
+    """A line for each task with inputs that wait for a bootstrap input."""
     tasks, lines = status.get("tasks"), []
     for task in [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []:
         positions = task.get("positions")
@@ -116,7 +116,7 @@ def bootstrap_lines(status: Mapping[str, object]) -> list[str]:
 
 
 def _expansions(status: Mapping[str, object]) -> list[str]:
-    """A line for each input whose new partitions are not read yet."""
+    """A line for each input with new partitions that are not read yet."""
     expansions = status.get("expansions")
     lines = []
     for row in [row for row in expansions if isinstance(row, dict)] if isinstance(expansions, list) else []:

@@ -61,16 +61,16 @@ def stop(address: JobAddress, wait: bool, timeout: float) -> None:
     run_id = run_id_of(address, state)
     give_up_at_s = time.monotonic() + timeout
     if not is_over(state):
-        if not _is_told(state):
+        if not _is_stopping(state):
             _ask_to_stop(address, run_id, state, min(timeout, _ANSWER_S))
         while wait and not _has_ended(state := recorded_state(address), run_id):
             if time.monotonic() >= give_up_at_s:
                 raise DeadlineError(
-                    f"wanted {address.job} to stop within {timeout:.0f} s, found that {_what_runs(state)}; the request "
-                    "stays. Check with `samzapy job status` whether there is a leader"
+                    f"wanted {address.job} to stop within {timeout:.0f} s, found that {_living_text(state)}; the "
+                    "request stays. Check with `samzapy job status` whether there is a leader"
                 )
             time.sleep(_LOOK_EVERY_S)
-    click.echo(f"{address.job}: {'stopped' if _has_ended(state, run_id) else 'told to stop'}")
+    click.echo(f"{address.job}: {'stopped' if _has_ended(state, run_id) else 'stopping'}")
 
 
 @click.command()
@@ -173,12 +173,12 @@ def _state_text(state: CoordinatorState) -> str:
     return "stopping" if state.run.finished else "runs"
 
 
-def _is_told(state: CoordinatorState) -> bool:
+def _is_stopping(state: CoordinatorState) -> bool:
     return state.run is not None and (state.run.finished or state.run.ended)
 
 
 def _has_ended(state: CoordinatorState, run_id: str) -> bool:
-    """True if the run has ended; a later run may have begun since."""
+    """Whether the run has ended; a later run may have begun since."""
     return is_over(state) or (state.run is not None and state.run.run_id != run_id)
 
 
@@ -189,7 +189,7 @@ def _ask_to_stop(address: JobAddress, run_id: str, state: CoordinatorState, time
         asking.answer(store, uuid, state)
 
 
-def _what_runs(state: CoordinatorState) -> str:
+def _living_text(state: CoordinatorState) -> str:
     living = [container for container in state.containers_sorted if container.phase in LIVING]
     return f"{len(living)} containers have not reported that they stopped"
 

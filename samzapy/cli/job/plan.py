@@ -213,15 +213,15 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
     admin.check_reachable()
     if config.input_patterns:
         config = resolve_inputs(config, admin.topic_names())
-    # Not those that samzapy makes itself: they need not be there yet.
+    # Without the intermediate streams, which samzapy creates itself and which may not exist yet.
     inputs = [SystemStream.parse(name) for name in config.streams_read if config.intermediate_of(name) is None]
     described = admin.describe(stream.stream for stream in inputs)
-    found = {stream: described[stream.stream] for stream in inputs}
+    topics = {stream: described[stream.stream] for stream in inputs}
     changes = _intermediate_topics(config, admin)
     state = _recorded(config, connection, admin)
     refuse_fewer_partitions(config.intermediates, state.config)
-    config = inputs_to_read(config, {stream: topic.topic_id for stream, topic in found.items()}, state)
-    counts = {stream: topic.partition_count for stream, topic in found.items()}
+    config = inputs_to_read(config, {stream: topic.topic_id for stream, topic in topics.items()}, state)
+    counts = {stream: topic.partition_count for stream, topic in topics.items()}
     recorded = {stream: state.inputs[stream].partition_count for stream in state.inputs}
     to_be = {SystemStream.parse(text): change.partition_count for text, change in changes.items()}
     return config, Known(
@@ -240,8 +240,8 @@ def _by_cluster(config: JobConfig) -> tuple[JobConfig, Known]:
 
 def _intermediate_topics(config: JobConfig, admin: KafkaAdmin) -> Mapping[str, TopicToBe]:
     """The wanted topics of the intermediate streams, by `system.stream`."""
-    found = admin.find(stream.topic for stream in config.intermediates)
-    there = {name: topic.partition_count for name, topic in found.items()}
+    topics = admin.find(stream.topic for stream in config.intermediates)
+    there = {name: topic.partition_count for name, topic in topics.items()}
     return {
         stream.system_stream: TopicToBe(
             topic=stream.topic,
@@ -262,10 +262,10 @@ def _recorded(config: JobConfig, connection: KafkaConnection, admin: KafkaAdmin)
 
 
 def with_previous(known: Known, previous: JobModel, config: JobConfig) -> Known:
-    """A plan from a file counts instead of the recorded one, with the places that it names.
+    """Replace the recorded plan by one from a file, with the hosts that it has.
 
-    What else is recorded counts on: what a submission would be refused for is refused here too. Where nothing is, the
-    factor is that of the file, as a job that was scaled keeps its own, unless the configuration has been given another.
+    All other records still count, so reasons to refuse a submission are refused here too. Without a recorded plan, the
+    factor is that of the file, as a scaled job keeps its factor, unless the configuration sets another one.
     """
     located = [container for container in previous.containers if container.location_id is not None]
     return replace(
@@ -275,7 +275,7 @@ def with_previous(known: Known, previous: JobModel, config: JobConfig) -> Known:
             processors={container.processor_id: str(container.location_id) for container in located},
             tasks={task.name: str(container.location_id) for container in located for task in container.tasks},
         ),
-        # That no store is recorded says nothing of a plan from elsewhere.
+        # A plan from a file may keep state, also if no store is recorded.
         keeps_state=known.keeps_state or None,
         factor=known.factor if known.previous is not None else _factor_after(previous, config),
     )
@@ -289,7 +289,7 @@ def _factor_after(previous: JobModel, config: JobConfig) -> int:
 
 def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[SystemStream, int]]:
     """The given partition counts, checked; patterns match against the given streams."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, count = item.rpartition("=")
         if not equals or not (_COUNT.fullmatch(count) and int(count) <= PARTITIONS_MAX):
@@ -297,26 +297,26 @@ def _partition_counts(config: JobConfig, text: str) -> tuple[JobConfig, Mapping[
                 f"--partitions: wanted STREAM=N with N from 1 to {PARTITIONS_MAX} (kafka.orders=4), found {item!r}"
             )
         stream = config.qualified(name)
-        if stream in found:
+        if stream in counts:
             raise ConfigError(f"--partitions: wanted {stream} once, found it twice")
-        found[stream] = int(count)
-    config = resolve_inputs(config, [stream.partition(".")[2] for stream in found])
+        counts[stream] = int(count)
+    config = resolve_inputs(config, [stream.partition(".")[2] for stream in counts])
     refuse_unmatched(config)
-    for stream in found:
+    for stream in counts:
         if stream not in config.streams_read:
             raise ConfigError(
                 f"--partitions: wanted inputs of the job ({', '.join(config.streams_read)}), found {stream}; "
                 "correct the name, or add it to task.inputs"
             )
-    # Those that samzapy makes itself have what the configuration says.
-    found = {stream.system_stream: stream.partition_count for stream in config.intermediates} | found
-    missing = [name for name in config.streams_read if name not in found]
+    # The intermediate streams, which samzapy creates itself, have the counts of the configuration.
+    counts = {stream.system_stream: stream.partition_count for stream in config.intermediates} | counts
+    missing = [name for name in config.streams_read if name not in counts]
     if missing:
         raise ConfigError(
             f"--partitions: wanted a count for each input, found none for {', '.join(missing)}; "
             f"add {missing[0]}=N, or leave --partitions out to ask the cluster"
         )
-    return config, {SystemStream.parse(name): count for name, count in found.items()}
+    return config, {SystemStream.parse(name): count for name, count in counts.items()}
 
 
 def _processors(
@@ -359,7 +359,7 @@ def _is_host(text: str) -> bool:
         LocationId(text)
     except ValueError:
         return False
-    # Two at signs are a slip, not a host.
+    # Two at signs are a mistake, not a host.
     return "@" not in text
 
 
@@ -368,18 +368,18 @@ def _input_keys(
 ) -> InputKeys:
     there = {topic.topic: topic.partition_count_before for topic in known.topics}
     ssps = {ssp for ssp in divided_ssps(planned) if ssp.partition < there.get(ssp.stream, ssp.partition + 1)}
-    found, is_whole = look_at_inputs(config, planned, connection, ssps, count_max=sample_count, wait_s=SAMPLE_WAIT_S)
+    keys, is_whole = look_at_inputs(config, planned, connection, ssps, count_max=sample_count, wait_s=SAMPLE_WAIT_S)
     if not is_whole:
         click.echo("samzapy: not all of the sample could be read in time; --sample N takes fewer records", err=True)
-    return found
+    return keys
 
 
 def _read_plan(path: Path) -> JobModel:
     try:
-        found: object = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            found = found.get("jobModel", found)
-        return job_model_of_json(found)
+        fields: object = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(fields, dict):
+            fields = fields.get("jobModel", fields)
+        return job_model_of_json(fields)
     except OSError as error:
         raise ConfigError(f"--previous: wanted a plan in {path}, found {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -395,9 +395,10 @@ def change_with_sizes(
     config: JobConfig,
     connection: KafkaConnection | None,
 ) -> PlanChange:
-    """What changes when `planned` takes the place of `before`, with the sizes of what is to be restored.
+    """The change from the plan `before` to `planned`, with the sizes of the state to restore.
 
-    They are asked for all tasks at once; without a `connection` they are not known. A job without a plan has no state.
+    The sizes are read for all tasks at once; without a `connection` they are unknown. A job without a plan has no
+    state.
     """
     has_state = before is not None and config.stores
     change = plan_change(before, planned, locality, lambda _: None if has_state else NOTHING_TO_RESTORE)
@@ -414,7 +415,7 @@ _COLUMNS = ("task", "reads", "change", "from", "to", "location", "restore", "why
 
 
 def print_change(job: str, change: PlanChange) -> None:
-    """A plan for people, as a table."""
+    """Print a change of the plan as a table."""
     since = f"generation {change.generation_from}" if change.generation_from else "nothing: the job has no plan yet"
     click.echo(f"job {job}  plan of {len(change.tasks)} tasks, made from {since}")
     reads = {task.name: _reads(task) for task in change.plan.tasks}
@@ -435,14 +436,14 @@ def print_change(job: str, change: PlanChange) -> None:
     for task_name in change.gone:
         click.echo(printable(f"gone: {task_name}"))
     for topic in change.topics:
-        done = "is given" if topic.partition_count_before else "is made with"
+        done = "grows to" if topic.partition_count_before else "is created with"
         click.echo(printable(f"topic: {topic.topic} {done} {topic.partition_count} partitions"))
     for stream, ssps in groupby(change.waiting, lambda ssp: ssp.system_stream):
         numbers = ", ".join(str(ssp.partition) for ssp in ssps)
         click.echo(
             printable(
-                f"not at once: new partitions of {stream} ({numbers}) wait until the old ones have passed their "
-                "ends; until then the plan is one without them"
+                f"not at once: new partitions of {stream} ({numbers}) wait until the old ones are read to their "
+                "ends; until then the plan does not have them"
             )
         )
     refusal = refusal_of(change.keys)

@@ -137,7 +137,7 @@ def _planned(address: JobAddress, wanted: Rewind, state: CoordinatorState) -> Se
     concerned = meant(wanted, state.plan)
     ssps = sorted({ssp_kb.ssp for _, ssp_kb in concerned})
     offset_bounds = positions.offset_bounds(ssps, wanted.to.number if wanted.to.mark is Mark.TIME else None)
-    # Of all that its tasks read: where one begins is computed for all its positions at once.
+    # All positions of these tasks, because the start of a task is computed for all its positions at once.
     tasks = {task_name for task_name, _ in concerned}
     read = positions.read(
         sorted({ssp_kb.ssp for planned in state.plan if planned.task_name in tasks for ssp_kb in planned.positions})

@@ -113,14 +113,14 @@ def scale(
             expected_generation=expected_generation,
             request_expiry=asking.expiry,
         )
-        found = asking.answer(store, uuid, state, output)
-        if found is None:
+        answer = asking.answer(store, uuid, state, output)
+        if answer is None:
             return
         pauses = _pauses(address, reader, state.epoch)
     if output == "json":
-        click.echo(json.dumps(_answer_json(found.response_message, pauses), indent=2))
+        click.echo(json.dumps(_answer_json(answer.response_message, pauses), indent=2))
     else:
-        show_answer(found)
+        show_answer(answer)
         click.echo(_pauses_text(pauses))
 
 
@@ -129,11 +129,11 @@ def _resize(address: JobAddress, state: CoordinatorState, containers: int, askin
         uuid = store.write_resize_request(
             asking.deployment_id or run_id_of(address, state), containers, request_expiry=asking.expiry
         )
-        found = asking.answer(store, uuid, state, output)
-    if found is not None and output == "json":
-        click.echo(json.dumps({"response": found.response_message}, indent=2))
+        answer = asking.answer(store, uuid, state, output)
+    if answer is not None and output == "json":
+        click.echo(json.dumps({"response": answer.response_message}, indent=2))
     else:
-        show_answer(found)
+        show_answer(answer)
 
 
 def _planned(address: JobAddress, state: CoordinatorState, factor: int, job_file: Path | None) -> PlanChange:
@@ -166,7 +166,7 @@ def _pauses(address: JobAddress, reader: PartitionReader, epoch_before: int) -> 
             try:
                 pauses.add(record.timestamp_ms, decode(record, topic=reader.topic))
             except CorruptRecordError:
-                # It is no position (`samzapy doctor` tells of it).
+                # The record is no position; `samzapy doctor` reports it.
                 continue
         if pauses.are_over or time.monotonic() >= give_up_at_s:
             return pauses.found_ms

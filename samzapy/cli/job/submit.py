@@ -171,17 +171,17 @@ def _process_launcher(
 
 
 def _sizes(config: JobConfig, spark_options: Sequence[str]) -> Sequence[str]:
-    """The spark-submit options for memory and cores; none for what `spark_options` already set."""
+    """The spark-submit options for memory and cores that `spark_options` does not set."""
 
-    def is_told(option: str, setting: str) -> bool:
+    def is_set(option: str, setting: str) -> bool:
         # `--conf a=b` and `--conf=a=b`; `--master m` and `--master=m`.
         values = (argument.removeprefix("--conf=").removeprefix("-c=") for argument in spark_options)
         return any(value.partition("=")[0] in (option, setting) for value in values)
 
     options: list[str] = []
-    if MEMORY_KEY in config.properties and not is_told("--driver-memory", "spark.driver.memory"):
+    if MEMORY_KEY in config.properties and not is_set("--driver-memory", "spark.driver.memory"):
         options += ["--driver-memory", f"{config.container_memory_mib}m"]
-    if CORES_KEY in config.properties and not is_told("--master", "spark.master"):
+    if CORES_KEY in config.properties and not is_set("--master", "spark.master"):
         options += ["--master", f"local[{config.container_cores},1]"]
     return options
 

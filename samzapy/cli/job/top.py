@@ -91,10 +91,10 @@ def _loads(address: JobAddress, interval_s: float) -> Iterator[JobLoad]:
 
 
 def _look(address: JobAddress, before: Mapping[str, object]) -> Mapping[str, object]:
-    """The current status: from the same leader as before, else read again from the topics."""
+    """The current status: from the same leader as before, or read again from the topics."""
     leader = before.get("leader")
-    told = leader_status(address.job, leader) if isinstance(leader, str) else None
-    return read_status(address) if told is None else told
+    status = leader_status(address.job, leader) if isinstance(leader, str) else None
+    return read_status(address) if status is None else status
 
 
 def _heading(load: JobLoad) -> list[str]:

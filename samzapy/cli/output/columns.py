@@ -56,5 +56,5 @@ class Columns:
 
 
 def _width(column: Sequence[str]) -> int:
-    """The width of a column whose first cell is its heading."""
+    """The width of a column; its first cell is the heading."""
     return max(len(cell) for number, cell in enumerate(column) if number == 0 or len(cell) <= _PADDED_MAX)

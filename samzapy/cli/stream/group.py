@@ -86,7 +86,7 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
         raise ConfigError("wanted --follow of a topic, without --until and -o json; found both: leave one out")
     check_reached(until, source, "--until")
     wanted = None if not prefix else prefix.encode()
-    told = History(
+    shown = History(
         source.topic,
         whole_from=source.extent.whole_from,
         wanted=None if wanted is None else lambda key: key.startswith(wanted),
@@ -95,7 +95,7 @@ def replay(source: StreamSource, until: Position | None, follow: bool, prefix: s
     columns = Columns(REPLAY_COLUMNS, right=("offset", "term"))
     try:
         for batch in _batches(source, until, follow):
-            entries = _noting(told.read(batch), unreadable)
+            entries = _count_unreadable(shown.read(batch), unreadable)
             if output == "table":
                 columns.write(replay_cells(entry) for entry in entries)
             else:
@@ -136,13 +136,13 @@ def state(source: StreamSource, position: Position | None, output: str) -> None:
     """
     check_reached(position, source, "--at")
     reading = Reading(source.records())
-    found = replayed(reading.until(position), topic=source.topic).state
+    state = replayed(reading.until(position), topic=source.topic).state
     place = _place(reading, source)
     if output == "json":
-        click.echo(json.dumps({"topic": source.topic, **place, **moment_json(found)}, indent=2))
+        click.echo(json.dumps({"topic": source.topic, **place, **moment_json(state)}, indent=2))
     else:
         print_horizon(source, reading)
-        _print_state(found, place, source.topic)
+        _print_state(state, place, source.topic)
 
 
 @stream.command()
@@ -169,10 +169,10 @@ def diff(source: StreamSource, first: Position, second: Position, output: str) -
         print_horizon(source, reading)
     whole = source.is_whole(reading)
     touched: dict[str, LogRecord] = {}
-    after = _fold_noting(before, reading.until(second), source.topic, touched)
+    after = _fold(before, reading.until(second), source.topic, touched)
     rows = [
-        _difference_json(found, _evidence(found, after.state, touched), latest_only=not whole)
-        for found in differences(before.state, after.state)
+        _difference_json(difference, _evidence(difference, after.state, touched), latest_only=not whole)
+        for difference in differences(before.state, after.state)
     ]
     if output == "table":
         names = ("key", "change", "offset", "time", "term", "event", "cause", "actor")
@@ -244,7 +244,7 @@ def export(source: StreamSource, file: Path) -> None:
 
 
 def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iterator[Iterable[LogRecord]]:
-    """The history, and then what comes, each time that there is something."""
+    """The history, and with `follow` a batch for all new records at each look."""
     reading = Reading(source.records())
     yield reading.until(until)
     if not follow or source.connection is None:
@@ -254,25 +254,25 @@ def _batches(source: StreamSource, until: Position | None, follow: bool) -> Iter
         while True:
             time.sleep(FOLLOW_EVERY_S)
             try:
-                found = list(reader.read_stable(READ_WAIT_S, offset_from=offset_next))
+                records = list(reader.read_stable(READ_WAIT_S, offset_from=offset_next))
             except TemporaryError as error:
                 click.echo(f"samzapy: {error}; asking again", err=True)
                 continue
-            if found:
-                offset_next = found[-1].offset + 1
-                yield found
+            if records:
+                offset_next = records[-1].offset + 1
+                yield records
 
 
 @dataclass(slots=True)
 class _Unreadable:
-    """How many entries cannot be read, and the first of them."""
+    """The number of unreadable entries, and the first of them."""
 
     count: int = 0
     first: UnreadableEntry | ForeignEntry | None = None
 
 
-def _noting(entries: Iterable[Entry], unreadable: _Unreadable) -> Iterator[Entry]:
-    """`entries`; those that cannot be read are counted in `unreadable`."""
+def _count_unreadable(entries: Iterable[Entry], unreadable: _Unreadable) -> Iterator[Entry]:
+    """Pass `entries` on, and count the unreadable ones in `unreadable`."""
     for entry in entries:
         if isinstance(entry, UnreadableEntry) or (isinstance(entry, ForeignEntry) and not entry.is_readable):
             unreadable.count += 1
@@ -288,14 +288,14 @@ def replay_cells(entry: Entry) -> tuple[str, ...]:
         event = "FOREIGN" if entry.is_readable else "FOREIGN, CANNOT BE READ"
         return (*where, "", event, entry.key, entry.reason, "", "", "")
     note = "" if entry.is_whole else LATEST_VALUE_ONLY
-    said = entry.headers
-    if said is None:
+    headers = entry.headers
+    if headers is None:
         return (*where, "", entry.event, entry.key, change_text(entry), "", "", note)
-    return (*where, str(said.term), entry.event, entry.key, change_text(entry), said.cause, said.actor, note)
+    return (*where, str(headers.term), entry.event, entry.key, change_text(entry), headers.cause, headers.actor, note)
 
 
 def _write_json(items: Iterable[Mapping[str, object]], output: str) -> None:
-    """`jsonl`: a line for each; `json`: one array. Written as they come."""
+    """Write items as they come: a line for each (`jsonl`), or one array (`json`)."""
     out = sys.stdout
     if output == "jsonl":
         out.writelines(f"{json.dumps(item)}\n" for item in items)
@@ -318,16 +318,16 @@ def _place(reading: Reading, source: StreamSource) -> Mapping[str, object]:
     }
 
 
-def _print_state(found: CoordinatorState, place: Mapping[str, object], topic: str) -> None:
+def _print_state(state: CoordinatorState, place: Mapping[str, object], topic: str) -> None:
     click.echo(
         f"{printable(topic)}  after offset {place['offset']}  {place['time']}  "
-        f"term {found.term.term if found.term else '-'}  "
-        f"generation {found.generation.generation if found.generation else '-'}  epoch {found.epoch}"
+        f"term {state.term.term if state.term else '-'}  "
+        f"generation {state.generation.generation if state.generation else '-'}  epoch {state.epoch}"
     )
-    newest = newest_grants(found)
+    newest = newest_grants(state)
     rows = []
-    for planned in found.plan:
-        grant, located = newest.get(planned.task_name), found.task_localities.get(planned.task_name)
+    for planned in state.plan:
+        grant, located = newest.get(planned.task_name), state.task_localities.get(planned.task_name)
         rows.append(
             (
                 planned.task_name,
@@ -342,10 +342,10 @@ def _print_state(found: CoordinatorState, place: Mapping[str, object], topic: st
         ("container", "processor", "host", "pid", "phase", "reason"),
         [
             (item.execution_id, item.processor_id, item.host, str(item.pid), item.phase.value, item.reason)
-            for item in found.containers_sorted
+            for item in state.containers_sorted
         ],
     )
-    records = moment_json(found)["records"]
+    records = moment_json(state)["records"]
     assert isinstance(records, Mapping), "of moment_json"
     shown = {Namespace.PLAN, Namespace.CONTAINER, Namespace.TASK_LOCALITY, Namespace.SCHEMA}
     _section(
@@ -369,50 +369,50 @@ def _section(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         Columns(names, right=("epoch", "pid")).write(rows)
 
 
-def _fold_noting(
-    before: Replayed, records: Iterable[LogRecord], topic: str, touched: dict[str, LogRecord]
-) -> Replayed:
-    """`replay`, with the newest record of each key put into `touched`."""
+def _fold(before: Replayed, records: Iterable[LogRecord], topic: str, touched: dict[str, LogRecord]) -> Replayed:
+    """Replay records, and put the newest record of each key into `touched`."""
 
     def noting() -> Iterator[LogRecord]:
         numbering = before.numbering
         for record in records:
-            numbering, said = place(record, numbering)
-            if not isinstance(said, Foreign):
+            numbering, headers = place(record, numbering)
+            if not isinstance(headers, Foreign):
                 touched[(record.key or b"").decode(errors="backslashreplace")] = record
             yield record
 
     return replayed(noting(), topic=topic, before=before)
 
 
-def _evidence(found: Difference, after: CoordinatorState, touched: Mapping[str, LogRecord]) -> LogRecord | None:
+def _evidence(difference: Difference, after: CoordinatorState, touched: Mapping[str, LogRecord]) -> LogRecord | None:
     """The last record that made the difference."""
     plan = task_key("")
-    if not found.key.startswith(plan):
-        return touched.get(found.key)
+    if not difference.key.startswith(plan):
+        return touched.get(difference.key)
     generation = 0 if after.generation is None else after.generation.generation
-    of_task = f"{Namespace.PLAN}/{generation}/task/{found.key.removeprefix(plan)}"
-    # A task that is gone has no record: the plan without it is what took it away.
+    of_task = f"{Namespace.PLAN}/{generation}/task/{difference.key.removeprefix(plan)}"
+    # A removed task has no record: the new plan, which lacks it, has removed it.
     return touched.get(of_task) or touched.get(Namespace.GENERATION)
 
 
-def _difference_json(found: Difference, evidence: LogRecord | None, *, latest_only: bool) -> Mapping[str, object]:
-    said = None if evidence is None else parse_headers(evidence.headers)
+def _difference_json(
+    difference: Difference, evidence: LogRecord | None, *, latest_only: bool
+) -> Mapping[str, object]:
+    headers = None if evidence is None else parse_headers(evidence.headers)
     return {
-        "key": found.key,
-        "text": fields_change_text(found.key, found.before, found.after),
-        "before": found.before,
-        "after": found.after,
+        "key": difference.key,
+        "text": fields_change_text(difference.key, difference.before, difference.after),
+        "before": difference.before,
+        "after": difference.after,
         "offset": None if evidence is None else evidence.offset,
         "time": None if evidence is None else time_text(evidence.timestamp_ms),
-        **_said_json(said),
+        **_headers_json(headers),
         "latest_value_only": latest_only,
     }
 
 
-def _said_json(said: RecordHeaders | None) -> Mapping[str, object]:
+def _headers_json(headers: RecordHeaders | None) -> Mapping[str, object]:
     names = ("term", "event", "cause", "actor")
-    return {name: None if said is None else getattr(said, name) for name in names}
+    return {name: None if headers is None else getattr(headers, name) for name in names}
 
 
 def _noting_severity(

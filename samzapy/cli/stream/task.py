@@ -47,19 +47,21 @@ def explain(source: StreamSource, name: str, position: Position | None, output: 
     check_reached(position, source, "--at")
     reading = Reading(source.records())
     records = reading.until(position)
-    found = explained(records, TaskName(name), topic=source.topic, whole_from=source.extent.whole_from)
+    explanation = explained(records, TaskName(name), topic=source.topic, whole_from=source.extent.whole_from)
     if output == "json":
-        click.echo(json.dumps(explanation_json(found), indent=2))
+        click.echo(json.dumps(explanation_json(explanation), indent=2))
     else:
         print_horizon(source, reading)
-        _print(found)
+        _print(explanation)
 
 
-def _print(found: Explanation) -> None:
-    if found.planned is not None:
-        reads = ", ".join(str(ssp_kb) for ssp_kb in found.planned.positions)
-        click.echo(printable(f"task {found.task_name}  processor {found.planned.processor_id}  reads {reads}"))
-    click.echo(printable(f"run by {found.runs}"))
+def _print(explanation: Explanation) -> None:
+    if explanation.planned is not None:
+        reads = ", ".join(str(ssp_kb) for ssp_kb in explanation.planned.positions)
+        click.echo(
+            printable(f"task {explanation.task_name}  processor {explanation.planned.processor_id}  reads {reads}")
+        )
+    click.echo(printable(f"run by {explanation.runs}"))
     click.echo()
     Columns(("generation", "offset", "time", "from", "to", "why"), right=("generation", "offset")).write(
         (
@@ -70,7 +72,7 @@ def _print(found: Explanation) -> None:
             item.processor_id,
             item.why,
         )
-        for item in found.assignments
+        for item in explanation.assignments
     )
     click.echo()
-    Columns(REPLAY_COLUMNS, right=("offset", "term")).write(replay_cells(entry) for entry in found.evidence)
+    Columns(REPLAY_COLUMNS, right=("offset", "term")).write(replay_cells(entry) for entry in explanation.evidence)

@@ -103,7 +103,7 @@ class Asking:
         config = parse_recorded(state.config)
         default_s, release_s = config.placement_expiry_ms / 1000, config.release_timeout_ms / 1000
         expiry_s = default_s if self.expiry is None else self.expiry.total_seconds()
-        # Until it is ready, and what has begun then has that time once more, behind a release
+        # The expiry is for the preparation. An act that begins then has the same time again, after a release
         # (`coordinator.requests.request_queue`).
         return _answer(store, uuid, _READ_WITHIN_S, expiry_s + max(expiry_s, default_s) + release_s + _ANSWER_S)
 
@@ -228,7 +228,7 @@ def _answer(
 
     Args:
         read_within_s: the maximum time until a coordinator picks the request up.
-        served_within_s: the maximum time from then on; it never shortens what is left of `read_within_s`.
+        served_within_s: the maximum time from then on; it never shortens `read_within_s`.
 
     Raises:
         DeadlineError: no final answer came in time.

@@ -26,13 +26,13 @@ def read_status(address: JobAddress) -> Mapping[str, object]:
     state = recorded_state(address)
     if state.job is None:
         raise never_ran(address.job)
-    told = leader_status(address.job, None if state.term is None else state.term.url)
-    if told is None:
+    status = leader_status(address.job, None if state.term is None else state.term.url)
+    if status is None:
         trouble = [] if is_stopped(state) else [_no_leader(state), *_ownerless(state)]
         return dict(status_of_log(address.job, state, _positions(address, state))) | {"degraded": trouble}
-    trouble = [str(told["trouble"])] if told.get("trouble") else []
-    degraded = [*trouble, *_told_findings(told), *_failing(told), *_standbys_missing(told), *_told_ownerless(told)]
-    return dict(told) | {"degraded": degraded}
+    trouble = [str(status["trouble"])] if status.get("trouble") else []
+    degraded = [*trouble, *_findings(status), *_failing(status), *_standbys_missing(status), *_ownerless_in(status)]
+    return dict(status) | {"degraded": degraded}
 
 
 def _positions(address: JobAddress, state: CoordinatorState) -> PositionsRead | None:
@@ -52,10 +52,10 @@ def _no_leader(state: CoordinatorState) -> str:
 
 
 def _ownerless(state: CoordinatorState) -> list[str]:
-    return _told_ownerless(status_of_log("", state, None))
+    return _ownerless_in(status_of_log("", state, None))
 
 
-def _told_ownerless(status: Mapping[str, object]) -> list[str]:
+def _ownerless_in(status: Mapping[str, object]) -> list[str]:
     tasks = status.get("tasks")
     rows = [row for row in tasks if isinstance(row, dict)] if isinstance(tasks, list) else []
     without = [str(row.get("task")) for row in rows if row.get("owner") is None]
@@ -65,14 +65,14 @@ def _told_ownerless(status: Mapping[str, object]) -> list[str]:
 
 
 def _failing(status: Mapping[str, object]) -> list[str]:
-    """A line for each container whose query fails without a commit, with its retry time."""
+    """A line for each container with a failing query and no commit since, with its retry time."""
     containers = status.get("containers")
     rows = [row for row in containers if isinstance(row, dict)] if isinstance(containers, list) else []
     lines = []
     for row in rows:
-        told = row.get("failing")
-        if isinstance(told, dict):
-            failing = Failing.from_json(told)
+        fields = row.get("failing")
+        if isinstance(fields, dict):
+            failing = Failing.from_json(fields)
             lines.append(
                 f"{row.get('executionId')}: its query has failed {failing.attempts} times in "
                 f"{failing.for_ms // 1000} s without a commit, and is started again for "
@@ -87,7 +87,7 @@ def _standbys_missing(status: Mapping[str, object]) -> list[str]:
     return [f"standby {row.get('standby')} is not there: {row.get('reason')}" for row in rows]
 
 
-def _told_findings(status: Mapping[str, object]) -> list[str]:
+def _findings(status: Mapping[str, object]) -> list[str]:
     findings = status.get("findings")
     rows = [row for row in findings if isinstance(row, dict)] if isinstance(findings, list) else []
     return [f"{row.get('code')}: {row.get('found')}. {row.get('remedy')}" for row in rows]

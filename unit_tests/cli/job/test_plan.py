@@ -176,7 +176,7 @@ def test_new_partitions_of_what_is_read_already_are_said_to_wait(properties, tmp
     found = json.loads(asked(properties, *GROWN, *previous, "-o", "json").stdout)
 
     assert ["kafka.flights.3", "kafka.flights.4", "kafka.flights.5"] == found["waiting"]
-    said = "not at once: new partitions of kafka.flights (3, 4, 5) wait until the old ones have passed their ends"
+    said = "not at once: new partitions of kafka.flights (3, 4, 5) wait until the old ones are read to their ends"
     assert said in asked(properties, *GROWN, *previous).stdout
     # Nothing waits where nothing is read yet: the job's first plan, and a stream that is new.
     assert "not at once" not in asked(properties, *GROWN).stdout
