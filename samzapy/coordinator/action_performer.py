@@ -153,7 +153,7 @@ class ActionPerformer:
         if self._clock.monotonic_ms() < self._hand_over_next_ms:
             return
         self._hand_over_trouble = ""
-        self._forget_postponed_without_need(view().state)
+        self._release_postponed(view().state)
         asked: set[HandOver] = set()
         while (results := self._next_results(view(), asked)) is not None:
             yield results
@@ -315,19 +315,24 @@ class ActionPerformer:
         """
         if view.is_submission_pending:
             return []
-        now_ms = self._clock.monotonic_ms()
-        self._postponed = {name: task for name, task in self._postponed.items() if task.again_ms > now_ms}
         return [
             action
             for action in wanted
             if isinstance(action, ResolveStarts) and action.task_name not in self._postponed
         ]
 
-    def _forget_postponed_without_need(self, state: CoordinatorState) -> None:
+    def _release_postponed(self, state: CoordinatorState) -> None:
+        """Try postponed tasks again when their time has come; forget settled ones.
+
+        Once a round: a task that is postponed in this round is trouble of this round, however long the round takes.
+        """
         if not self._postponed:
             return
         wanting = {action.task_name for action in hand_overs(state) if isinstance(action, ResolveStarts)}
-        self._postponed = {name: task for name, task in self._postponed.items() if name in wanting}
+        now_ms = self._clock.monotonic_ms()
+        self._postponed = {
+            name: task for name, task in self._postponed.items() if name in wanting and task.again_ms > now_ms
+        }
 
     def _wait_for_topic(self, planned: PlannedTaskPut, ssp: SystemStreamPartition) -> None:
         """Postpone a task until its topic is back, or an operator has removed it.

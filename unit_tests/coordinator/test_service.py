@@ -602,6 +602,28 @@ def test_who_was_taken_over_from_notices_without_writing_anything():
         old.run_once(0)
 
 
+def test_a_topic_that_is_missing_is_trouble_of_the_round_however_long_the_round_takes():
+    world = World()
+    world.absent = {"orders"}
+    service = started(world)
+    read = world.read
+
+    def slow_from_here(ssps, changelogs=()):
+        monotonic_ms = world.clock.monotonic_ms
+
+        def later():
+            world.clock.advance(3_000)
+            return monotonic_ms()
+
+        world.clock.monotonic_ms = later
+        return read(ssps, changelogs)
+
+    world.read = slow_from_here
+    hears(world, service, a_heartbeat())
+
+    assert "kafka.orders.0, which is not there" in service._performer.trouble
+
+
 def committed_under(world, epoch):
     """A container has committed under a grant of this epoch."""
     ssp_kb = an_ssp_kb("kafka.orders.0:0/1")
