@@ -20,9 +20,8 @@ from functools import cache
 
 from samzapy.config import JobConfig
 from samzapy.container.batch_limit import BatchBound
-from samzapy.container.idle_progress import IdleProgress
 from samzapy.container.input_order import BootstrapInputs, batch_order
-from samzapy.container.job_topics import JobTopics
+from samzapy.container.local_state.cleanup import REMOVED_AT_ONCE_MAX, remove_unused
 from samzapy.container.local_state.prefetch import ReadAhead
 from samzapy.container.local_state.restore import (
     RestoreJob,
@@ -35,10 +34,7 @@ from samzapy.container.local_state.restore import (
 from samzapy.container.local_state.restore_progress import RestoreProgress, Restoring
 from samzapy.container.local_state.split_and_merge import Host, clear_out, inherit
 from samzapy.container.local_state.standby import Warming, WarmPorts
-from samzapy.container.missing_inputs import MissingInputs
-from samzapy.container.missing_topics import MissingTopics
 from samzapy.container.orders import Orders, read_on
-from samzapy.container.orphaned_state import OrphanedState
 from samzapy.container.ports import (
     BatchDone,
     ChangelogPlace,
@@ -61,6 +57,7 @@ from samzapy.container.query_retries import NO_FAILURES
 from samzapy.container.start import (
     check_bounds,
     check_config,
+    check_identity,
     committed_of,
     copies_taken,
     read_positions,
@@ -74,37 +71,46 @@ from samzapy.container.task.work_plan import ReportKind, Route, WorkPlan
 from samzapy.container.worker_deaths import WorkerDeaths
 from samzapy.errors import (
     DeadlineError,
+    FencedError,
     LostContainerError,
     MissingTopicError,
+    ProducerError,
     SamzapyError,
     TaskError,
     TemporaryError,
 )
+from samzapy.model.checkpoint import Progress
 from samzapy.model.container import slot_transactional_id
 from samzapy.model.grant import Grant
 from samzapy.model.job import ExecutionId, TaskName
-from samzapy.model.ssp import SspKeyBucket, SystemStreamPartition
+from samzapy.model.ssp import SspKeyBucket, SystemStream, SystemStreamPartition
 from samzapy.model.standby_progress import StandbyProgress
 from samzapy.model.task_stats import TaskStats
 from samzapy.model.text import some
 from samzapy.model.topics import CHANGELOG_DELETE_RETENTION_MS, changelog_topic, checkpoint_topic, coordinator_topic
 from samzapy.stream.codec import encode
 from samzapy.stream.log import LogRecord
+from samzapy.stream.records import ProgressPut
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
 _PAUSE_MS = 50
 # Grants of one plan arrive together, mostly; a query restart for each would be waste.
 _GRANTS_SETTLE_MS = 300
+_APPEARS_WITHIN_MS = 15_000
+_MISSED_ANEW_MS = 10_000
 _FIGURES_EVERY_MS = 1000
 _FIGURES_WAIT_MS = 1000
 _START_WAIT_MS = 30_000
+_PROGRESS_EVERY_MS = 3000
 _YIELD_MS = 1000
 _REASON_LENGTH_MAX = 2000
 _SILENCE_STEP_MS = 1000
 _REHEARSAL_MAX_MS = 60_000
 # Who joins is planned for so long after it came, at least: with less time a rehearsal would only be in the way.
 _REHEARSAL_DEBOUNCE_MS = 10_000
+_UNUSED_EVERY_MS = 3_600_000
+_UNUSED_REST_MS = 60_000
 _START_PAUSE_MS = 1000
 _OUTAGE_PAUSE_MS = 3000
 
@@ -184,12 +190,15 @@ class ContainerService:
         self._starts: Mapping[SspKeyBucket, int] = {}
         self._retries = NO_FAILURES
         self._query_begun_ms = 0
-        self._missing_topics = MissingTopics(ports.clock)
+        self._missing_since_ms: int | None = None
+        self._missing_at_ms = 0
         self._first_batch_is_due = False
         # Of the query that runs, and of the next one.
         self._bound = self._next_bound = BatchBound.of(config)
         self._has_ended_batch = False
-        self._missing_inputs = MissingInputs(config, ports.topics)
+        # Inputs that the query leaves out because their topics are gone, and those that it would leave out now.
+        self._absent: frozenset[SystemStream] = frozenset()
+        self._absent_now: frozenset[SystemStream] = frozenset()
         # The newest order to restart that the query which runs was started after.
         self._restart = 0
         # Why the last start was put off; said once, though it may be so for long.
@@ -199,12 +208,16 @@ class ContainerService:
         self._death: QueryFailed | None = None
         self._figures = ContainerFigures()
         self._figures_at_ms = 0
-        self._orphaned_state = OrphanedState(ports.clock, ports.tasks_here, ports.state_of)
+        self._progress_at_ms = 0
+        # When local state that nobody uses is looked for again.
+        self._unused_at_ms = 0
         self._committed_at_ms = ports.clock.monotonic_ms()
         # When there was nothing to be read, last.
         self._level_at_ms = self._committed_at_ms
-        self._job_topics = JobTopics(ports.progress, self._check_owner)
-        self._idle = IdleProgress(checkpoint_topic(config.job), identity.execution_id, ports.clock, self._job_topics)
+        # What the next progress record may say: read to its end by batches that really ran, and not committed since.
+        self._idle: dict[SspKeyBucket, int] = {}
+        # Keys of positions of another factor, which nobody needs while what runs is held.
+        self._superseded: Sequence[bytes] = ()
 
     def run(self) -> None:
         """Work until asked to stop; returns after a clean stop.
@@ -276,7 +289,7 @@ class ContainerService:
             self._rehearse(self._to_keep_warm.grants)
         elif is_level:
             # It knows its own registration, so it knows the plans before that.
-            self._orphaned_state.remove(self._orders)
+            self._remove_unused()
         if self._told(told) != self._warmth:
             self._publish()
         return is_busy
@@ -328,11 +341,6 @@ class ContainerService:
             self._kafka_silent_ms = silent_ms
             self._publish()
 
-    def _check_owner(self) -> None:
-        """Read the coordinator stream to the end, and raise if this execution was declared lost."""
-        self._follow(self._ports.stream.to_the_end())
-        self._look_around()
-
     def _check_lease_grace(self) -> None:
         """Without a coordinator nothing is begun, and after the grace this container ends."""
         ran_out_at_ms = self._ports.heartbeats.lease_ran_out_at_ms()
@@ -380,6 +388,8 @@ class ContainerService:
         open_slots = ports.slots.take_all(_YIELD_MS)
         self._query_number += 1
         ports.slots.block(self._query_number)
+        # Of a query that is over, and partly of grants that are another's now. Before anything can fail: what is
+        # held may change on the way, and this would be written as if it had been read under the new grants.
         self._idle.clear()
         try:
             self._fence(open_slots)
@@ -387,7 +397,7 @@ class ContainerService:
             _LOG.warning("letting go is put off: %s", error)
             return
         except MissingTopicError as error:
-            self._missing_topics.tolerate(error)
+            self._may_appear(error)
             return
         freed = self._taken_away()
         for grant in freed:
@@ -450,7 +460,7 @@ class ContainerService:
                 _LOG.warning("start put off: %s", error)
             self._put_off = str(error)
         except MissingTopicError as error:
-            self._missing_topics.tolerate(error)
+            self._may_appear(error)
         # A process that is ended while it waits was not ended by the step.
         self._begin_step("")
         self._ports.pause(_START_PAUSE_MS)
@@ -460,6 +470,18 @@ class ContainerService:
         """Report a step of the start procedure, so that the coordinator knows at which one this process ends."""
         self._step = step
         self._publish()
+
+    def _may_appear(self, error: MissingTopicError) -> None:
+        """Wait with it for a while: brokers that have just come up, and others of a topic that was just made, say for
+        a moment that there is none. Raises `error` when it lasts."""
+        now_ms, last_ms = self._ports.clock.monotonic_ms(), self._missing_at_ms
+        self._missing_at_ms = now_ms
+        if self._missing_since_ms is None or now_ms - last_ms > _MISSED_ANEW_MS:
+            # What was said long ago, and not since, was a moment of its own.
+            self._missing_since_ms = now_ms
+            _LOG.warning("asking again for %d s: %s", _APPEARS_WITHIN_MS // 1000, error)
+        elif now_ms - self._missing_since_ms > _APPEARS_WITHIN_MS:
+            raise error
 
     def _start(self, grants: Sequence[Grant]) -> bool:
         """Whether the query was started; not if the grants changed meanwhile."""
@@ -472,7 +494,7 @@ class ContainerService:
         self._look_into_death(open_slots)
         self._query_number += 1
         ports.slots.block(self._query_number)
-        self._idle.clear()
+        self._idle.clear()  # As where grants are let go.
         self._fence(open_slots)
         self._look_around()
         if self._own != tuple(grants):
@@ -486,22 +508,20 @@ class ContainerService:
         topic = checkpoint_topic(self._config.job)
         positions = read_positions(ports.topics.checkpoint_records(), topic=topic)
         starts = starts_of(grants, positions)
-        if self._missing_inputs.leave_out(self._missing_inputs.look(self._orders, self._running)):
-            # The query failed because of these inputs, or would have.
-            self._retries = NO_FAILURES
+        self._leave_out(self._absent_inputs())
         self._check_commits(starts)
-        read = self._missing_inputs.without(starts)
+        read = self._without_absent(starts)
         if not read:
-            raise TemporaryError(f"no input is left to read: {self._missing_inputs.text}")
+            raise TemporaryError(f"nothing is there to be read: {self._absent_text()}")
         ssps = sorted({ssp_kb.ssp for ssp_kb in read})
         floors = [
             floor for grant in grants for start in grant.starts if start.ssp_kb in read for floor in start.floors
         ]
-        bounds = self._missing_inputs.bounds(ssps, _START_WAIT_MS, self._orders, self._running)
+        bounds = self._input_bounds(ssps, _START_WAIT_MS)
         check_bounds(read, bounds, floors)
-        self._job_topics.remove(topic, 0, stale_keys(grants, positions))
+        self._remove(topic, 0, stale_keys(grants, positions))
         epochs = {grant.epoch for grant in self._orders.grants.values()}
-        self._idle.supersede(superseded_keys(grants, positions, epochs))
+        self._superseded = superseded_keys(grants, positions, epochs)
         self._begin_step("bringing local state level")
         routes, restored = self._restored_all(grants, starts, committed_of(grants, positions))
         at_once = self._bootstrap.begin(
@@ -523,7 +543,7 @@ class ContainerService:
         ports.query.start(plan, at_once)
         self._is_rehearsed, self._step = True, ""
         self._state, self._restart, self._put_off = "RUNNING", restart, ""
-        self._missing_topics.clear()
+        self._missing_since_ms = None
         self._committed_at_ms = self._query_begun_ms = ports.clock.monotonic_ms()
         self._first_batch_is_due = True
         _LOG.info("query %d starts after %.1f s", self._query_number, (self._committed_at_ms - begun_ms) / 1000)
@@ -625,7 +645,7 @@ class ContainerService:
             ahead.end()
             self._figures.restoring = None
         taken = copies_taken(grants, starts, committed, self._identity.execution_id)
-        self._job_topics.write(checkpoint_topic(self._config.job), 0, [encode(record) for record in taken])
+        self._write(checkpoint_topic(self._config.job), 0, [encode(record) for record in taken])
         clear_out(grants, host)
         return tuple(routes), restored
 
@@ -651,7 +671,7 @@ class ContainerService:
                 },
                 config=self._config,
                 now_ms=self._ports.clock.wall_ms(),
-                write=lambda store, writes: self._job_topics.write(
+                write=lambda store, writes: self._write(
                     changelog_topic(self._config.job, store), grant.changelog_partition, writes
                 ),
                 on_read=reads,
@@ -702,6 +722,40 @@ class ContainerService:
         self._figures.restoring = restoring
         self._publish()
 
+    def _remove(self, topic: str, partition: int, keys: Sequence[bytes]) -> None:
+        """Write tombstones of what counts for nothing, with or without them. Raises as `_write`."""
+        self._write(topic, partition, [(key, None) for key in keys])
+
+    def _write(self, topic: str, partition: int, writes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Put a topic of the job in order: remove what counts for nothing, take a copy of broadcast stores, say so.
+
+        Raises:
+            TemporaryError: it failed, and is done again by the next start.
+        """
+        if not writes:
+            return
+        try:
+            self._own_driver_id()
+            self._ports.progress.write(topic, partition, writes)
+        except (ProducerError, FencedError) as error:
+            raise TemporaryError(f"wanted to put {len(writes)} records on {topic}, found {error}") from error
+        removed = sum(value is None for _, value in writes)
+        _LOG.info("%s-%d: removed %d records, wrote %d", topic, partition, removed, len(writes) - removed)
+
+    def _own_driver_id(self) -> None:
+        """Take the driver's id, unless it is taken, and go on only if this execution is not given up."""
+        progress = self._ports.progress
+        if progress.is_owned():
+            return
+        progress.own()
+        try:
+            self._follow(self._ports.stream.to_the_end())
+            self._look_around()
+        except BaseException:
+            # It is nobody's who has not asked: the next one to need it begins again.
+            progress.close()
+            raise
+
     def _end_of(self, ssp: SystemStreamPartition) -> int | None:
         """Where this run stops to read a partition; None for one that is read for ever."""
         return self._orders.input_ends.get(ssp) if self._config.is_bounded(str(ssp.system_stream)) else None
@@ -735,8 +789,47 @@ class ContainerService:
         ]
         return some(found)
 
+    def _absent_inputs(self) -> frozenset[SystemStream]:
+        """The inputs that are not there, or not the topics any more that the coordinator recorded, and that may go.
+
+        Of those that are granted here: others may be deleted, or read no more. Raises as `check_identity`.
+        """
+        granted = {start.ssp_kb.ssp.system_stream for grant in self._running for start in grant.starts}
+        recorded = {stream: found for stream, found in self._orders.input_topic_ids.items() if stream in granted}
+        return check_identity(self._config, recorded, self._ports.topics.input_topic_ids(sorted(recorded)))
+
+    def _input_bounds(
+        self, ssps: Sequence[SystemStreamPartition], wait_ms: int
+    ) -> Mapping[SystemStreamPartition, TopicBounds]:
+        """As the port. A topic that may go, and went after it was last asked for, is a `TemporaryError`."""
+        try:
+            return self._ports.topics.input_bounds(ssps, wait_ms)
+        except MissingTopicError as error:
+            if self._absent_inputs() == self._absent:
+                raise
+            raise TemporaryError(str(error)) from error
+
+    def _leave_out(self, absent: frozenset[SystemStream]) -> None:
+        """Go on without inputs that are gone, for as long as they are; the coordinator takes them away in its time.
+
+        Nothing is decided by that: what is not read keeps its positions, and is still held.
+        """
+        if absent - self._absent:
+            # That is what the query failed of, or would have.
+            self._retries = NO_FAILURES
+        self._absent_now = absent
+        if absent != self._absent:
+            self._absent = absent
+            _LOG.warning("%s", self._absent_text() if absent else "no input is left out any more")
+
     def _bootstrap_text(self) -> str:
         return some([f"{ssp_kb} up to offset {end}" for ssp_kb, end in sorted(self._bootstrap.ends.items())])
+
+    def _absent_text(self) -> str:
+        return f"{some(sorted(map(str, self._absent)))} was deleted, or made again: it is not read"
+
+    def _without_absent(self, starts: Mapping[SspKeyBucket, int]) -> Mapping[SspKeyBucket, int]:
+        return {ssp_kb: offset for ssp_kb, offset in starts.items() if ssp_kb.ssp.system_stream not in self._absent}
 
     # --- while the query runs ---
 
@@ -753,8 +846,8 @@ class ContainerService:
                     pass
             self._look_around()
             self._refresh_figures()
-            self._idle.write(grants)
-            self._orphaned_state.remove(self._orders)
+            self._write_progress(grants)
+            self._remove_unused()
             self._check_hang()
             if self._ports.heartbeats.lease_ran_out_at_ms() is not None:
                 _LOG.warning("no coordinator answers the heartbeats; nothing is begun until one does")
@@ -770,7 +863,7 @@ class ContainerService:
         """Why the query is to be drained and started anew; empty to let it go on."""
         if self._orders.restart > self._restart:
             return "an operator asked for it"
-        if self._missing_inputs.has_changed:
+        if self._absent_now != self._absent:
             return "an input went, or came back"
         if self._own != tuple(grants):
             return "the grants changed"
@@ -826,7 +919,11 @@ class ContainerService:
             if end is None or end <= self._figures.positions[ssp_kb]:
                 continue
             self._figures.positions[ssp_kb] = end
-            self._idle.read_to(ssp_kb, end, is_committed=committed.get(index) == end)
+            if committed.get(index) == end:
+                self._idle.pop(ssp_kb, None)
+            else:
+                # Also behind its own last message: what follows there is of other buckets, or of nobody.
+                self._idle[ssp_kb] = end
         self._bootstrap.read_to(self._figures.positions)
         self._figures.bootstrap_ends = self._bootstrap.ends
 
@@ -870,26 +967,91 @@ class ContainerService:
         self._figures_at_ms = now_ms
         try:
             # A topic made anew may be longer than the old one was, and then nothing else would tell.
-            self._missing_inputs.note(self._orders, self._running)
+            self._absent_now = self._absent_inputs()
         except TemporaryError as error:
             _LOG.debug("topics of the inputs: %s", error)
-        if self._missing_inputs.has_changed:
+        if self._absent_now != self._absent:
             return
         ssps = sorted({ssp_kb.ssp for ssp_kb in self._figures.positions})
         try:
-            bounds = self._missing_inputs.bounds(ssps, _FIGURES_WAIT_MS, self._orders, self._running)
+            bounds = self._input_bounds(ssps, _FIGURES_WAIT_MS)
             self._figures.ends = {ssp: self._up_to_the_end(ssp, found) for ssp, found in bounds.items()}
-            self._missing_topics.clear()
+            self._missing_since_ms = None
         except TemporaryError as error:
             _LOG.debug("figures: %s", error)
         except MissingTopicError as error:
-            self._missing_topics.tolerate(error)
+            self._may_appear(error)
         self._publish()
 
     def _up_to_the_end(self, ssp: SystemStreamPartition, bounds: TopicBounds) -> TopicBounds:
         """What is behind the end of a bounded input is nobody's lag."""
         end = self._end_of(ssp)
         return bounds if end is None else replace(bounds, offset_end=min(end, bounds.offset_end))
+
+    def _write_progress(self, grants: Sequence[Grant], *, at_once: bool = False) -> None:
+        """Record how far idle buckets were read; never their checkpoints.
+
+        And remove what another factor left: here, where no key waits for it.
+        """
+        now_ms = self._ports.clock.monotonic_ms()
+        is_due = at_once or now_ms - self._progress_at_ms >= _PROGRESS_EVERY_MS
+        if not (self._idle or self._superseded) or not is_due:
+            return
+        self._progress_at_ms = now_ms
+        if self._superseded:
+            self._remove_superseded()
+        if not self._idle:
+            return
+        epochs = {start.ssp_kb: grant.epoch for grant in grants for start in grant.starts}
+        records = [
+            ProgressPut(
+                progress=Progress(
+                    ssp_kb=ssp_kb,
+                    offset_next=offset,
+                    epoch=epochs[ssp_kb],
+                    execution_id=self._identity.execution_id,
+                )
+            )
+            for ssp_kb, offset in sorted(self._idle.items())
+        ]
+        try:
+            self._own_driver_id()
+            self._ports.progress.append([encode(record) for record in records])
+        except LostContainerError:
+            raise
+        except SamzapyError as error:
+            # Progress is a saving, not a position of record: without it the next start reads a little again.
+            _LOG.warning("progress of idle buckets was not recorded: %s", error)
+            return
+        self._idle.clear()
+
+    def _remove_superseded(self) -> None:
+        try:
+            self._remove(checkpoint_topic(self._config.job), 0, self._superseded)
+        except TemporaryError as error:
+            _LOG.warning("positions of another factor stay until the next look: %s", error)
+            return
+        self._superseded = ()
+
+    def _remove_unused(self) -> None:
+        """Remove the local state of tasks long gone, once after the first start, or when what is kept warm is level,
+        and from time to time.
+
+        Here, where no key waits for it and the stream was read to its end, or up to when this container came.
+        """
+        now_ms = self._ports.clock.monotonic_ms()
+        if now_ms < self._unused_at_ms:
+            return  # Looked at many times a second, and who uses what is asked of every task of the job.
+        in_use = self._orders.tasks_in_use()
+        if in_use is None:
+            return
+        self._unused_at_ms = now_ms + _UNUSED_EVERY_MS
+        ports = self._ports
+        removed = remove_unused(in_use, ports.tasks_here(), ports.state_of, ports.clock.wall_ms())
+        if len(removed) == REMOVED_AT_ONCE_MAX:
+            self._unused_at_ms = now_ms + _UNUSED_REST_MS  # There may be more, and a disk that fills up.
+        if removed:
+            _LOG.info("removed local state of tasks that are no more: %s", some(removed))
 
     def _check_hang(self) -> None:
         now_ms = self._ports.clock.monotonic_ms()
@@ -917,7 +1079,7 @@ class ContainerService:
         if not self._drain():
             _LOG.warning("the micro-batch did not finish within %d ms and is cancelled", self._config.drain_ms)
             ports.slots.kill_holders()
-        self._idle.write(self._running, at_once=True)
+        self._write_progress(self._running, at_once=True)
         if not self._shut_workers_out():
             # The coordinator fences this execution when it sees that the process is gone.
             return

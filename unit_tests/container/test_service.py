@@ -851,7 +851,7 @@ def a_host_with_leftovers() -> AContainer:
 
 
 def test_state_of_a_task_long_gone_is_removed_when_the_query_runs(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "samzapy.container")
+    caplog.set_level("INFO", "samzapy.container.service")
     container = a_host_with_leftovers()
     left: list[int] = []
 
@@ -859,7 +859,7 @@ def test_state_of_a_task_long_gone_is_removed_when_the_query_runs(caplog: pytest
 
     assert ([1], 0) == (left, container.disks["c"].number)
     assert container.disks["a"].number and container.disks["b"].number
-    assert 1 == caplog.text.count("removed local state of tasks that the job no longer has: c")
+    assert 1 == caplog.text.count("removed local state of tasks that are no more: c")
 
 
 def test_what_was_let_go_of_only_now_waits_for_its_time_and_a_later_look_finds_it() -> None:
@@ -2177,7 +2177,7 @@ def test_who_has_nothing_left_to_read_waits_and_lets_go_when_the_plan_takes_it_a
 
     assert [{"kafka.refunds.0"}] == read_by(container)
     assert ("c", 1) in container.heartbeats.contents[5].held
-    said = [record.message for record in caplog.records if "no input is left to read" in record.message]
+    said = [record.message for record in caplog.records if "nothing is there to be read" in record.message]
     assert 1 == len(said), "not every second"
 
 
