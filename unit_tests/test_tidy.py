@@ -23,6 +23,7 @@ CLEAN = (
     "samzapy/__init__.py",
     "samzapy/audit.py",
     "samzapy/config",
+    "samzapy/container/task",
     "samzapy/coordinator/action_performer.py",
     "samzapy/coordinator/actions.py",
     "samzapy/coordinator/candidate.py",

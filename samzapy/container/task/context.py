@@ -1,4 +1,4 @@
-"""The handles that user code gets with each message: a collector, a context and its stores."""
+"""The handles of user code for one message: collector, context and stores."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class Context:
 
 
 class Handles:
-    """The handles of one task. Those of the message in hand are replaced once user code keeps one of them."""
+    """The handles of one task.
+
+    They go from message to message. Once user code keeps one of them, the next message gets new ones.
+    """
 
     def __init__(self, collector: Collector, context: Context, state: TaskState) -> None:
         self.collector = collector
@@ -100,5 +103,5 @@ class Handles:
 
 
 def _kept_protocols(collector: Collector, context: Context) -> tuple[MessageCollector, TaskContext]:
-    """Checked by mypy alone: the handles of user code keep the protocols of `samzapy.task`."""
+    """Let mypy check that the handles keep the protocols of `samzapy.task`."""
     return collector, context

@@ -1,4 +1,7 @@
-"""Stops a job most of whose messages fail: the fault is in the job or its input, not in single messages."""
+"""Stops a job most of whose messages fail.
+
+The fault is then in the job or in its input, not in single messages.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ class DeadLetterLimit:
         self._failed: deque[int] = deque(maxlen=self._limit)
 
     def failed(self, number: int) -> str:
-        """Count the failed message `number`; returns the error when it was one too many, else empty."""
+        """Count a failed message; returns the error when it is one too many, else "".
+
+        Args:
+            number: the message's number among those of the task.
+        """
         self._failed.append(number)
         if len(self._failed) < self._limit or number - self._failed[0] >= self._window:
             return ""

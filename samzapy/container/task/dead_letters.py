@@ -41,7 +41,10 @@ class DeadLetter:
 
     @property
     def headers(self) -> tuple[Header, ...]:
-        """All headers. The message's own come last: a reader that looks one of ours up by name takes the first."""
+        """All headers of the letter.
+
+        The message's own come last: a reader that looks one of ours up by name takes the first.
+        """
         why: tuple[Header, ...] = (("error", self.error), ("traceback", self.traceback))
         return (*self.place, *why, *self.marks, *self.own_headers)
 
@@ -110,7 +113,7 @@ _SHORTEN: Sequence[Callable[[DeadLetter, int], DeadLetter]] = (
 
 
 def _shorter_text(text: bytes, over: int) -> bytes:
-    """The beginning of UTF-8 text, shorter by at least `over` bytes where it has them, with a mark."""
+    """The beginning of UTF-8 text, shorter by at least `over` bytes, with a mark."""
     if len(text) <= MARK_BYTES:
         return text[: max(0, len(text) - over)].decode(errors="ignore").encode()
     kept = max(0, len(text) - over - MARK_BYTES)

@@ -1,4 +1,4 @@
-"""The error policy (`task.error.policy`): a failed message ends the batch, or its dead letter is sent."""
+"""The error policy: a failed message ends the batch, or its dead letter is sent."""
 
 from __future__ import annotations
 

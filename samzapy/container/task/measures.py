@@ -1,4 +1,6 @@
-"""Measures the cost of a task in its worker without slowing it: whole chunks are timed, and samples.
+"""Measures the cost of a task in its worker without slowing it.
+
+Whole chunks are timed, and samples.
 
 The worker's loop handles half a million messages in a second, so reading a clock for each would cost several percent.
 Timed are chunks of rows (thousands at high rates), commits, and the first call of each kind of a store in each chunk.
@@ -91,7 +93,10 @@ class Meter:
         self._pass_by = 0
 
     def begin(self, chunks: Iterable[Rows]) -> Iterator[Rows]:
-        """Start measuring; returns `chunks`, with the wait for them timed and their keys sampled."""
+        """Start measuring.
+
+        Returns `chunks`, with the wait for them timed and their keys sampled.
+        """
         self._begun_s, self._keys, self.skipped = self._now_s(), NO_KEYS, 0
         for watch in (self.input, self.process, self.commit, self.stores):
             watch.reset()

@@ -36,7 +36,10 @@ class Thread(Protocol):
 
 
 class MessageScope:
-    """The thread that runs `process` of one task, and the first use of a handle outside of its message."""
+    """The thread that runs one task, and the first misuse of a handle.
+
+    A misuse is a use outside of the handle's message.
+    """
 
     def __init__(self, task_name: TaskName, current_thread: Callable[[], Thread]) -> None:
         self._task_name = task_name
@@ -62,7 +65,11 @@ class MessageScope:
         return self._is_open and self.is_own_thread()
 
     def refuse(self, call: str, place: Place) -> NoReturn:
-        """Raise OutsideMessageError for a use of `call`, a handle of the message at `place`."""
+        """Raise OutsideMessageError for a call after its message.
+
+        Args:
+            place: the message that the handle was for.
+        """
         text = (
             f"task {self._task_name}: wanted {call} to be called only while process handles its message, found it "
             f"called after {place()}, in thread {self._current_thread().name}; let process wait for its threads "

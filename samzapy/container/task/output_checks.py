@@ -1,7 +1,7 @@
-"""Checks of outputs before they reach the producer: topic, partition, size, time and key.
+"""Checks outputs before they reach the producer.
 
-What a broker refuses ends a transaction, and its error does not tell which message sent it. So each output is held
-against the limits of its topic while its message is in hand.
+Topic, partition, size, time and key are checked. A record that the broker refuses ends a transaction, and the error
+does not tell which message sent it. So each output is held against its topic's limits while its message is in hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OutputChecks:
     """The topics that one task sends to, as the cluster describes them."""
 
     def __init__(self, config: JobConfig, collector: Collector, wall_ms: Callable[[], int]) -> None:
-        """Args: collector: the first one; its successors share what is learnt here of topics."""
+        """Share limits with `collector` and its successors."""
         self._config = config
         self.record_bytes_max, self._compacted = collector.record_bytes_max, collector.compacted
         self._wall_ms = wall_ms
@@ -28,7 +28,7 @@ class OutputChecks:
         self._topic_limits: dict[str, TopicLimits | None] = {}
 
     def check(self, collector: Collector, producer: Producer) -> None:
-        """Check that topics and partitions of the outputs in `collector` exist, and that the topics take them.
+        """Check that the topics of held outputs exist and take them.
 
         Raises:
             MissingTopicError: there is no such topic.
@@ -57,7 +57,10 @@ class OutputChecks:
         collector.must_be_checked = not collector.topics() <= counts.keys()
 
     def limits_of(self, producer: Producer, topic: str) -> TopicLimits | None:
-        """The limits of a topic, asked for once; None when we may not know them. Raises ConfigError as `check`."""
+        """The limits of a topic, asked for once; None when we may not know them.
+
+        Raises ConfigError as `check` does.
+        """
         if topic not in self._topic_limits:
             self._ask_limits(producer, topic)
         return self._topic_limits[topic]

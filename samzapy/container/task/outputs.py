@@ -17,7 +17,7 @@ TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
 
 class Collector:
-    """Holds the outputs of a message back until it has been handled (`task.MessageCollector`)."""
+    """Holds outputs back until their message is done (`task.MessageCollector`)."""
 
     def __init__(self, config: JobConfig, scope: MessageScope) -> None:
         self._scope = scope
@@ -84,7 +84,10 @@ class Collector:
         return {topic for topic, _, _ in self._streams.values()}
 
     def _check_placed(self, stream: str, partition: int | None, timestamp_ms: int | None) -> None:
-        """Raise TaskError for a partition or a time that no topic takes; leave the others to `OutputChecks`."""
+        """Raise TaskError for a partition or a time that no topic takes.
+
+        `OutputChecks` checks the others against their topic.
+        """
         if partition is None and timestamp_ms is None:
             return
         _check_partition(stream, partition)
@@ -113,7 +116,10 @@ class Collector:
 
 
 def _check_partition(stream: str, partition: int | None) -> None:
-    """Raise TaskError for what the producer would refuse later, when its message is no longer known."""
+    """Raise TaskError for a partition that the producer would refuse.
+
+    It would do so later, when the message is no longer known.
+    """
     if partition is not None and (not _is_number(partition) or partition < 0):
         raise TaskError(f"output to {stream}: wanted a partition of 0 or more, found {partition!r}")
 
@@ -133,7 +139,10 @@ def _check_timestamp(stream: str, timestamp_ms: int | None) -> None:
 
 
 def without_zero_characters(headers: Sequence[tuple[str, bytes | None]]) -> Iterator[tuple[str, bytes | None]]:
-    """`headers` with `\\0` written out in names, at which the Kafka client would cut them off."""
+    """`headers` with `\\0` written out in names.
+
+    The Kafka client would cut a name off there.
+    """
     return ((name.replace("\0", "\\0"), value) for name, value in headers)
 
 
@@ -142,7 +151,10 @@ def _is_number(value: object) -> bool:
 
 
 def _pairs(stream: str, headers: HeadersToSend) -> tuple[tuple[str, bytes | None], ...]:
-    """`headers` as the producer takes them. Raises TaskError for headers that would crash it or be cut off."""
+    """`headers` as the producer takes them.
+
+    Raises TaskError for headers that the producer would refuse, cut off or crash of.
+    """
     given = headers.items() if isinstance(headers, Mapping) else headers
     try:
         pairs = tuple((name, value) for name, value in given)

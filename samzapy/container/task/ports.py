@@ -1,4 +1,4 @@
-"""The ports of a task in a Python worker: producer, slot, local state, crash points."""
+"""The ports of a task: producer, slot, local state, crash points."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Producer(Protocol):
     ) -> None: ...
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None when there is no such topic. Asks the cluster."""
+        """The number of partitions of a topic; None without such a topic.
+
+        Asks the cluster.
+        """
         ...
 
     def topic_limits(self, topic: str) -> TopicLimits | None:
@@ -47,7 +50,10 @@ class SlotGuard(Protocol):
     """A worker slot while this process holds it."""
 
     def producer(self) -> Producer:
-        """The slot's producer; made anew when the slot's instance number is not this process's own."""
+        """The slot's producer.
+
+        It is made again when the slot's instance number is not this process's own.
+        """
         ...
 
     def mark_open(self) -> None:
@@ -55,15 +61,24 @@ class SlotGuard(Protocol):
         ...
 
     def mark_clean(self) -> None:
-        """Durably note that no transaction is open and the local store is level. Comes after the local commit."""
+        """Durably note that no transaction is open and the local store is level.
+
+        Comes after the local commit.
+        """
         ...
 
     def note(self, route: int, offset: int) -> None:
-        """Note the message in hand, so that it is known when this process dies of it; it survives the process."""
+        """Note the message in hand, so that it is known when this process dies of it.
+
+        The note survives the process.
+        """
         ...
 
     def check_lease(self) -> None:
-        """Raises LostContainerError when the container's lease has run out: nothing may be begun or committed."""
+        """Raise LostContainerError when the container's lease has run out.
+
+        Then no transaction may begin or commit.
+        """
         ...
 
 
@@ -85,18 +100,27 @@ class LocalPosition:
 
 
 class LocalTransaction(Protocol):
-    """One local transaction of a task's environment; it spans the Kafka transaction and commits after it."""
+    """One local transaction of a task's environment.
+
+    It spans the Kafka transaction and commits after it.
+    """
 
     def position(self) -> LocalPosition | None:
         """None in a fresh environment. Raises LocalStateError when it cannot be read."""
         ...
 
     def get(self, store: str, key: bytes) -> bytes | None:
-        """Raises DamagedStateError when the entry, or one beside its place, was changed since it was written."""
+        """The value of an entry; None without one.
+
+        Raises DamagedStateError when the entry, or one beside its place, was changed since it was written.
+        """
         ...
 
     def check(self) -> None:
-        """Raises DamagedStateError when a `get` of this transaction has, even where a task caught that error."""
+        """Raise DamagedStateError when a `get` of this transaction has.
+
+        A task may have caught the error of that call.
+        """
         ...
 
     def write(self, store: str, entries: Mapping[bytes, bytes | None]) -> None:
@@ -109,10 +133,16 @@ class LocalTransaction(Protocol):
 
 
 class TaskEnvironment(Protocol):
-    """The local environment of one task: one file, one writer at a time over all processes."""
+    """The local environment of one task.
+
+    It is one file, with one writer at a time over all processes.
+    """
 
     def begin(self) -> LocalTransaction:
-        """Raises DeadlineError when another process keeps its lock, LocalStateError when it is damaged."""
+        """Begin a transaction.
+
+        Raises DeadlineError when another process keeps the lock, LocalStateError when the environment is damaged.
+        """
         ...
 
     def bytes_on_disk(self) -> int:

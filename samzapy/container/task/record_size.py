@@ -1,4 +1,7 @@
-"""The size of a record. One that no topic takes is refused while its message is in hand."""
+"""The size of a record.
+
+A record that no topic takes is refused while its message is in hand.
+"""
 
 from __future__ import annotations
 

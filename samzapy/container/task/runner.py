@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TaskRunner:
-    """One task in one worker process, for one query: the user's instance and its handles."""
+    """One task in one worker process, for one query."""
 
     def __init__(
         self,
@@ -103,7 +103,10 @@ class TaskRunner:
         self._failed_at_init = self._init(new_task)
 
     def _init(self, new_task: Callable[[], LoadedTask]) -> str:
-        """Make the user's instance and call its `init`; returns the error when that failed, else empty."""
+        """Make the user's instance and call its `init`.
+
+        Returns the error when that failed, else an empty text.
+        """
         try:
             self._task = new_task()
             if self._task.init is not None:
@@ -136,7 +139,9 @@ class TaskRunner:
             )
 
     def run(self, chunks: Iterable[Rows], slot: SlotGuard) -> Sequence[Report]:
-        """Handle all rows, in one transaction or several; everything handled is committed when this returns.
+        """Handle all rows, in one transaction or several.
+
+        Everything handled is committed when this returns.
 
         Args:
             chunks: rows of this task; of each route in offset order.
@@ -197,12 +202,15 @@ class TaskRunner:
         tally.add(transaction)
 
     def _check_scope(self) -> None:
-        """Raise MessageFailed once a handle was used outside of its message: otherwise that use is lost silently."""
+        """Raise MessageFailed once a handle was used outside of its message.
+
+        Otherwise that use would be lost silently.
+        """
         if self._scope.misuse:
             raise MessageFailed(self._scope.misuse)
 
     def _handle(self, rows: Rows, start: int, transaction: Transaction, slot: SlotGuard) -> int:
-        """Handle rows from index `start` until the end or until the transaction is full; return the next index."""
+        """Handle rows from `start` until the transaction is full; return the next index."""
         assert self._task is not None, "a task that could not be made fails at its first row"
         source, messages = self._opened(rows, start, slot)
         handled = transaction.handled_of(rows.route, source.ssp_kb)
@@ -223,7 +231,10 @@ class TaskRunner:
         return index + 1
 
     def _opened(self, rows: Rows, start: int, slot: SlotGuard) -> tuple[_Source, Iterator[Message]]:
-        """The source and the messages of the rows, with messages noted and refused as the plan asks."""
+        """The source and the messages of the rows.
+
+        Messages are noted and refused as the plan asks.
+        """
         source, messages = self._sources[rows.route], rows.messages(start)
         if self._limits.now_s() < self._plan.notes_until_s:
             messages = _noted(messages, rows.route, slot)
@@ -243,7 +254,9 @@ class TaskRunner:
         source: _Source,
         transaction: Transaction,
     ) -> tuple[int, int, int, int]:
-        """The loop over messages, in one piece: one more call for each of them would be measurable.
+        """The loop over messages.
+
+        It is in one piece, because one more call for each message would be measurable.
 
         Returns:
             Index and offset of the last message, how many were skipped, and how many outputs there were.
@@ -328,7 +341,10 @@ class TaskRunner:
     def _fail(
         self, ssp: SystemStreamPartition, message: Message, error: BaseException, producer: Producer, number: int
     ) -> None:
-        """Roll a failed message back and apply the error policy; re-raise errors that are not of one message."""
+        """Roll a failed message back and apply the error policy.
+
+        Errors that are not of one message are raised again.
+        """
         if isinstance(error, LocalStateError | ProducerError | FencedError):
             raise error  # An error of the disk or the broker, not of the message.
         if isinstance(error, MissingTopicError | ConfigError | OutsideMessageError):
@@ -342,7 +358,10 @@ class TaskRunner:
 
 
 class _Source(NamedTuple):
-    """The input of a route's rows, and how keys and values are decoded (None: they are taken as they are)."""
+    """The input of a route's rows, and its decoders.
+
+    None in the place of a decoder: keys or values are taken as they are.
+    """
 
     ssp_kb: SspKeyBucket
     key_decode: Callable[[bytes | None], Any] | None
@@ -362,7 +381,10 @@ class _Source(NamedTuple):
 
 
 def _decode(serde: Serde) -> Callable[[bytes | None], Any] | None:
-    """The decoder of a serde; None for bytes: a call that returns its argument costs 5 % of a record's time."""
+    """The decoder of a serde; None for bytes.
+
+    A call that returns its argument would cost 5 % of a record's time.
+    """
     return None if serde.name == "bytes" else serde.decode
 
 
@@ -374,7 +396,10 @@ def _noted(messages: Iterator[Message], route: int, slot: SlotGuard) -> Iterator
 
 
 class _Gate:
-    """Passes messages on, but for those that end their process: decoding them raises WorkerDiedError."""
+    """Passes messages on, but for those that end their process.
+
+    Decoding one of these raises WorkerDiedError.
+    """
 
     def __init__(self, refusals: Mapping[int, Refusal], messages: Iterator[Message]) -> None:
         self._refusals = refusals
@@ -387,7 +412,7 @@ class _Gate:
             yield message
 
     def checked(self, decode: Callable[[bytes | None], Any] | None) -> Callable[[bytes | None], Any]:
-        """`decode` behind the gate: a serde may be what ends the process."""
+        """`decode` behind the gate: a serde may end the process, too."""
 
         def checked(raw: bytes | None) -> Any:
             if self._refusal is not None:
@@ -398,7 +423,10 @@ class _Gate:
 
 
 def _up_to(rows: Rows, offset_end: int | None) -> Rows:
-    """The rows before the end of a bounded input, at which Spark's source cannot stop by itself."""
+    """The rows before the end of a bounded input.
+
+    Spark's source cannot stop there by itself.
+    """
     if offset_end is None or not rows.offsets or rows.offsets[-1] < offset_end:
         return rows
     count = bisect_left(rows.offsets, offset_end)

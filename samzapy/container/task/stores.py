@@ -1,4 +1,4 @@
-"""Stores as a task sees them: the writes of its transaction on top of the local store."""
+"""Stores: the writes of a task's transaction on top of the local store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class TaskState:
         return tuple(self.stores.values())
 
     def changes(self) -> Sequence[tuple[str, Mapping[bytes, bytes | None]]]:
-        """The writes of this transaction: per store, entries by changelog key; None means removed."""
+        """The writes of this transaction, by store and changelog key.
+
+        None means removed.
+        """
         return [(store, entries) for store, entries in sorted(self._written.items()) if entries]
 
     def time_next_calls(self) -> None:
@@ -150,7 +153,10 @@ class Store:
         return {"get": costs.gets, "put": costs.puts, "delete": costs.deletes}[kind]
 
     def _check_scope(self, over: Place) -> None:
-        """Refuse the use of a store after its message; the thread that handles messages may keep one."""
+        """Refuse the use of a store after its message.
+
+        The thread that handles messages may keep one.
+        """
         if not self._state.scope.is_in_hand():
             self._state.scope.refuse(f"a store ({self._name})", over)
 
@@ -178,7 +184,10 @@ class Store:
         return encoded
 
     def _prefix(self) -> bytes:
-        """The changelog key of this message's entry without a name, the prefix of all its keys."""
+        """The changelog key of this message's entry without a name.
+
+        It is the prefix of all keys of the message.
+        """
         if self.over is not None:
             self._check_scope(self.over)
         state = self._state
@@ -210,7 +219,10 @@ class TaskStore(Store):
 
 
 class BroadcastStore(TaskStore):
-    """A store of scope `broadcast`: each task has its own copy, made by the same messages."""
+    """A store of scope `broadcast`.
+
+    Each task has its own copy, made by the same messages.
+    """
 
     __slots__ = ()
     scope = "broadcast"

@@ -60,7 +60,7 @@ class LastMessage:
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """An open transaction, and what it has handled of each route."""
+    """An open transaction, and its counts by route."""
 
     producer: Producer
     local: LocalTransaction
@@ -70,7 +70,10 @@ class Transaction:
     last: LastMessage | None = None
 
     def handled_of(self, route: int, ssp_kb: SspKeyBucket) -> Handled:
-        """The counts of a route's rows in this transaction, which begin where the local store is."""
+        """The counts of a route's rows in this transaction.
+
+        They begin at the position of the local store.
+        """
         if route not in self.handled:
             self.handled[route] = Handled(self.position.offsets_next[str(ssp_kb)])
         return self.handled[route]
@@ -95,7 +98,10 @@ class Transactions:
         limits: TransactionLimits,
         crash_points: CrashPoints,
     ) -> None:
-        """Args: route: any of the task's; task name, epoch and changelog partition are the same in all of them."""
+        """Take `route`, any of the task's, for the task's name, epoch and changelog.
+
+        These are the same in all routes of a task.
+        """
         self._plan = plan
         self._route = route
         self._environment = environment
@@ -135,7 +141,7 @@ class Transactions:
             )
 
     def commit(self, transaction: Transaction, slot: SlotGuard) -> None:
-        """Commit outputs, changelog and checkpoints by Kafka; then the local store; then mark the slot clean."""
+        """Commit by Kafka, then the local store, and then mark the slot clean."""
         producer = transaction.producer
         changelog_next = dict(transaction.position.changelog_next)
         self._produce_changelog(producer, changelog_next)
@@ -153,17 +159,25 @@ class Transactions:
         slot.mark_clean()
 
     def abort(self, transaction: Transaction, slot: SlotGuard) -> None:
-        """Abort after a message failed, whose error counts, also when the broker had ended the transaction before."""
+        """Abort after a message failed.
+
+        Its error counts, also when the broker had ended the transaction before.
+        """
         try:
             transaction.abort()
             slot.mark_clean()
         except (FencedError, ProducerError) as error:
             _LOG.warning(
-                "the broker, or whoever comes next, ends what task %s began: %s", self._route.task_name, error
+                "cannot abort the transaction of task %s; the broker or the next start ends it: %s",
+                self._route.task_name,
+                error,
             )
 
     def is_of_a_slow_message(self, error: BaseException, transaction: Transaction) -> bool:
-        """Whether the broker may have ended the transaction because one message kept it open for too long."""
+        """Whether one message may have kept the transaction open for too long.
+
+        The broker ends such a transaction.
+        """
         if not isinstance(error, FencedError | ProducerError) or isinstance(error, UndeliveredError):
             return False
         timeout_s = self._plan.config.transaction_timeout_ms / 1000
@@ -188,7 +202,10 @@ class Transactions:
         return self._environment.bytes_on_disk()
 
     def _produce_changelog(self, producer: Producer, changelog_next: dict[str, int]) -> None:
-        """Produce one record per changed entry: of several writes to one key only the last matters."""
+        """Produce one record per changed entry.
+
+        Only the last of several writes to one key matters.
+        """
         for store, entries in self._state.changes():
             topic = changelog_topic(self._plan.config.job, store)
             partition, last = self._route.changelog_partition, len(entries)
@@ -240,7 +257,7 @@ def _setter(changelog_next: dict[str, int], store: str) -> Callable[[int], None]
 
 
 class Tally:
-    """What was committed in one micro-batch, by route."""
+    """The committed counts of one micro-batch, by route."""
 
     def __init__(self) -> None:
         self._committed: dict[int, Handled] = {}

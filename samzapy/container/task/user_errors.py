@@ -1,4 +1,7 @@
-"""Errors of user code as text. An error makes its text and attributes itself, and they may be of any size."""
+"""Errors of user code as text.
+
+An error makes its text and attributes itself, and they may be of any size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ _SERDES = serde_of.__code__.co_filename
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback without frames of samzapy; empty when no code of the user ran (a serde refused the message).
+    """The traceback without frames of samzapy.
+
+    Empty when no code of the user ran, as when a serde refused the message.
 
     At most `TRACEBACK_CHARS_MAX` characters: a long text of the error is cut, so that the frames in front of it stay,
     and of many frames the last ones count.

@@ -1,4 +1,7 @@
-"""The values between a container's driver and its workers: plan and rows one way, reports the other."""
+"""The values between a container's driver and its workers.
+
+Plan and rows go one way, reports the other.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A message that ended each worker process that handled it (`worker_deaths`): it fails without being handled."""
+    """A message that fails without being handled.
+
+    It ended each worker process that handled it (`worker_deaths`).
+    """
 
     ssp_kb: SspKeyBucket
     offset: int
@@ -45,7 +51,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
-    """The work of one query, for its workers. Rows name their route by its index in `routes`.
+    """The work of one query, for its workers.
+
+    Rows name their route by its index in `routes`.
 
     Attributes:
         query_number: counts the queries of an execution; a worker of an older one begins nothing.
@@ -84,7 +92,10 @@ Message = tuple[int, int, bytes | None, bytes | None, int, Headers]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A run of rows of one route in offset order, column by column. `headers` is None when no row has any."""
+    """A run of rows of one route in offset order, column by column.
+
+    `headers` is None when no row has any.
+    """
 
     route: int
     offsets: Sequence[int]
@@ -116,7 +127,9 @@ class ReportKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The outcome of a route's rows in one batch. Counts cover committed rows; `error` is for the operator.
+    """The outcome of a route's rows in one batch.
+
+    Counts cover committed rows; `error` is for the operator.
 
     `commits` are the transactions in which the route's position moved; one may be of several routes of a task.
     `measured` has the cost of the whole task; only the first of a task's reports has it.

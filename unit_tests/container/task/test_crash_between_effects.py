@@ -284,7 +284,7 @@ class World:
         assert by_store_key == _numbers(_latest(self.kafka.committed(changelog_topic(CONFIG.job, "sums"))))
         assert by_store_key == _numbers(self.disks[0].opened[-1].values("sums"))
         checkpoints = self.positions().checkpoints
-        assert {self.inputs[route]: found[-1] + 1 for route, found in offsets.items()} == {
+        assert {self.inputs[route]: handled[-1] + 1 for route, handled in offsets.items()} == {
             ssp_kb: checkpoint.offset_next for ssp_kb, checkpoint in checkpoints.items()
         }
 
@@ -577,7 +577,7 @@ def test_without_a_safeguard_a_crash_shows_in_the_result(mutant: type[World], li
         broken.check()
 
 
-def test_without_removing_what_an_earlier_run_left_stays() -> None:
+def test_without_removal_the_state_of_an_earlier_run_stays() -> None:
     world = WithoutRemoving(WORKLOAD)
     world.live(Life())
 
@@ -593,7 +593,7 @@ def test_without_removing_what_an_earlier_run_left_stays() -> None:
     whole.check()
 
 
-def test_without_fencing_nobody_can_read_to_the_end() -> None:
+def test_without_fencing_no_reader_reaches_the_end() -> None:
     world = WithoutFencing(WORKLOAD)
 
     with pytest.raises(Exception, match="an open transaction from offset"):

@@ -39,7 +39,7 @@ def test_only_the_time_that_getting_an_item_takes_is_waited() -> None:
     assert 2_500_000_000 == watch.total_ns
 
 
-def test_what_a_call_took_counts_also_when_it_fails() -> None:
+def test_the_time_of_a_call_counts_also_when_it_fails() -> None:
     clock = AClock()
     watch = Stopwatch(clock)
 
@@ -75,7 +75,7 @@ def test_without_a_report_there_is_nothing_to_tell_it_in() -> None:
     assert [] == list(with_input([], 5))
 
 
-def test_what_was_waited_before_is_told_with_the_first_report() -> None:
-    found = with_input([a_report(0), a_report(1)], 5)
+def test_the_first_report_has_the_time_of_waiting_for_rows() -> None:
+    reports = with_input([a_report(0), a_report(1)], 5)
 
-    assert [5, None] == [report.measured and report.measured.input_ns for report in found]
+    assert [5, None] == [report.measured and report.measured.input_ns for report in reports]

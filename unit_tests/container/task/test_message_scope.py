@@ -82,7 +82,7 @@ def test_a_use_after_its_message_raises_and_ends_the_job_under_every_policy(
     assert {} == worker.sums
 
 
-def test_what_a_failed_message_got_is_of_no_use_after_it() -> None:
+def test_the_handles_of_a_failed_message_expire() -> None:
     kept: list[Any] = []
 
     def process(envelope: Any, collector: Any, context: Any) -> None:
@@ -195,7 +195,7 @@ class Keeps:
         self.collector.send("totals", 1)
 
 
-def test_what_init_and_earlier_messages_gave_acts_on_the_message_in_hand_where_it_is_used_there() -> None:
+def test_kept_handles_act_on_the_message_in_hand_in_the_thread_of_process() -> None:
     kept, plain = Keeps(), AWorker(sum_up)
     worker = AWorker(task=LoadedTask(process=kept.process, init=kept.init, close=kept.close))
     messages = rows(("a", 1), ("b", 2), ("a", 3))
@@ -223,7 +223,7 @@ def test_a_use_in_close_raises_by_name(caplog: pytest.LogCaptureFixture) -> None
     assert "wanted collector.send to be called only while" in caplog.text
 
 
-def test_handles_are_made_anew_only_where_user_code_keeps_them() -> None:
+def test_new_handles_are_made_only_when_user_code_keeps_the_old_ones() -> None:
     """Else each message would cost what making them does."""
     seen: list[list[int]] = []
 

@@ -105,7 +105,7 @@ def test_the_headers_of_a_dead_letter_s_message_stand_behind_its_own_also_with_a
         ({"partition": -1}, "wanted a partition of 0 or more, found -1"),
     ],
 )
-def test_what_no_record_can_have_is_refused_when_it_is_sent(how: dict[str, Any], refused: str) -> None:
+def test_a_send_of_an_impossible_record_is_refused(how: dict[str, Any], refused: str) -> None:
     worker = AWorker(lambda envelope, collector, context: collector.send("totals", 1, **how))
 
     assert refused in worker.run(Rows(0, [0], [b"k"], [b"1"], [1], None)).error

@@ -65,15 +65,15 @@ def test_outputs_state_and_checkpoint_of_a_batch_are_committed_together() -> Non
     ] == worker.outputs()
     assert {changelog_key(b"a", b""): b"4", changelog_key(b"b", b""): b"2"} == worker.sums
     assert [(SSP_KB, 3, 1, TASK, "e1")] == [
-        (found.ssp_kb, found.offset_next, found.epoch, found.task_name, found.execution_id)
-        for found in worker.checkpoints()
+        (checkpoint.ssp_kb, checkpoint.offset_next, checkpoint.epoch, checkpoint.task_name, checkpoint.execution_id)
+        for checkpoint in worker.checkpoints()
     ]
     assert Report(
         kind=ReportKind.COMMITTED, route=0, offset_next=3, records_in=3, records_out=3, dead_letters=0, commits=1
     ) == replace(report, measured=None)
 
 
-def test_the_local_position_says_what_the_transaction_did() -> None:
+def test_the_local_position_moves_with_the_transaction() -> None:
     worker = AWorker()
     worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 0, "kafka.other.0:0/1": 9})
 
@@ -173,7 +173,7 @@ def test_entries_belong_to_the_message_s_key_and_their_name() -> None:
     } == worker.sums
 
 
-def test_a_store_shows_what_earlier_transactions_and_earlier_messages_wrote() -> None:
+def test_a_store_shows_the_writes_of_earlier_transactions_and_messages() -> None:
     worker = AWorker()
     worker.environment.contents.entries["sums", changelog_key(b"a", b"")] = b"100"
 
@@ -182,7 +182,7 @@ def test_a_store_shows_what_earlier_transactions_and_earlier_messages_wrote() ->
     assert [101, 103] == [value["total"] for _, value in worker.outputs()]
 
 
-def test_what_one_run_wrote_and_lost_does_not_show_in_the_next() -> None:
+def test_the_writes_of_an_aborted_run_do_not_show_in_the_next() -> None:
     worker = AWorker()
     worker.slot.producer().commit_fails = "unknown-aborted"
     with pytest.raises(ProducerError):
@@ -222,7 +222,7 @@ def test_tombstones_empty_values_and_missing_headers_come_as_they_are() -> None:
     assert [("a", None, ()), ("", b"", ()), (None, b"x", (("h", b""),))] == seen
 
 
-def test_a_transaction_that_ends_in_the_midst_of_rows_goes_on_at_the_next_message_with_its_own_headers() -> None:
+def test_after_a_transaction_ended_amid_rows_the_next_begins_with_the_right_message_and_headers() -> None:
     seen: list[Any] = []
     worker = AWorker(
         lambda envelope, collector, context: (
@@ -242,7 +242,7 @@ def test_a_transaction_that_ends_in_the_midst_of_rows_goes_on_at_the_next_messag
     assert (3, 10) == (report.commits, report.offset_next)
 
 
-def test_messages_are_told_apart_however_alike_they_are() -> None:
+def test_equal_messages_are_handled_one_by_one() -> None:
     seen: set[Any] = set()
     worker = AWorker(lambda envelope, collector, context: seen.add(envelope))
 
@@ -279,7 +279,7 @@ def test_each_output_stream_has_its_own_serdes() -> None:
     assert [(b"\xff", b"plain")] == [(record.key, record.value) for record in worker.kafka.committed("texts")]
 
 
-def test_the_instance_is_told_of_its_beginning_and_its_end() -> None:
+def test_init_and_close_of_the_instance_are_called_once() -> None:
     told: list[str] = []
     task = LoadedTask(
         process=lambda *_: None,
@@ -294,7 +294,7 @@ def test_the_instance_is_told_of_its_beginning_and_its_end() -> None:
 
 @pytest.mark.parametrize("error", [ConnectionError("the cache is gone"), SystemExit("the cache is gone")])
 @pytest.mark.parametrize("policy", [{}, DEAD_LETTERS])
-def test_a_close_that_fails_is_told_with_the_tasks_name_and_fails_nothing_else(
+def test_a_failing_close_is_logged_with_the_task_and_fails_nothing_else(
     error: BaseException, policy: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def close() -> None:
@@ -338,7 +338,7 @@ def test_an_instance_that_cannot_be_made_fails_the_task_by_name() -> None:
 # --- what it costs ---
 
 
-def test_a_report_tells_what_handling_and_committing_took() -> None:
+def test_a_report_has_the_time_of_handling_and_committing() -> None:
     worker = AWorker(bytes_max=0)
 
     def process(envelope: Any, collector: Any, context: Any) -> None:
@@ -403,7 +403,7 @@ def test_waiting_for_rows_makes_a_task_no_busier() -> None:
     assert (3_000_000_000, 0) == (report.measured.input_ns, report.measured.busy_ns)
 
 
-def test_of_a_task_s_reports_the_first_one_says_what_it_cost() -> None:
+def test_only_the_first_report_of_a_task_has_its_cost() -> None:
     other = SspKeyBucket.parse("kafka.zones.0:0/1")
     worker = AWorker(plan=a_plan(a_job(), ssp_kbs=(SSP_KB, other)))
 
@@ -413,12 +413,12 @@ def test_of_a_task_s_reports_the_first_one_says_what_it_cost() -> None:
     assert second.measured is None
 
 
-def test_each_run_tells_its_own_costs() -> None:
+def test_each_run_reports_its_own_cost() -> None:
     worker = AWorker()
 
-    found = [worker.run(rows(("a", 1), first=number)).measured for number in range(3)]
+    measurements = [worker.run(rows(("a", 1), first=number)).measured for number in range(3)]
 
-    assert [1, 1, 1] == [measured.transactions for measured in found if measured is not None]
+    assert [1, 1, 1] == [measured.transactions for measured in measurements if measured is not None]
 
 
 def test_rows_that_were_done_already_are_counted_as_skipped() -> None:
@@ -450,7 +450,7 @@ def test_of_a_store_the_first_call_of_each_kind_in_each_chunk_is_timed() -> None
         assert (timed,) * 3 == (measured.gets_timed, measured.puts_timed, measured.deletes_timed)
 
 
-def test_a_store_that_is_timed_does_what_it_always_does() -> None:
+def test_a_timed_store_behaves_as_an_untimed_one() -> None:
     kept: list[Any] = []
 
     def process(envelope: Any, collector: Any, context: Any) -> None:
@@ -501,11 +501,11 @@ def test_a_failed_message_leaves_nothing_but_its_dead_letter(error: BaseExceptio
 
     assert [1, 101] == [value["total"] for _, value in worker.outputs()]
     assert b"101" == worker.sums[changelog_key(b"a", b"")]
-    assert [3] == [found.offset_next for found in worker.checkpoints()]
+    assert [3] == [checkpoint.offset_next for checkpoint in worker.checkpoints()]
     assert (3, 2, 1) == (report.records_in, report.records_out, report.dead_letters)
 
 
-def test_undoing_a_message_restores_what_each_entry_was_before_it() -> None:
+def test_rolling_a_message_back_restores_each_entry() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         store = context.store("sums")
         if envelope.value == "fail":
@@ -548,7 +548,7 @@ def test_a_dead_letter_holds_the_message_as_it_was_and_says_where_and_why() -> N
     assert (TASK.encode(), b"kafka.orders.0", b"0") == (headers["task"], headers["ssp"], headers["offset"])
 
 
-def test_a_dead_letter_of_a_message_from_the_future_is_of_now_and_says_what_it_was() -> None:
+def test_the_dead_letter_of_a_message_from_the_future_has_the_time_of_now_and_a_header_with_its_own() -> None:
     """A broker refuses what lies an hour ahead (KIP-1030), and a letter that is refused is a job that stands still."""
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
     worker.wall_ms = 999
@@ -559,7 +559,7 @@ def test_a_dead_letter_of_a_message_from_the_future_is_of_now_and_says_what_it_w
     assert (999, b"1000") == (letter.timestamp_ms, dict(letter.headers)["timestamp"])
 
 
-def test_a_dead_letter_of_a_message_that_is_too_old_for_its_topic_is_of_now_and_says_what_it_was() -> None:
+def test_the_dead_letter_of_a_message_too_old_for_its_topic_has_the_time_of_now_and_a_header_with_its_own() -> None:
     worker = AWorker(failing_at(0, ValueError("no such plane")), config=a_job(**DEAD_LETTERS))
     worker.wall_ms = 9_000
     worker.kafka.topic_limits["dead"] = TopicLimits(batch_bytes_max=1_048_588, timestamp_behind_max_ms=7_000)
@@ -613,7 +613,7 @@ def test_under_policy_fail_earlier_transactions_stay() -> None:
 
     report = worker.run(rows(("a", 1), ("b", 2)))
 
-    assert [1] == [found.offset_next for found in worker.checkpoints()]
+    assert [1] == [checkpoint.offset_next for checkpoint in worker.checkpoints()]
     assert (1, 1, 1) == (report.commits, report.offset_next, report.records_in)
 
 
@@ -724,7 +724,7 @@ RAISED = [
 
 
 @pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda given: type(given).__name__)
-def test_whatever_process_raises_is_a_failed_message(error: BaseException, text: str) -> None:
+def test_any_exception_of_process_is_a_failed_message(error: BaseException, text: str) -> None:
     dead_letters = AWorker(failing_at(1, error), config=a_job(**DEAD_LETTERS))
     failing = AWorker(failing_at(1, error))
     messages = rows(("a", 1), ("b", 2), ("c", 3))
@@ -739,7 +739,7 @@ def test_whatever_process_raises_is_a_failed_message(error: BaseException, text:
 
 
 @pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda given: type(given).__name__)
-def test_whatever_init_raises_fails_the_task_by_name(error: BaseException, text: str) -> None:
+def test_any_exception_of_init_fails_the_task_with_its_name(error: BaseException, text: str) -> None:
     def init(context: Any) -> None:
         raise error
 
@@ -752,7 +752,7 @@ def test_whatever_init_raises_fails_the_task_by_name(error: BaseException, text:
 
 
 @pytest.mark.parametrize(("error", "text"), RAISED, ids=lambda given: type(given).__name__)
-def test_whatever_close_raises_is_logged_and_stops_nothing(
+def test_any_exception_of_close_is_logged_and_stops_nothing(
     error: BaseException, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def close() -> None:
@@ -766,7 +766,7 @@ def test_whatever_close_raises_is_logged_and_stops_nothing(
     assert f"task {TASK} failed in close: {text}" in caplog.text
 
 
-def test_a_report_stays_short_whatever_the_key_and_the_error_are() -> None:
+def test_a_report_stays_short_with_any_key_and_error() -> None:
     worker = AWorker(failing_at(0, ValueError("x" * 600_000)))
 
     report = worker.run(rows(("k" * 900_000, 1)))
@@ -787,7 +787,7 @@ def test_a_report_stays_short_whatever_the_key_and_the_error_are() -> None:
         (lambda e, c, context: context.store("sums").put(1, 7), ("a", 1), "SerdeError: serde string: "),
     ],
 )
-def test_what_samzapy_refuses_of_a_message_fails_the_message_alone(
+def test_a_call_that_samzapy_refuses_fails_only_its_message(
     process: Any, message: tuple[str | None, Any], complaint: str
 ) -> None:
     dead_letters, failing = AWorker(process, config=a_job(**DEAD_LETTERS)), AWorker(process)
@@ -941,7 +941,7 @@ def test_an_output_that_its_topic_does_not_take_fails_the_message_alone_by_name(
     ) in failing.run(rows(*messages)).error
 
 
-def test_headers_count_and_what_fits_is_sent() -> None:
+def test_headers_count_towards_the_size_and_a_fitting_record_is_sent() -> None:
     config = a_job(**SMALL_BATCHES)
     fits, does_not = AWorker(sends(HELD), config=config), AWorker(sends(HELD, headers={"h": b""}), config=config)
     for worker in (fits, does_not):
@@ -951,7 +951,7 @@ def test_headers_count_and_what_fits_is_sent() -> None:
     assert f"found {HELD + 11}" in does_not.run(rows(("a", 1))).error
 
 
-def test_a_topic_whose_limit_nobody_may_see_takes_what_a_topic_takes_by_default() -> None:
+def test_a_topic_whose_limits_we_may_not_read_has_the_default_limits() -> None:
     worker = AWorker(sends(1_000_000))
     worker.kafka.topic_limits["totals"] = None
 
@@ -1041,7 +1041,7 @@ def test_an_output_that_its_topic_s_settings_refuse_fails_the_message_alone_by_n
     )
 
 
-def test_what_a_topic_takes_by_now_is_not_refused_by_what_it_took_before() -> None:
+def test_limits_are_read_again_before_an_output_is_refused() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         if envelope.offset == 1:
             worker.kafka.topic_limits["totals"] = TopicLimits(batch_bytes_max=1_048_588)
@@ -1093,22 +1093,27 @@ def test_a_task_s_inputs_share_a_transaction_its_state_and_nothing_of_their_posi
 
     assert [1, 3, 13] == [value["total"] for _, value in worker.outputs()]
     assert 1 == worker.trace.count("commit")
-    assert [(SSP_KB, 2), (OTHER, 8)] == [(found.ssp_kb, found.offset_next) for found in worker.checkpoints()]
+    assert [(SSP_KB, 2), (OTHER, 8)] == [
+        (checkpoint.ssp_kb, checkpoint.offset_next) for checkpoint in worker.checkpoints()
+    ]
     assert [(0, 2, 2, 1, 2), (1, 1, 1, 1, 8)] == [
-        (found.route, found.records_in, found.records_out, found.commits, found.offset_next) for found in reports
+        (report.route, report.records_in, report.records_out, report.commits, report.offset_next)
+        for report in reports
     ]
     assert worker.environment.contents.position is not None
     assert {str(SSP_KB): 2, str(OTHER): 8} == worker.environment.contents.position.offsets_next
 
 
-def test_what_is_done_is_skipped_by_each_input_s_own_offset() -> None:
+def test_handled_rows_are_skipped_by_the_offset_of_each_input() -> None:
     worker = a_worker_of(SSP_KB, OTHER)
     worker.environment.contents.position = a_position(offsets_next={str(SSP_KB): 2, str(OTHER): 1})
 
     worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), ("a", 20), route=1))
 
     assert [20] == [value["total"] for _, value in worker.outputs()]
-    assert [(SSP_KB, 2), (OTHER, 2)] == [(found.ssp_kb, found.offset_next) for found in worker.checkpoints()]
+    assert [(SSP_KB, 2), (OTHER, 2)] == [
+        (checkpoint.ssp_kb, checkpoint.offset_next) for checkpoint in worker.checkpoints()
+    ]
 
 
 def test_a_transaction_moves_the_inputs_whose_rows_it_had_and_no_others() -> None:
@@ -1117,9 +1122,9 @@ def test_a_transaction_moves_the_inputs_whose_rows_it_had_and_no_others() -> Non
     reports = worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), route=1))
 
     assert [(SSP_KB, 1), (SSP_KB, 2), (OTHER, 1)] == [
-        (found.ssp_kb, found.offset_next) for found in worker.checkpoints()
+        (checkpoint.ssp_kb, checkpoint.offset_next) for checkpoint in worker.checkpoints()
     ]
-    assert [2, 1] == [found.commits for found in reports]
+    assert [2, 1] == [report.commits for report in reports]
     assert worker.environment.contents.position is not None
     assert {str(SSP_KB): 2, str(OTHER): 1} == worker.environment.contents.position.offsets_next
 
@@ -1136,12 +1141,12 @@ def test_a_failure_in_one_input_takes_the_open_transaction_and_not_the_ones_befo
     reports = worker.run_routes(rows(("a", 1), ("a", 2)), rows(("a", 10), route=1))
 
     assert [(0, ReportKind.COMMITTED, 2), (1, ReportKind.TASK_FAILED, 0)] == [
-        (found.route, found.kind, found.commits) for found in reports
+        (report.route, report.kind, report.commits) for report in reports
     ]
     assert f"task {TASK} failed at kafka.refunds.0 offset 0, key b'a': ValueError: no refunds" in reports[1].error
 
 
-def test_a_failure_in_an_input_that_had_commits_before_is_told_once() -> None:
+def test_a_failure_in_an_input_with_earlier_commits_is_reported_once() -> None:
     worker = AWorker(bytes_max=0)
 
     report = worker.run(rows(("a", 1), ("a", "two")))
@@ -1235,7 +1240,7 @@ def test_a_transaction_is_closed_when_it_holds_more_than_the_allowed_bytes() -> 
 
     report = worker.run(rows(*[("a", 1)] * 7))
 
-    assert [3, 6, 7] == [found.offset_next for found in worker.checkpoints()]
+    assert [3, 6, 7] == [checkpoint.offset_next for checkpoint in worker.checkpoints()]
     assert (3, 7) == (report.commits, report.records_in)
 
 
@@ -1248,7 +1253,7 @@ def test_a_transaction_is_closed_when_its_time_is_over() -> None:
     worker.process = process
     worker.run(rows(*[("a", 1)] * 4), rows(("a", 1), first=4))
 
-    assert [3, 5] == [found.offset_next for found in worker.checkpoints()]
+    assert [3, 5] == [checkpoint.offset_next for checkpoint in worker.checkpoints()]
 
 
 def test_a_transaction_that_is_full_at_the_end_of_a_chunk_is_closed_before_the_next_chunk() -> None:
@@ -1256,10 +1261,10 @@ def test_a_transaction_that_is_full_at_the_end_of_a_chunk_is_closed_before_the_n
 
     worker.run(rows(("a", 1)), rows(("a", 1), first=1))
 
-    assert [1, 2] == [found.offset_next for found in worker.checkpoints()]
+    assert [1, 2] == [checkpoint.offset_next for checkpoint in worker.checkpoints()]
 
 
-def test_the_next_transaction_sees_what_the_one_before_committed() -> None:
+def test_the_next_transaction_sees_the_commits_of_the_one_before() -> None:
     worker = AWorker(bytes_max=0)
 
     worker.run(rows(("a", 1), ("a", 2), ("a", 3)))
@@ -1367,7 +1372,7 @@ def test_many_short_messages_may_take_longer_than_a_transaction_may_be_open(poli
     assert (50, 17) == (report.records_in, report.commits)
 
 
-def test_a_slow_message_that_fails_is_told_in_its_own_words() -> None:
+def test_a_slow_message_that_fails_is_reported_with_its_own_error() -> None:
     worker = a_worker_with_a_slow_message(1, took_s=19.0, noticed="produce")
     before = worker.process
 
@@ -1406,7 +1411,7 @@ def test_a_batch_of_nothing_new_never_moves_the_checkpoint_back() -> None:
 
     worker.run(rows(("a", 1), ("a", 1)))
 
-    assert [10] == [found.offset_next for found in worker.checkpoints()]
+    assert [10] == [checkpoint.offset_next for checkpoint in worker.checkpoints()]
     assert [] == worker.outputs()
 
 
@@ -1432,7 +1437,7 @@ def test_gaps_between_offsets_are_no_matter() -> None:
 
 
 @pytest.mark.parametrize("found", [a_position(execution_id="e2"), a_position(epoch=2), None])
-def test_who_finds_another_execution_or_epoch_in_the_local_state_stops(found: Any) -> None:
+def test_a_worker_stops_at_the_local_state_of_another_execution_or_epoch(found: Any) -> None:
     worker = AWorker()
     worker.environment.contents.position = found
 
@@ -1522,7 +1527,7 @@ def bounded(offset_end: int) -> Any:
     return replace(plan, routes=tuple(replace(route, offset_end=offset_end) for route in plan.routes))
 
 
-def test_what_stands_behind_the_end_of_an_input_is_not_handled() -> None:
+def test_messages_after_the_end_of_an_input_are_not_handled() -> None:
     worker = AWorker(plan=bounded(3))
 
     report = worker.run(rows(("a", 1), ("b", 2)), rows(("a", 3), ("a", 4), first=2, headers=[[], []]))
@@ -1555,7 +1560,7 @@ def in_two_steps(envelope: Any, collector: Any, context: Any) -> None:
         collector.send(context.intermediate("again"), envelope.value, key=f"by {envelope.value}")
 
 
-def test_what_is_sent_to_an_intermediate_stream_comes_back_as_a_message_of_it() -> None:
+def test_an_output_to_an_intermediate_stream_comes_back_as_its_message() -> None:
     config = two_steps()
     worker = AWorker(in_two_steps, config=config, plan=a_plan(config, ssp_kbs=[SSP_KB, AGAIN]))
 
@@ -1565,7 +1570,7 @@ def test_what_is_sent_to_an_intermediate_stream_comes_back_as_a_message_of_it() 
 
     assert [b"by 1", b"by 2", b"by 1"] == [record.key for record in sent]
     assert [(b"by 1", 1), (b"by 2", 2), (b"by 1", 2)] == [(key, found["total"]) for key, found in worker.outputs()]
-    assert [SSP_KB, AGAIN] == [found.ssp_kb for found in worker.checkpoints()]
+    assert [SSP_KB, AGAIN] == [checkpoint.ssp_kb for checkpoint in worker.checkpoints()]
 
 
 @pytest.mark.parametrize(
@@ -1578,7 +1583,7 @@ def test_what_is_sent_to_an_intermediate_stream_comes_back_as_a_message_of_it() 
     ],
 )
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_an_intermediate_stream_does_not_take_is_refused_by_name(
+def test_an_output_that_an_intermediate_stream_does_not_take_is_refused_by_name(
     given: dict[str, Any], said: str, is_first: bool
 ) -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
@@ -1605,7 +1610,7 @@ def test_headers_and_tombstones_go_through_an_intermediate_stream() -> None:
     assert (b"k", None) == (record.key, record.value)
 
 
-def test_an_intermediate_stream_that_nobody_declared_is_named() -> None:
+def test_an_undeclared_intermediate_stream_is_named() -> None:
     def process(envelope: Any, collector: Any, context: Any) -> None:
         context.intermediate("agian")
 

@@ -35,10 +35,10 @@ def refused(settings: dict[str, str], key: bytes | None, timestamp_ms: int | Non
 def test_a_topic_takes_records_of_times_around_now(
     settings: dict[str, str], timestamp_ms: int | None, expected: str
 ) -> None:
-    found = refused(settings, b"k", timestamp_ms)
+    refusal = refused(settings, b"k", timestamp_ms)
 
-    assert found.startswith(expected)
-    assert bool(expected) == bool(found)
+    assert refusal.startswith(expected)
+    assert bool(expected) == bool(refusal)
 
 
 def test_an_older_broker_s_one_bound_is_for_both() -> None:
