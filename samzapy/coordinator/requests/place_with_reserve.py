@@ -28,8 +28,9 @@ in any case.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 from samzapy.coordinator.assignment.grants import executions_to_grant, grants_in_force, newest_grants, not_at_work
@@ -98,7 +99,7 @@ def _refused_now(name: str, host: str, state: CoordinatorState) -> Refusal | Non
     wanted = _host_wanted(name, host, state)
     if not wanted:
         return None
-    if reason := clash(wanted, processor_id, state, Sightings(), _goes(processor_id, number, state)):
+    if reason := clash(wanted, processor_id, state, Sightings(), _replaced_executions(processor_id, number, state)):
         return Refusal(
             f"destinationHost: wanted a host apart from standbys and what they stand by, found {wanted}: {reason}"
         )
@@ -193,78 +194,190 @@ def tasks_awaited(processor_id: str, review: Review) -> tuple[TaskName, ...]:
 # --- until the reserve is ready ---
 
 
+class _Reserve(Enum):
+    """How far the newest reserve container of a move is."""
+
+    NONE = auto()
+    ENDING = auto()
+    ENDED = auto()
+    STARTING = auto()
+    LOST = auto()
+    MISPLACED = auto()
+    RESTORING = auto()
+    READY = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """A move that has no reserve container yet which could take over.
+
+    Attributes:
+        number: of the standby that moves; None where a processor does.
+        host: where it is to go; empty for any host.
+        replaced: the executions that the reserve is to replace.
+        in_place: those of them that are on `host` already.
+        started: the launches for this move, the oldest first.
+        tries: those of them that were not withdrawn before they started.
+    """
+
+    request: RequestPut
+    processor_id: ProcessorId
+    number: int | None
+    launching: ReviewLaunches
+    host: str
+    replaced: Sequence[ExecutionId]
+    in_place: Sequence[ExecutionId]
+    started: Sequence[Launch]
+    tries: Sequence[Launch]
+
+    @property
+    def reserve(self) -> Launch:
+        """The newest launch; there is one unless the move is `_Reserve.NONE`."""
+        return self.started[-1]
+
+
+def _move(request: RequestPut, processor_id: ProcessorId, number: int | None, review: Review) -> _Move:
+    assert review.launching is not None, "checked by the caller"
+    state = review.state
+    host = _host_wanted(request.processor_id, request.destination_host, state)
+    replaced = tuple(name for name in _replaced_executions(processor_id, number, state) if name in state.launches)
+    started = _tries(request, state)
+    return _Move(
+        request=request,
+        processor_id=processor_id,
+        number=number,
+        launching=review.launching,
+        host=host,
+        replaced=replaced,
+        in_place=[name for name in replaced if host and place_of(state.launches[name], state) == host],
+        started=started,
+        tries=[launch for launch in started if not _was_withdrawn(launch, started)],
+    )
+
+
 def _await_reserve(
     request: RequestPut, processor_id: ProcessorId, number: int | None, review: Review
 ) -> Iterable[CoordinatorRecord]:
-    """A try after the other to have another execution up and level."""
-    assert review.launching is not None, "checked by the caller"
-    host = _host_wanted(request.processor_id, request.destination_host, review.state)
-    old = tuple(found for found in _goes(processor_id, number, review.state) if found in review.state.launches)
-    in_place = [found for found in old if host and place_of(review.state.launches[found], review.state) == host]
-    if number is not None and in_place:
-        # Two that keep the same directory level would be in each other's way.
-        yield from _stop(request, in_place[0], "a standby is started anew where it is", review)
+    """Bring up another execution that has the state, one try after the other."""
+    move = _move(request, processor_id, number, review)
+    if number is not None and move.in_place:
+        # Two that keep the same directory up to date would be in each other's way.
+        return _stop(request, move.in_place[0], "a standby is started anew where it is", review)
+    if request.destination_host == FORCE_RESTART_LAST_SEEN and move.replaced:
+        return _stop(request, move.replaced[0], "it is to be started anew without a second place", review)
+    return _STEPS[_reserve_of(move, review)](move, review)
+
+
+def _reserve_of(move: _Move, review: Review) -> _Reserve:
+    if not move.started:
+        return _Reserve.NONE
+    execution_id, phase = move.reserve.execution_id, move.reserve.phase
+    if phase not in UP:
+        return _Reserve.ENDED if phase is LaunchPhase.ENDED else _Reserve.ENDING
+    if execution_id not in review.state.containers:
+        return _Reserve.STARTING
+    if not is_alive(review.state, execution_id):
+        return _Reserve.LOST
+    if _why_misplaced(move, review):
+        return _Reserve.MISPLACED
+    return _Reserve.READY if is_warm(execution_id, review.state, review.liveness) else _Reserve.RESTORING
+
+
+def _start_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    role = LaunchRole.RESERVE if move.number is None else LaunchRole.STANDBY
+    host = move.host or _host_for(move.processor_id, move.started, move.launching, review)
+    if host is None:
+        text = "no host that may have it has a place now; it is started as soon as one has"
+        yield from said(move.request, Phase.RESERVING, text, review.now_ms)
         return
-    if request.destination_host == FORCE_RESTART_LAST_SEEN and old:
-        yield from _stop(request, old[0], "it is to be started anew without a second place", review)
+    yield launch_wanted(
+        move.launching,
+        review.state,
+        move.processor_id,
+        role,
+        host=host,
+        standby=move.number or 0,
+        uuid=move.request.uuid,
+    )
+
+
+def _start_next_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    if len(move.tries) < review.command.tries_max:
+        return _start_reserve(move, review)
+    text = (
+        f"{len(move.tries)} containers were started for it and none came to be of use; the last one, "
+        f"{move.reserve.execution_id}: {move.reserve.reason}. Whatever ran was not touched"
+    )
+    return (ended(move.request, StatusCode.FAILED, text, review.now_ms),)
+
+
+def _await_start(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    reserve, host = move.reserve, move.host
+    if move.in_place and _has_no_second_place(move, review):
+        yield from _stop(move.request, move.in_place[0], f"there is no second place on {host}", review)
+        yield ordered_to_stop(reserve, move.launching, f"there is no second place on {host}")
         return
-    started = _tries(request, review.state)
-    last = started[-1] if started else None
-    tries = [found for found in started if not _was_withdrawn(found, started)]
-    if last is None or last.phase not in UP:
-        if last is not None and last.phase is not LaunchPhase.ENDED:
-            return  # It may still have the place that the next one is to get.
-        if last is not None and len(tries) >= review.command.tries_max:
-            text = (
-                f"{len(tries)} containers were started for it and none came to be of use; the last one, "
-                f"{last.execution_id}: {last.reason}. Whatever ran was not touched"
-            )
-            yield ended(request, StatusCode.FAILED, text, review.now_ms)
-            return
-        role = LaunchRole.RESERVE if number is None else LaunchRole.STANDBY
-        chosen = host or _host_for(processor_id, started, review.launching, review)
-        if chosen is None:
-            text = "no host that may have it has a place now; it is started as soon as one has"
-            yield from said(request, Phase.RESERVING, text, review.now_ms)
-            return
-        yield launch_wanted(
-            review.launching, review.state, processor_id, role, host=chosen, standby=number or 0, uuid=request.uuid
-        )
+    why = review.liveness.why_not(reserve.execution_id)
+    if _has_no_such_host(host, reserve, move.launching):
+        known = some(sorted(move.launching.hosts))
+        text = f"the cluster has no host {host}, known: {known}{why}. Whatever ran was not touched"
+        yield ended(move.request, StatusCode.FAILED, text, review.now_ms)
         return
-    if last.execution_id not in review.state.containers:
-        waited_ms = review.now_ms - last.wanted_at_ms
-        is_full = review.launching.hosts.get(host) == 0
-        if in_place and last.phase is LaunchPhase.WANTED and is_full and waited_ms >= SECOND_PLACE_WAIT_MS:
-            yield from _stop(request, in_place[0], f"there is no second place on {host}", review)
-            yield ordered_to_stop(last, review.launching, f"there is no second place on {host}")
-            return
-        why = review.liveness.why_not(last.execution_id)
-        if _has_no_such_host(host, last, review.launching):
-            known = some(sorted(review.launching.hosts))
-            text = f"the cluster has no host {host}, known: {known}{why}. Whatever ran was not touched"
-            yield ended(request, StatusCode.FAILED, text, review.now_ms)
-            return
-        where = f"on {host}" if host else "on any host"
-        text = (
-            f"container {last.execution_id} is to start {where} (try {len(tries)} of {review.command.tries_max}){why}"
-        )
-        yield from said(request, Phase.RESERVING, text, review.now_ms)
+    where = f"on {host}" if host else "on any host"
+    text = f"container {reserve.execution_id} is to start {where} ({_which_try(move, review)}){why}"
+    yield from said(move.request, Phase.RESERVING, text, review.now_ms)
+
+
+def _has_no_second_place(move: _Move, review: Review) -> bool:
+    """Whether the host had no place beside the execution that is to be replaced there, for long enough."""
+    waited_ms = review.now_ms - move.reserve.wanted_at_ms
+    is_full = move.launching.hosts.get(move.host) == 0
+    return move.reserve.phase is LaunchPhase.WANTED and is_full and waited_ms >= SECOND_PLACE_WAIT_MS
+
+
+def _stop_misplaced(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    yield ordered_to_stop(move.reserve, move.launching, _why_misplaced(move, review))
+
+
+def _report_restoring(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    text = f"{_restoring(move.reserve, review)} ({_which_try(move, review)})"
+    return said(move.request, Phase.RESTORING, text, review.now_ms)
+
+
+def _which_try(move: _Move, review: Review) -> str:
+    return f"try {len(move.tries)} of {review.command.tries_max}"
+
+
+def _use_reserve(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    """Give a processor's tasks to the reserve, or let it stand by instead of the standby that moves."""
+    execution_id = move.reserve.execution_id
+    if move.number is None:
+        yield from _place(move.request, move.processor_id, execution_id, review)
         return
-    if not is_alive(review.state, last.execution_id):
-        return  # What became of it is about to be recorded.
-    found = review.state.containers[last.execution_id].host
-    if reason := _misplaced(found, host, processor_id, number, (*old, last.execution_id), review):
-        yield ordered_to_stop(last, review.launching, reason)
-    elif not is_warm(last.execution_id, review.state, review.liveness):
-        text = f"{_restoring(last, review)} (try {len(tries)} of {review.command.tries_max})"
-        yield from said(request, Phase.RESTORING, text, review.now_ms)
-    elif number is None:
-        yield from _place(request, processor_id, last.execution_id, review)
-    else:
-        for execution_id in old:
-            text = f"request {request.uuid}: {last.execution_id} stands by in its place"
-            yield ordered_to_stop(review.state.launches[execution_id], review.launching, text)
-        yield from said(request, Phase.STOPPING, f"{last.execution_id} is level; {some(old)} stops", review.now_ms)
+    for replaced in move.replaced:
+        text = f"request {move.request.uuid}: {execution_id} stands by in its place"
+        yield ordered_to_stop(review.state.launches[replaced], move.launching, text)
+    text = f"{execution_id} is level; {some(move.replaced)} stops"
+    yield from said(move.request, Phase.STOPPING, text, review.now_ms)
+
+
+def _wait(move: _Move, review: Review) -> Iterable[CoordinatorRecord]:
+    return ()
+
+
+_STEPS: Final[Mapping[_Reserve, Callable[[_Move, Review], Iterable[CoordinatorRecord]]]] = {
+    _Reserve.NONE: _start_reserve,
+    # It may still have the place that the next one is to get.
+    _Reserve.ENDING: _wait,
+    _Reserve.ENDED: _start_next_reserve,
+    _Reserve.STARTING: _await_start,
+    # Its end is about to be recorded.
+    _Reserve.LOST: _wait,
+    _Reserve.MISPLACED: _stop_misplaced,
+    _Reserve.RESTORING: _report_restoring,
+    _Reserve.READY: _use_reserve,
+}
+"""What a move does next, by how far its newest reserve is."""
 
 
 def _has_no_such_host(host: str, last: Launch, command: ReviewLaunches) -> bool:
@@ -458,7 +571,7 @@ def _host_for(
     return min(free, key=lambda host: (host in tried, free[host].rank, host), default="")
 
 
-def _goes(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:
+def _replaced_executions(processor_id: ProcessorId, number: int | None, state: CoordinatorState) -> list[ExecutionId]:
     """The executions that a move is to take the place of."""
     if number is not None:
         moving = {found.uuid for found in state.requests.values() if found.status_code in UNFINISHED}
@@ -482,16 +595,18 @@ def _was_withdrawn(launch: Launch, tries: Sequence[Launch]) -> bool:
     return launch.phase not in UP and launch.failures <= before and not launch.handle and not launch.host_found
 
 
-def _misplaced(
-    found: str, wanted: str, processor_id: ProcessorId, number: int | None, but: Sequence[ExecutionId], review: Review
-) -> str:
-    """Why the host that was found is of no use; empty where it is."""
-    if wanted and found != wanted:
-        return f"wanted on {wanted}, it was started on {found}"
-    in_the_way = [other for other in but[:-1] if place_of(review.state.launches[other], review.state) == found]
-    if number is not None and in_the_way:
-        return f"it was started on {found}, where {in_the_way[0]} keeps the same directory"
-    return clash(found, processor_id, review.state, review.liveness, but)
+def _why_misplaced(move: _Move, review: Review) -> str:
+    """Why the host of the reserve is unsuitable; empty where it is suitable."""
+    host = review.state.containers[move.reserve.execution_id].host
+    if move.host and host != move.host:
+        return f"wanted on {move.host}, it was started on {host}"
+    in_the_way = [
+        replaced for replaced in move.replaced if place_of(review.state.launches[replaced], review.state) == host
+    ]
+    if move.number is not None and in_the_way:
+        return f"it was started on {host}, where {in_the_way[0]} keeps the same directory"
+    others = (*move.replaced, move.reserve.execution_id)
+    return clash(host, move.processor_id, review.state, review.liveness, others)
 
 
 def _restoring(launch: Launch, review: Review) -> str:
