@@ -217,8 +217,8 @@ def test_a_look_tells_settings_and_what_is_not_there(
 
     looked = watch.look([spec.name, f"{job}-not"])
 
-    assert looked.found == {spec.name: made, f"{job}-not": None}
-    assert check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=made.topic_id) == ()
+    assert looked.described == {spec.name: made, f"{job}-not": None}
+    assert check_topic(spec, looked.described[spec.name], looked.cluster, topic_id=made.topic_id) == ()
     assert looked.cluster == Cluster(bootstrap_servers=connection.bootstrap_servers, broker_count=1)
 
 
@@ -235,7 +235,7 @@ def test_who_begins_to_lead_looks_at_once_and_then_now_and_then(admin: KafkaAdmi
     wait_until(lambda: len(seen) > 1, 30.0, "the second look")
 
     watch.close()
-    assert set(seen[0].found) == {spec.name}
+    assert set(seen[0].described) == {spec.name}
 
 
 def test_a_checkpoint_topic_that_is_made_again_ends_the_job_that_runs(

@@ -277,9 +277,9 @@ class _Placement:
         self._world = world
         self._writer = MemoryPlacementWriter(world.placement)
 
-    def own(self) -> bool:
+    def acquire(self) -> bool:
         self._world.between(self._process, "before owning the answers")
-        return self._writer.own()
+        return self._writer.acquire()
 
     def write(self, writes: Sequence[Write]) -> int:
         self._world.between(self._process, "before answers")

@@ -791,7 +791,7 @@ class World:
 
     def _look_at_topics(self) -> TopicsLooked:
         return TopicsLooked(
-            found={
+            described={
                 stream.partition(".")[2]: TopicFound(
                     name=stream.partition(".")[2],
                     topic_id=f"id-of-{stream}",

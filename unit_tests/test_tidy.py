@@ -27,6 +27,7 @@ CLEAN = (
     "samzapy/coordinator/action_performer.py",
     "samzapy/coordinator/actions.py",
     "samzapy/coordinator/candidate.py",
+    "samzapy/coordinator/commands.py",
     "samzapy/coordinator/decide.py",
     "samzapy/coordinator/inputs",
     "samzapy/coordinator/leader_log.py",

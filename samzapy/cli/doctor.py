@@ -212,7 +212,7 @@ class _Examination:
         topics = self._admin.look(state.own_topics, names)
         self._led = self._admin.led(names)
         return TopicsLooked(
-            found={name: topics.get(name) for name in names},
+            described={name: topics.get(name) for name in names},
             cluster=self._admin.cluster(),
             topics=self._admin.topic_names(),
         )
@@ -242,7 +242,7 @@ class _Examination:
 
     def _of_partitions(self, state: CoordinatorState, looked: TopicsLooked) -> Iterable[Finding]:
         places, offline = [], {}
-        for name, topic in sorted(looked.found.items()):
+        for name, topic in sorted(looked.described.items()):
             numbers = range(0 if topic is None else topic.partition_count)
             places += [(name, partition) for partition in numbers if self._is_led(name, partition)]
             offline[name] = [partition for partition in numbers if not self._is_led(name, partition)]

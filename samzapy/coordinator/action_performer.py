@@ -365,7 +365,7 @@ class ActionPerformer:
     def _write(
         self, wanted: Sequence[Answer], state: CoordinatorState, look_at_tail: Callable[[], None]
     ) -> Sequence[Command]:
-        if self._placement.own():
+        if self._placement.acquire():
             self._must_look_before_answering = True
         if self._must_look_before_answering:
             # The right may have been taken from a newer leader; then it must not be used.

@@ -230,13 +230,13 @@ class TopicsLooked:
     """The job's topics as the cluster has them now.
 
     Attributes:
-        found: by name, with their settings; None: the topic is missing. Topics that were not looked for are left out.
+        described: by name, with settings; None: the topic is missing. Topics that were not asked for are left out.
         topics: the names of all topics of the cluster.
         looked_at_ms: wall clock.
         is_monitoring: whether to read new partitions and topics.
     """
 
-    found: Mapping[str, TopicFound | None]
+    described: Mapping[str, TopicFound | None]
     cluster: Cluster
     topics: frozenset[str] = frozenset()
     looked_at_ms: int = 0
@@ -369,7 +369,7 @@ class LaunchesLooked:
     `now_ms`: wall clock, by which failures are counted; `retry_window_ms`, `hosts`: see `ReviewLaunches`.
     """
 
-    found: Mapping[ExecutionId, Launched]
+    launched: Mapping[ExecutionId, Launched]
     now_ms: int
     retry_window_ms: int
     hosts: Mapping[str, int | None] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class Positions(Protocol):
 class PlacementWriter(Protocol):
     """Writes responses and tombstones to the placement topic, in its own transactions."""
 
-    def own(self) -> bool:
+    def acquire(self) -> bool:
         """Take the right to write, which fences its holder; returns False if held already.
 
         A leader that took it looks at its own stream before it writes, as after each initialisation of an id.

@@ -18,7 +18,7 @@ class MemoryPlacementWriter:
     def __init__(self, topic: MemoryTopic) -> None:
         self.log = MemoryLog(topic, _ID)
 
-    def own(self) -> bool:
+    def acquire(self) -> bool:
         if self.log.is_owner:
             return False
         self.log.take_over()

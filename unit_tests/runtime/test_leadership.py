@@ -55,7 +55,7 @@ def test_each_round_serves_the_producers_that_are_there_whoever_leads(monkeypatc
     candidate: Any = Candidate()
     coordination._one_round(candidate, 0)
     coordination._log.take_over()
-    coordination._answers.own()
+    coordination._answers.acquire()
 
     coordination._one_round(candidate, 0)
     coordination._one_round(candidate, 0)

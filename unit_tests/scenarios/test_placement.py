@@ -317,7 +317,10 @@ class Teller:
     def do_repeats(self):
         """All that the cluster manager ever said of anybody is heard once more, the oldest first."""
         said = {
-            seen.state for news in self.job.told if isinstance(news, LaunchesLooked) for seen in news.found.values()
+            seen.state
+            for news in self.job.told
+            if isinstance(news, LaunchesLooked)
+            for seen in news.launched.values()
         }
         assert {LaunchedState.RUNNING, LaunchedState.ENDED} <= said, "nothing that could be taken for news"
         self.job.world.queue.extend(self.job.told)

@@ -89,7 +89,7 @@ class LaunchWatch:
             # An empty answer counts too, because no hosts are also an observation.
             if launches:
                 now_ms, window_ms = self._wall_ms(), self._retry_window_ms
-                self._put(LaunchesLooked(found=launched, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
+                self._put(LaunchesLooked(launched=launched, now_ms=now_ms, retry_window_ms=window_ms, hosts=hosts))
         # Requests that wait for a container get the reason, also from a new leader.
         if troubles or self._was_in_trouble:
             self._put(LaunchTroubles(troubles))

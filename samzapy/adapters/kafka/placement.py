@@ -50,8 +50,8 @@ class KafkaPlacementWriter:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._producer: TransactionalProducer | None = None
 
-    def own(self) -> bool:
-        """See `PlacementWriter.own`."""
+    def acquire(self) -> bool:
+        """See `PlacementWriter.acquire`."""
         if self._producer is not None and not self._producer.must_be_renewed:
             return False
         self.close()

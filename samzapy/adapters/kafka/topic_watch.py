@@ -72,7 +72,7 @@ class TopicWatch:
         wanted = sorted({*names, *others})
         described = self._admin.look(names, others)
         return TopicsLooked(
-            found={name: described.get(name) for name in wanted},
+            described={name: described.get(name) for name in wanted},
             cluster=self._admin.cluster(),
             topics=topics,
             looked_at_ms=time.time_ns() // 1_000_000,
@@ -99,7 +99,7 @@ class TopicWatch:
             self._put(looked)
             self._owes_monitoring = False
             self._trouble = ""
-            if None in looked.found.values():
+            if None in looked.described.values():
                 self._check.hasten(_AGAIN_MS)
         except SamzapyError as error:
             # The next look tries again. A cluster that is away shows elsewhere, and a refusal is logged once.

@@ -251,7 +251,7 @@ def _count_known(known: InputPut) -> int:
 
 
 def _grown(command: TopicsLooked, state: CoordinatorState, known: InputPut) -> Iterable[InputPut]:
-    topic = command.found.get(known.system_stream.stream)
+    topic = command.described.get(known.system_stream.stream)
     if topic is None or topic.topic_id != known.topic_id or topic.partition_count <= _count_known(known):
         return
     if _has_named_partitions(known.system_stream, state):
@@ -291,7 +291,7 @@ def _appeared(command: TopicsLooked, state: CoordinatorState, stream: SystemStre
     A topic that was read once may have been created again. Then records about the earlier one do not count, once no
     container can write any more of them. If it was not deleted after all, reading goes on where it was.
     """
-    topic, known = command.found.get(stream.stream), state.inputs.get(stream)
+    topic, known = command.described.get(stream.stream), state.inputs.get(stream)
     if topic is None:
         return
     if known is None:
@@ -350,7 +350,7 @@ def _grown_changelogs(command: TopicsLooked, state: CoordinatorState) -> Iterabl
         return
     changelogs = changelog_topic(f"{state.job.job_name}-{state.job.job_id}", "")
     for name in sorted(state.own_topics):
-        known, topic = state.own_topics[name], command.found.get(name)
+        known, topic = state.own_topics[name], command.described.get(name)
         if (
             name.startswith(changelogs)
             and topic is not None

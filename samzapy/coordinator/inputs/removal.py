@@ -116,9 +116,9 @@ def is_missing(known: InputPut, command: TopicsLooked) -> bool | None:
     None: the look did not include it.
     """
     name = known.system_stream.stream
-    if name not in command.found:
+    if name not in command.described:
         return None
-    topic = command.found[name]
+    topic = command.described[name]
     return topic is None or topic.topic_id != known.topic_id
 
 
@@ -142,7 +142,7 @@ def departure_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterabl
             code="input-gone",
             subject=str(stream),
             found=f"wanted the topic {stream.stream}, which {', '.join(config.input_patterns)} stands for, found "
-            f"{'no such topic' if looked.found[stream.stream] is None else 'another one of that name'}",
+            f"{'no such topic' if looked.described[stream.stream] is None else 'another one of that name'}",
             remedy=f"It is not read. When {LOOKS_MISSING} looks in a row have missed it, the job is planned without it",
         )
 
@@ -177,7 +177,7 @@ def _knows_the_job(command: TopicsLooked, state: CoordinatorState) -> bool:
     if state.job is None:
         return False
     topic = coordinator_topic(f"{state.job.job_name}-{state.job.job_id}")
-    current, recorded = command.found.get(topic), state.own_topics.get(topic)
+    current, recorded = command.described.get(topic), state.own_topics.get(topic)
     return current is not None and recorded is not None and current.topic_id == recorded.topic_id
 
 

@@ -60,15 +60,15 @@ def topic_findings(state: CoordinatorState, looked: TopicsLooked) -> tuple[Findi
     """All problems of the topics, in a fixed order."""
     findings: list[Finding] = []
     for spec in specs_of(state):
-        if spec.name in looked.found:
+        if spec.name in looked.described:
             recorded_id = state.own_topics[spec.name].topic_id
-            findings.extend(check_topic(spec, looked.found[spec.name], looked.cluster, topic_id=recorded_id))
+            findings.extend(check_topic(spec, looked.described[spec.name], looked.cluster, topic_id=recorded_id))
     config = recorded_config(state)
     for stream in _inputs(state):
         # An intermediate stream is an internal topic, which was checked above.
         is_missed = stream.stream not in state.own_topics and (config is None or not may_depart(config, stream))
-        if is_missed and stream.stream in looked.found:
-            findings.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.found[stream.stream]))
+        if is_missed and stream.stream in looked.described:
+            findings.extend(_input_findings(stream, state.inputs[stream].topic_id, looked.described[stream.stream]))
     findings.extend(departure_findings(state, looked))
     findings.extend(_unread_findings(state, looked))
     findings.extend(expansion_findings(state))
@@ -112,7 +112,7 @@ def _unread_findings(state: CoordinatorState, looked: TopicsLooked) -> Iterable[
     if config is None or not config.input_patterns:
         return
     for text in unread_matches(config, looked.topics):
-        known, topic = state.inputs.get(SystemStream.parse(text)), looked.found.get(text.partition(".")[2])
+        known, topic = state.inputs.get(SystemStream.parse(text)), looked.described.get(text.partition(".")[2])
         if known is not None and known.expansions:
             continue
         is_another = (

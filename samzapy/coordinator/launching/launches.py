@@ -104,8 +104,8 @@ def stopped_too_late(command: ReviewLaunches, state: CoordinatorState) -> tuple[
 def launches_looked(command: LaunchesLooked, state: CoordinatorState) -> tuple[CoordinatorRecord, ...]:
     """What the launcher's news change; an execution that ended without a word is given up."""
     found: list[CoordinatorRecord] = []
-    for execution_id in sorted(command.found.keys() & state.launches.keys()):
-        launch, seen = state.launches[execution_id], command.found[execution_id]
+    for execution_id in sorted(command.launched.keys() & state.launches.keys()):
+        launch, seen = state.launches[execution_id], command.launched[execution_id]
         after = _looked(launch, seen, command, state)
         if after == launch:
             continue

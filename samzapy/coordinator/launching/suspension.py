@@ -61,8 +61,8 @@ def suspended_by_launcher(command: LaunchesLooked, state: CoordinatorState) -> t
     """The suspensions that follow from how processes ended, of which no heartbeat told it."""
     return tuple(
         put
-        for execution_id in sorted(command.found.keys() & state.launches.keys())
-        if (found := command.found[execution_id]).state is LaunchedState.ENDED
+        for execution_id in sorted(command.launched.keys() & state.launches.keys())
+        if (found := command.launched[execution_id]).state is LaunchedState.ENDED
         and found.exit_code is not None
         and (launch := state.launches[execution_id])
         and (found.exit_code in _REPEATS - _MAY_REPEAT or _is_second(launch, found.exit_code))

@@ -84,7 +84,7 @@ def test_what_is_wanted_is_started_what_is_late_is_killed_and_all_that_may_run_i
     ] == launcher.asked
     (looked,) = said
     assert isinstance(looked, LaunchesLooked)
-    assert {"late", "launched", "stopping", "wanted"} == set(looked.found)
+    assert {"late", "launched", "stopping", "wanted"} == set(looked.launched)
     assert {"h1": None, "h2": 1} == looked.hosts
     assert 5 == looked.retry_window_ms
 

@@ -45,7 +45,7 @@ def test_while_a_topic_is_missing_the_next_look_comes_sooner(monkeypatch):
 
     for watch in watches:
         watch.close()
-    assert of_one[0].found["b"] is None
+    assert of_one[0].described["b"] is None
     assert len(of_all) == 1
 
 
@@ -58,8 +58,8 @@ def test_inputs_are_looked_for_without_their_settings_also_those_that_are_gone()
     looked = watch.look(["own"])
 
     assert [(("own",), ("input", "own", "gone"))] == topics.looks
-    assert ["gone"] == [name for name, found in looked.found.items() if found is None]
-    assert ["gone", "input", "own"] == sorted(looked.found)
+    assert ["gone"] == [name for name, found in looked.described.items() if found is None]
+    assert ["gone", "input", "own"] == sorted(looked.described)
 
 
 def test_a_look_that_is_refused_is_told_once_and_one_without_an_answer_is_not(caplog):

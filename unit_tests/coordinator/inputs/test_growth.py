@@ -380,7 +380,7 @@ def test_a_grouper_of_the_job_s_own_is_asked_when_the_expansion_has_settled():
     world.queue.append(a_heartbeat())
     service.run_once(0)
     topic = an_input_topic_found("orders", 4)
-    world.queue.append(TopicsLooked(found={"orders": topic}, cluster=CLUSTER))
+    world.queue.append(TopicsLooked(described={"orders": topic}, cluster=CLUSTER))
     service.run_once(0)
     assert [] == [one.code for one in service.status().findings]
 
@@ -388,7 +388,7 @@ def test_a_grouper_of_the_job_s_own_is_asked_when_the_expansion_has_settled():
         world.clock.advance(SETTLE_MS)
         world.queue.append(a_heartbeat(received_ms=world.clock.monotonic_ms()))
         service.run_once(0)
-    world.queue.append(TopicsLooked(found={"orders": topic}, cluster=CLUSTER))
+    world.queue.append(TopicsLooked(described={"orders": topic}, cluster=CLUSTER))
     service.run_once(0)
 
     (finding,) = service.status().findings

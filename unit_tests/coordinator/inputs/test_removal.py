@@ -125,7 +125,7 @@ def test_a_look_that_does_not_find_the_job_itself_counts_for_nothing():
 
     for number in range(2 * LOOKS_MISSING):
         nothing = dict.fromkeys(["orders", "orders-b", "__samzapy-coordinator-flights-1"])
-        job.world.queue.append(TopicsLooked(found=nothing, cluster=CLUSTER, looked_at_ms=number))
+        job.world.queue.append(TopicsLooked(described=nothing, cluster=CLUSTER, looked_at_ms=number))
         job.hears(1000)
 
     assert 4 == len(job.state.plan)

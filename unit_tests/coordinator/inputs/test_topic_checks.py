@@ -28,7 +28,7 @@ def looked(service, **changes):
     found["orders"] = an_input_topic_found("orders", 2)
     for name, change in changes.items():
         found[name] = change(found[name])
-    return TopicsLooked(found=found, cluster=CLUSTER)
+    return TopicsLooked(described=found, cluster=CLUSTER)
 
 
 def with_settings(**settings):
@@ -129,7 +129,7 @@ def test_a_topic_that_was_made_again_ends_the_job_by_name(world, service, name):
 
 
 def test_a_topic_that_was_not_looked_for_is_not_missing(world, service):
-    world.queue.append(TopicsLooked(found={}, cluster=CLUSTER))
+    world.queue.append(TopicsLooked(described={}, cluster=CLUSTER))
     service.run_once(0)
 
     assert [] == codes(service)

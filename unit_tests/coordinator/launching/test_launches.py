@@ -353,7 +353,7 @@ def test_an_execution_of_which_the_launcher_has_seen_the_end_is_given_up_at_once
     running = a_state(LaunchPut(launch=a_launch("e1")), ContainerPut(container=a_container("e1")))
     seen = {"e1": Launched(state=LaunchedState.ENDED, exit_code=137)}
 
-    launch, container = launches_looked(LaunchesLooked(found=seen, now_ms=5, retry_window_ms=9), running)
+    launch, container = launches_looked(LaunchesLooked(launched=seen, now_ms=5, retry_window_ms=9), running)
 
     assert (LaunchPhase.ENDED, 1, 5) == (launch.launch.phase, launch.launch.failures, launch.launch.window_began_ms)
     assert (ContainerPhase.LOST, "it ended with exit code 137") == (
@@ -506,7 +506,7 @@ def test_a_cluster_manager_that_does_not_answer_says_nothing_of_its_containers()
     job.is_away = True
     job.settles()
     unknown = {runner: Launched(state=LaunchedState.UNKNOWN, reason="no answer")}
-    records = launches_looked(LaunchesLooked(found=unknown, now_ms=job.now_ms(), retry_window_ms=1), job.state)
+    records = launches_looked(LaunchesLooked(launched=unknown, now_ms=job.now_ms(), retry_window_ms=1), job.state)
 
     assert () == records
     assert runner == job.execution("0")
@@ -518,7 +518,7 @@ def test_an_end_in_a_run_that_is_finished_is_no_failure():
     state = a_state(LaunchPut(launch=a_launch("e1")), finished)
     seen = {"e1": Launched(state=LaunchedState.ENDED, exit_code=0)}
 
-    (put,) = launches_looked(LaunchesLooked(found=seen, now_ms=5, retry_window_ms=9), state)
+    (put,) = launches_looked(LaunchesLooked(launched=seen, now_ms=5, retry_window_ms=9), state)
 
     assert (LaunchPhase.ENDED, 0) == (put.launch.phase, put.launch.failures)
 

@@ -97,7 +97,7 @@ class Cluster(Machine):
         launch = self.launch(which)
         if launch is not None:
             found = {launch.execution_id: Launched(state=state, host=f"host-{which}", exit_code=exit_code)}
-            self.step(LaunchesLooked(found=found, now_ms=self.now_ms, retry_window_ms=WINDOW_MS))
+            self.step(LaunchesLooked(launched=found, now_ms=self.now_ms, retry_window_ms=WINDOW_MS))
 
     def scales(self, count):
         self.commit([ContainerCountPut(count=count)])
@@ -156,7 +156,7 @@ def test_no_processor_has_two_active_executions_that_are_to_be_there_and_each_ha
         machine.passes(31_000)
         for launch in to_kill(machine.state, machine.now_ms):
             ended = {launch.execution_id: Launched(state=LaunchedState.ENDED)}
-            machine.step(LaunchesLooked(found=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
+            machine.step(LaunchesLooked(launched=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
         machine.review()
         for which in range(len(machine.state.launches)):
             machine.says(which, C.RUNNING, True)
@@ -190,7 +190,7 @@ def test_a_job_that_is_stopped_starts_nobody_and_ends_once_all_are_gone(count, s
     assert () == to_start(machine.state)
     for launch in list(machine.state.launches.values()):
         ended = {launch.execution_id: Launched(state=LaunchedState.ENDED, exit_code=0)}
-        machine.step(LaunchesLooked(found=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
+        machine.step(LaunchesLooked(launched=ended, now_ms=machine.now_ms, retry_window_ms=WINDOW_MS))
     machine.review()
     machine.review()
 
