@@ -46,7 +46,7 @@ from samzapy.stream.codec import encode, parse_headers
 from samzapy.stream.numbering import BEGINNING, VALUE_RESTORED, Reading
 from samzapy.stream.records import ContainerPut, EpochPut
 from samzapy.testing.broker import DevBroker
-from samzapy.testing.fake_container import FakeContainer
+from samzapy.testing.fake_container import FakeContainer, Hooks
 from samzapy.testing.topics import grow_topic, make_topics
 from samzapy.testing.waiting import wait_until
 
@@ -114,8 +114,7 @@ class Crew:
                 execution_id=f"e{processor_id}-{uuid.uuid4().hex[:8]}",
                 processor_id=processor_id,
                 output=self.output,
-                client=client,
-                may_read=may_read,
+                hooks=Hooks(client=client or HttpCoordinatorClient(), may_read=may_read),
             )
         )
         self._stack.callback(found.end)

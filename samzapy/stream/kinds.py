@@ -318,23 +318,22 @@ def _kind(
         value: the field of the record that the state holds; empty: the whole record.
         reads: how each part of a key becomes the field again.
     """
-    names = re.findall(r"{([\w.]+)}", key)
     return RecordKind(
         record_type=record_type,
         namespace=Namespace(key.partition("/")[0]),
         key_pattern=key,
-        key_of=_key_writer(key, names),
-        parts_of=parts_of or (_name if names else _fixed(key)),
+        key_of=_key_writer(key),
+        parts_of=parts_of or (_name if _names(key) else _fixed(key)),
         event=_event_of(event),
         removal=removal,
         is_removed=is_removed,
         part=part,
         offsets=offsets,
-        is_table=bool(names),
-        identity=attrgetter(*names) if names else lambda record: None,
-        identity_of_parts=_identity_reader(reads) if names else lambda parts: None,
+        is_table=bool(_names(key)),
+        identity=_identity(key),
+        identity_of_parts=_identity_reader(key, reads),
         value=attrgetter(value) if value else _itself,
-        record_of=_record_maker(record_type, names, value),
+        record_of=_record_maker(record_type, key, value),
         schema_name=schema,
         to_avro=to_avro or forms.flat_to(record_type),
         from_avro=from_avro or forms.flat_from(record_type),
@@ -350,7 +349,18 @@ def _event_of(event: str | tuple[str, str] | EventOf) -> EventOf:
     return event
 
 
-def _key_writer(pattern: str, names: Sequence[str]) -> Callable[[Any], str]:
+def _names(pattern: str) -> Sequence[str]:
+    """The fields of the record in its key, for instance `grant.epoch`."""
+    return re.findall(r"{([\w.]+)}", pattern)
+
+
+def _identity(pattern: str) -> Callable[[Any], Any]:
+    names = _names(pattern)
+    return attrgetter(*names) if names else lambda record: None
+
+
+def _key_writer(pattern: str) -> Callable[[Any], str]:
+    names = _names(pattern)
     if not names:
         return lambda record: pattern
     get: Callable[[Any], Any] = attrgetter(*names)
@@ -361,14 +371,17 @@ def _key_writer(pattern: str, names: Sequence[str]) -> Callable[[Any], str]:
     return lambda record: f"{prefix}{get(record)}"
 
 
-def _identity_reader(reads: Sequence[Callable[[str], Any]]) -> Callable[[Sequence[str]], Any]:
+def _identity_reader(pattern: str, reads: Sequence[Callable[[str], Any]]) -> Callable[[Sequence[str]], Any]:
+    if not _names(pattern):
+        return lambda parts: None
     if len(reads) == 1:
         read = reads[0]
         return lambda parts: read(parts[0])
     return lambda parts: tuple(read(part) for read, part in zip(reads, parts, strict=True))
 
 
-def _record_maker(record_type: type[Any], names: Sequence[str], value: str) -> Callable[[Any, Any], Any]:
+def _record_maker(record_type: type[Any], pattern: str, value: str) -> Callable[[Any, Any], Any]:
+    names = _names(pattern)
     if not value:
         return lambda identity, held: held
     if all(name.startswith(f"{value}.") for name in names):
