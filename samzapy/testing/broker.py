@@ -5,8 +5,8 @@ and may kill, pause and restart it; `samzapy dev up` starts one that outlives th
 broker's behaviour is imitated: it is formatted by Kafka's own tool, so the features (transaction version 2
 among them) are those of a new cluster of that release.
 
-What a broker directory holds: `server.properties` and `log4j2.properties` (written anew at each start),
-`data/`, `broker.log` (and the one before), `broker.json` (which process runs here, see `processes.py`).
+A broker directory has these files: `server.properties` and `log4j2.properties` (written again at each start), `data/`,
+`broker.log` (and the one before), `broker.json` (the process that runs here, see `processes.py`).
 
 Traps this avoids, each met once:
 
@@ -59,7 +59,9 @@ _log = logging.getLogger(__name__)
 
 
 class DevBroker:
-    """A broker in a directory: at most one process at a time, known by pid and start time.
+    """A broker in a directory, at most one process at a time.
+
+    The process is known by pid and start time.
 
     As a context manager it starts on entry and is killed on exit. Its data and its port last from one start
     to the next, so `kill()` and then `start()` is a crash and a recovery.
@@ -70,7 +72,7 @@ class DevBroker:
         port_number: the port clients connect to; 0 picks a free one at the first start.
         advertised_port: the port it sends clients to, where that is another one: a proxy's in front of it.
         overrides: Kafka's own settings, over `BROKER_DEFAULTS`. Addresses, roles and directories are ours.
-        secured: protocol of a second listener, for instance SASL_SSL; what it needs comes in `overrides` under
+        secured: protocol of a second listener, for instance SASL_SSL; its settings come in `overrides` under
             `listener.name.secured.`. The plain one stays.
         detached: lives on when this Python process ends. Otherwise it is killed at exit.
         jvm_options: more options of the broker's JVM, for instance `-Xmx1g`; its heap has 512 MiB by default.
@@ -112,14 +114,14 @@ class DevBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` must be."""
+        """The `bootstrap.servers` of a client."""
         if not self.port_number:
             raise RejectedError(f"The broker in {self.directory} has no port before its first start: start() it.")
         return f"{LOOPBACK}:{self.port_number}"
 
     @property
     def secured_servers(self) -> str:
-        """What `bootstrap.servers` must be of a client that uses the second listener."""
+        """The `bootstrap.servers` of a client that uses the second listener."""
         assert self._files.secured_port, "made with `secured`, and started"
         return f"{LOOPBACK}:{self._files.secured_port}"
 
@@ -134,22 +136,33 @@ class DevBroker:
         return self._files.pid_path
 
     def process(self) -> ProcessIdentity | None:
-        """The broker's process while it lives, paused included; None for a stale pid file or none."""
+        """The broker's process while it lives, paused included.
+
+        None for a stale pid file or none.
+        """
         record = self._files.record()
         return record.process if record and record.process.is_alive() else None
 
     def stale_pid(self) -> int | None:
-        """The pid in a pid file whose process is gone (it crashed or was killed), else None."""
+        """The pid in a pid file whose process is gone, else None.
+
+        The process crashed or was killed.
+        """
         record = self._files.record()
         return record.process.pid if record and not record.process.is_alive() else None
 
     def overrides_of_last_start(self) -> Mapping[str, str]:
-        """The settings of a broker that runs, or that ended without a shutdown; empty after a shutdown."""
+        """The settings of a broker that runs, or that ended without a shutdown.
+
+        Empty after a shutdown.
+        """
         record = self._files.record()
         return record.overrides if record else {}
 
     def start(self, deadline_s: float = 60.0) -> None:
-        """Starts the broker and waits until it serves; does nothing when it runs already as asked.
+        """Start the broker and wait until it serves.
+
+        It does nothing when the broker runs already as asked.
 
         Raises:
             EnvironmentMissingError: Java or the jars are missing.
@@ -167,7 +180,10 @@ class DevBroker:
             self._start_new(deadline_s)
 
     def stop(self, deadline_s: float = 20.0) -> None:
-        """Ends the broker in order (SIGTERM), by force when that takes too long; nothing when none runs."""
+        """End the broker in order (SIGTERM), and kill it if that takes too long.
+
+        It does nothing when no broker runs.
+        """
         process = self.process()
         if process:
             process.send(signal.SIGCONT)  # A paused process would sit on its SIGTERM.
@@ -178,7 +194,10 @@ class DevBroker:
         self._forget_process()
 
     def kill(self) -> None:
-        """Ends the broker as a crash would (SIGKILL); returns when the process is proven gone."""
+        """End the broker as a crash would (SIGKILL).
+
+        It returns when the process is proven gone.
+        """
         process = self.process()
         if process:
             process.send(signal.SIGKILL)
@@ -290,9 +309,12 @@ class DevBroker:
 
 
 def make_class_archive() -> None:
-    """Make an archive of the broker's classes on this machine, unless it is there: brokers start in half the time.
+    """Make an archive of the broker's classes on this machine, unless it exists.
 
-    For who starts dozens of them; the archive is of one Java and one set of jars, takes 50 MB, and is in `cache_root`.
+    Brokers start in half the time with it.
+
+    This pays for tests that start dozens of brokers; the archive is of one Java and one set of jars, takes 50 MB, and
+    is in `cache_root`.
 
     Raises:
         EnvironmentMissingError: the JVM makes no archives.
@@ -316,7 +338,10 @@ def make_class_archive() -> None:
 
 
 def _serves(process: ProcessIdentity, port_number: int, node_id: int) -> bool:
-    """Whether the broker answers and counts itself in (a fenced one leaves itself out), or is dead."""
+    """Whether the broker answers and is not fenced, or is dead.
+
+    A fenced broker leaves itself out of its answer.
+    """
     if not process.is_alive():
         return True
     with socket.socket() as probe:
@@ -330,7 +355,10 @@ def _serves(process: ProcessIdentity, port_number: int, node_id: int) -> bool:
 
 
 def temporary_directory() -> Path:
-    """A directory for a broker or a cluster of this process; those of dead test runs are removed first."""
+    """A directory for a broker or a cluster of this process.
+
+    Directories of dead test runs are removed first.
+    """
     root = Path(tempfile.gettempdir()) / f"samzapy-brokers-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     _remove_orphans(root)
@@ -338,7 +366,7 @@ def temporary_directory() -> Path:
 
 
 def _remove_orphans(root: Path) -> None:
-    """Kills and deletes the brokers under `root` whose owner ended without doing so itself."""
+    """Kill and delete the brokers under `root` whose owner ended without doing so."""
     # Unlike `Path.glob` it passes over the directory of a broker that another process removes just now.
     names = [name for pattern in ("*/broker.json", "*/*/broker.json") for name in glob.glob(pattern, root_dir=root)]
     orphans = [

@@ -1,8 +1,8 @@
 """A real Kafka cluster of several KRaft nodes on loopback ports, without Docker.
 
-Each node is a `DevBroker` that is broker and controller at once, in `node-<id>` of the cluster's directory. Topics of
-a cluster of three nodes have three replicas of which two must be in sync, the settings of most clusters in production.
-`cluster.json` keeps what all nodes must agree on: the cluster id and the ports.
+Each node is a `DevBroker` that is broker and controller at once, in `node-<id>` of the cluster's directory. Topics of a
+cluster of three nodes have three replicas of which two must be in sync, the settings of most clusters in production.
+`cluster.json` keeps the values that all nodes must agree on: the cluster id and the ports.
 
 A node may be stopped, killed, paused and started alone, as long as a majority of the nodes runs: without one there is
 no controller, and no partition gets a new leader.
@@ -35,7 +35,10 @@ _PAST_ELECTIONS = (KafkaError.ELECTION_NOT_NEEDED,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the nodes of a cluster agree on. Ports are by node id; `overrides` are settings of each node."""
+    """The values that the nodes of a cluster agree on.
+
+    Ports are by node id; `overrides` are settings of each node.
+    """
 
     cluster_id: str
     ports: Mapping[int, int]
@@ -65,7 +68,9 @@ class _Layout:
 
 
 class DevCluster:
-    """A cluster in a directory. As a context manager it starts on entry and is killed on exit.
+    """A cluster in a directory.
+
+    As a context manager it starts on entry and is killed on exit.
 
     Args:
         directory: where everything of the cluster lives. Without one a temporary directory is made, and removed when
@@ -123,7 +128,7 @@ class DevCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` must be: all nodes."""
+        """The `bootstrap.servers` of a client: all nodes."""
         return ",".join(f"{LOOPBACK}:{port}" for _, port in sorted(self._layout.ports.items()))
 
     def node(self, node_id: int) -> DevBroker:
@@ -147,7 +152,10 @@ class DevCluster:
             list(pool.map(lambda node: node.start(deadline_s), self.nodes.values()))
 
     def stop(self) -> None:
-        """Stop all nodes in order, at once: the last one would wait for a controller that is gone."""
+        """Stop all nodes at once, each in order.
+
+        The last one would wait for a controller that is gone.
+        """
         with ThreadPoolExecutor(len(self.nodes), thread_name_prefix="stop-node") as pool:
             list(pool.map(DevBroker.stop, self.nodes.values()))
 
@@ -162,12 +170,18 @@ class DevCluster:
         wait_until(lambda: self._lagging(admin) == (), deadline_s, "all replicas of the cluster to be in sync")
 
     def leaders(self, topic: str) -> Mapping[int, int]:
-        """The node id of the leader of each partition of the topic; -1 where there is none."""
+        """The node id of the leader of each partition of the topic.
+
+        It is -1 without a leader.
+        """
         partitions = self._admin().list_topics(topic, timeout=_ASK_S).topics[topic].partitions
         return {number: partition.leader for number, partition in partitions.items()}
 
     def elect_preferred_leaders(self) -> None:
-        """Give each partition back to the replica that its topic was made with, as an operator does by hand."""
+        """Give each partition back to the first replica of its topic.
+
+        An operator does this by hand.
+        """
         admin = self._admin()
         topics = admin.list_topics(timeout=_ASK_S).topics
         partitions = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
@@ -230,7 +244,10 @@ def _new_layout(node_count: int, port_number: int) -> _Layout:
 
 
 def _replicated(node_count: int) -> Mapping[str, str]:
-    """Kafka's defaults for topics, and those of its own topics, with replicas on up to three nodes."""
+    """Kafka's defaults for topics, and for its own topics.
+
+    They have replicas on up to three nodes.
+    """
     factor = str(min(3, node_count))
     in_sync = "2" if node_count >= 3 else "1"
     return {

@@ -71,7 +71,10 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRecord:
-    """The content of the pid file: the broker's process, and the process that started it."""
+    """The content of the pid file.
+
+    It has the broker's process, and the process that started it.
+    """
 
     process: ProcessIdentity
     owner: ProcessIdentity | None
@@ -186,12 +189,15 @@ class BrokerFiles:
 
 def taken_port(log: str) -> int | None:
     """The port that a broker's log says was in use, or None."""
-    found = re.search(r"failed to bind to \S+?:(\d+): Address already in use", log)
-    return int(found.group(1)) if found else None
+    match = re.search(r"failed to bind to \S+?:(\d+): Address already in use", log)
+    return int(match.group(1)) if match else None
 
 
 def reason_in_log(log: str) -> str:
-    """Why a broker ended, in its own words: the innermost cause of its last error, else its last lines."""
+    """Why a broker ended, in its own words.
+
+    This is the innermost cause of its last error, else its last lines.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if re.search(r"\b(ERROR|FATAL)\b|^Exception in", line)]
     if not errors:
@@ -213,14 +219,20 @@ def write_json(path: Path, fields: Mapping[str, Any]) -> None:
 
 @contextmanager
 def one_at_a_time(directory: Path) -> Iterator[None]:
-    """One start or stop at a time per directory; the kernel frees the lock of a process that died."""
+    """One start or stop at a time per directory.
+
+    The kernel frees the lock of a process that died.
+    """
     with (directory / "start.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def new_cluster_id() -> str:
-    """A cluster id in Kafka's form of a random uuid: base64 without padding, and without a dash at its start."""
+    """A cluster id in Kafka's form of a random uuid.
+
+    It is base64 without padding, and without a dash at its start.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
         if not text.startswith("-"):
@@ -251,6 +263,6 @@ def _addresses(
 
 
 def _for_java(text: str) -> str:
-    """Java reads a properties file as Latin-1, whatever is written there."""
+    """The text in ASCII with escapes: Java reads a properties file as Latin-1."""
     units = memoryview(text.encode("utf-16-le")).cast("H")
     return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in units)

@@ -1,4 +1,7 @@
-"""The JVM of a development broker: its command line, its class archive, the format of its data directory."""
+"""The JVM of a development broker.
+
+Its command line, its class archive, and the format of its data directory.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def class_path() -> str:
 
 
 def archive_path() -> Path:
-    """The class archive for exactly these files: a JVM silently ignores one whose jars have another time."""
+    """The class archive for exactly these files.
+
+    A JVM silently ignores an archive whose jars have another time.
+    """
     files = "\n".join(f"{jar} {Path(jar).stat().st_mtime_ns}" for jar in class_path().split(":"))
     return cache_root() / f"kafka-{hashlib.blake2b(files.encode(), digest_size=4).hexdigest()}.jsa"
 

@@ -1,4 +1,4 @@
-"""Values with plain defaults, so that a test names only what it is about.
+"""Values with plain defaults: a test names only the fields that it is about.
 
 Each builder takes the fields it is worth varying by name; everything else is one ordinary job: `flights-1`
 with the input `kafka.orders` of four partitions and one processor, `0`.
@@ -24,7 +24,9 @@ from samzapy.stream.records import FORMAT_LEVEL
 
 
 def a_config(**properties: str) -> JobConfig:
-    """A configuration. A property is named with underscores for dots: `a_config(task_inputs="kafka.a")`.
+    """A configuration.
+
+    A property is named with underscores for dots: `a_config(task_inputs="kafka.a")`.
 
     Two underscores stand for one: `a_config(stores_seen_msg_serde="json", local_store_dir="/data")`.
     """
@@ -242,7 +244,10 @@ def a_topic_found(
     replication_factor: int = 1,
     settings: Mapping[str, str] | None = None,
 ) -> TopicFound:
-    """A topic as samzapy would have made it on a cluster of that many brokers; `settings` override."""
+    """A topic as samzapy would have created it on a cluster of so many brokers.
+
+    `settings` override.
+    """
     made = {
         "unclean.leader.election.enable": "false",
         "min.insync.replicas": "2" if replication_factor > 2 else "1",
@@ -259,7 +264,10 @@ def a_topic_found(
 
 
 def an_input_topic_found(stream: str, partition_count: int, *, topic_id: str | None = None) -> TopicFound:
-    """The topic of an input, as the coordinator's look at the cluster finds it; the id is that of `a_submission`."""
+    """The topic of an input, as the coordinator sees it in the cluster.
+
+    The id is that of `a_submission`.
+    """
     return TopicFound(
         name=stream,
         topic_id=topic_id or f"id-of-kafka.{stream}",

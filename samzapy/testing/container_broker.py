@@ -28,7 +28,7 @@ class ContainerBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` must be."""
+        """The `bootstrap.servers` of a client."""
         return str(self._container.get_bootstrap_server())
 
     def __enter__(self) -> Self:
@@ -55,7 +55,7 @@ def docker_trouble() -> str | None:
 
 
 def wants_containers() -> bool:
-    """Whether the environment asks tests to use Docker: SAMZAPY_TEST_BROKER=testcontainers."""
+    """Whether SAMZAPY_TEST_BROKER=testcontainers asks tests to use Docker."""
     wish = os.environ.get("SAMZAPY_TEST_BROKER", "")
     if wish not in ("", "local", "testcontainers"):
         raise ConfigError(f"SAMZAPY_TEST_BROKER is {wish!r}; it may be `local` (the default) or `testcontainers`.")

@@ -1,14 +1,14 @@
-"""A compacted log in memory, with Kafka's manners: the unpleasant ones are the point.
+"""A compacted log in memory, with Kafka's behaviour, also the unpleasant parts.
 
 - Offsets have gaps: each transaction ends with a marker that occupies an offset and is never read.
-- An open transaction hides everything after its first record from readers, also what others committed.
+- An open transaction hides all records after its first one from readers, also committed ones of others.
 - The latest owner of a transactional id wins, the one before is fenced, and its open transaction is aborted.
 - Compaction keeps offsets, never passes an open transaction, and may happen at any time (`compact`).
 - An append whose answer is lost was committed, aborted, is still open, or was torn: half of it is there for good.
 
-Single-threaded, so nobody can end a transaction while a reader waits: `read` raises `DeadlineError` at once
-where `adapters.kafka.log` would wait first. The same suite (`unit_tests/conformance/log_contract.py`) holds
-both to the contract.
+It is single-threaded, so no transaction can end while a reader waits: `read` raises `DeadlineError` at once where
+`adapters.kafka.log` would wait first. The same suite (`unit_tests/conformance/log_contract.py`) holds both to the
+contract.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _COMMITTED: Final = _Outcome.COMMITTED
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """What becomes of an append whose answer is lost. `survivors`: how many records arrive; None is all."""
+    """The fate of an append whose answer is lost.
+
+    `survivors`: how many records arrive; None is all.
+    """
 
     outcome: _Outcome
     survivors: int | None = None
@@ -57,13 +60,15 @@ class _Entry(NamedTuple):
 
 
 class MemoryTopic:
-    """One partition of a compacted topic, shared by the `MemoryLog`s of all its writers.
+    """One partition of a compacted topic.
+
+    The `MemoryLog`s of all its writers share it.
 
     Args:
         together_with: another one; a transaction may write to both, and ends on both.
 
     Attributes:
-        now_ms: what the "broker" stamps on the records that are appended from now on.
+        now_ms: the "broker's" time of the records that are appended from now on.
     """
 
     def __init__(self, name: str = "memory", together_with: MemoryTopic | None = None) -> None:
@@ -91,7 +96,7 @@ class MemoryTopic:
         return min(open_.offset_first for open_ in self._open.values())
 
     def compact(self, *, keep_until: int | None = None, tombstones_until: int = 0) -> None:
-        """Do what a log cleaner may do in one pass.
+        """Do a pass of a log cleaner.
 
         Any sequence of passes is a legal history, so a test may choose both numbers freely.
 
@@ -117,29 +122,37 @@ class MemoryTopic:
         self._offsets = [entry.offset for entry in self._entries]
 
     def read_stable(self, offset_from: int, count_max: int | None = None) -> tuple[list[LogRecord], int]:
-        """What a reader that does not wait gets: at most `count_max` committed records, and where it stands then.
+        """At most `count_max` committed records, and the position of the reader then.
+
+        This is a reader that does not wait.
 
         It stands before the first open transaction, at the latest: that is no end, nothing can be concluded from it.
         """
         stable = self.stable_offset
         entries = self._entries[bisect_left(self._offsets, offset_from) : bisect_left(self._offsets, stable)]
-        found = [
+        records = [
             entry.record for entry in entries if entry.record is not None and entry.transaction.outcome is _COMMITTED
         ]
-        if count_max is not None and len(found) > count_max:
-            return found[:count_max], found[count_max].offset
-        return found, max(offset_from, stable)
+        if count_max is not None and len(records) > count_max:
+            return records[:count_max], records[count_max].offset
+        return records, max(offset_from, stable)
 
     def open_since(self) -> Mapping[str, int]:
-        """The transactional ids that have a transaction open here, with the time at which its first record came."""
+        """The transactional ids with an open transaction here.
+
+        Each has the time of its first record.
+        """
         return {transactional_id: open_.began_ms for transactional_id, open_ in self._open.items()}
 
     def time_out(self, transactional_id: str) -> None:
-        """Do what the broker does with a transaction that is open for too long: abort it and fence its owner."""
+        """Abort transactions that are open for too long, and fence their owners.
+
+        The broker does the same.
+        """
         self._take_over(transactional_id)
 
     def is_owner(self, transactional_id: str, epoch: int | None) -> bool:
-        """Whether nobody has initialised the id since `epoch` was given out."""
+        """Whether the id was not initialised again since `epoch` was given out."""
         return epoch is not None and self._epoch_of[transactional_id] == epoch
 
     def dump(self) -> bytes:
@@ -202,7 +215,7 @@ class MemoryTopic:
         offset_next = offset_from
         entries, place = self._entries, bisect_left(self._offsets, offset_from)
         while True:
-            # The log may be compacted, or grow, while somebody reads it.
+            # The log may be compacted, or grow, while a reader is in it.
             if entries is not self._entries:
                 entries, place = self._entries, bisect_left(self._offsets, offset_next)
             if place == len(entries):
@@ -261,7 +274,9 @@ class MemoryLog:
         return self.topic.end_offset
 
     def append_and_stop(self, writes: Sequence[Write], to: MemoryTopic | None = None) -> int:
-        """Only the first half of an append: the transaction stays open, as if the writer died or hung.
+        """Do only the first half of an append.
+
+        The transaction stays open, as if the writer died or hung.
 
         Args:
             to: another topic that shares its transactions with this log's.
@@ -276,35 +291,40 @@ class MemoryLog:
         self.topic._end_transaction(self.transactional_id, _Outcome.COMMITTED)
 
     def abort(self) -> None:
-        """End what `append_and_stop` began without a trace (but its offsets)."""
+        """End the transaction of `append_and_stop` without a trace (but its offsets)."""
         self._checked()
         self.topic._end_transaction(self.transactional_id, _Outcome.ABORTED)
 
     def break_next_append(self, *, committed: bool) -> None:
-        """Let the next append raise `ProducerError`, although it was committed, or since it was not."""
+        """Let the next append raise `ProducerError`, whether it is committed or not."""
         self._breaks_next = _Break(_Outcome.COMMITTED if committed else _Outcome.ABORTED)
 
     def tear_next_append(self, survivors: int) -> None:
-        """Let only the first `survivors` records of the next append be committed: a delayed EndTxn cut into it.
+        """Let only the first `survivors` records of the next append be committed.
 
-        At least one record survives: what arrives before the first is of another transaction.
+        It is cut by a delayed EndTxn.
+
+        At least one record survives: an EndTxn before the first one is of another transaction.
         """
         assert survivors > 0, "an append of which nothing survives is one that was aborted"
         self._breaks_next = _Break(_Outcome.COMMITTED, survivors)
 
     def hang_next_append(self) -> None:
-        """Let the next append raise `ProducerError` and leave its transaction open, as if the client gave up."""
+        """Let the next append raise `ProducerError` and leave its transaction open.
+
+        The client gave up.
+        """
         self._breaks_next = _Break(_Outcome.OPEN)
 
     @property
     def is_owner(self) -> bool:
-        """Whether this log may still append: it was taken over, and nobody took it since."""
+        """Whether this log may still append: it is the latest owner."""
         return self.topic.is_owner(self.transactional_id, self._epoch)
 
     def _checked(self) -> None:
         try:
             self.topic._check_epoch(self.transactional_id, self._epoch)
         except FencedError:
-            # As with Kafka: fatal for this producer, whatever comes next.
+            # As with Kafka this is fatal for the producer.
             self._epoch = None
             raise

@@ -1,4 +1,4 @@
-"""The placement topic in memory: what the coordinator writes there and reads from there, without Kafka."""
+"""The placement topic in memory, as the coordinator reads and writes it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ class MemoryPlacementWriter:
 
 
 def read_inbox(topic: MemoryTopic, offset_from: int, now_ms: int, count_max: int | None = None) -> RequestsRead:
-    """What `adapters.kafka.placement.KafkaInbox` would hand over; of at most `count_max` records."""
+    """The messages that `adapters.kafka.placement.KafkaInbox` would hand over.
+
+    They are of at most `count_max` records.
+    """
     records, offset_next = topic.read_stable(offset_from, count_max)
-    found = [item for record in records if (item := read_message(record)) is not None]
+    messages = [item for record in records if (item := read_message(record)) is not None]
     return RequestsRead(
         offset_from=offset_from,
         offset_next=offset_next,
-        requests=tuple(item for item in found if isinstance(item, Requested)),
-        unreadable=tuple(item for item in found if isinstance(item, Unreadable)),
+        requests=tuple(item for item in messages if isinstance(item, Requested)),
+        unreadable=tuple(item for item in messages if isinstance(item, Unreadable)),
         now_ms=now_ms,
     )

@@ -24,7 +24,10 @@ def port_is_free(port_number: int) -> bool:
 
 
 def free_port() -> int:
-    """A free loopback port that the kernel will not give to an outgoing connection either."""
+    """A free loopback port below the range of outgoing connections.
+
+    The kernel gives it to no other connection.
+    """
     ephemeral_first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     candidates = range(15_000, max(ephemeral_first, 16_000))
     for port_number in random.SystemRandom().sample(candidates, 100):
@@ -34,7 +37,7 @@ def free_port() -> int:
 
 
 def port_taken_error(port_number: int, whose: str) -> ConfigError:
-    """What to say when another process listens on a port that is wanted for `whose`."""
+    """The error for a port that is wanted for `whose`, but that another process has."""
     return ConfigError(
         f"Port {port_number} on {LOOPBACK} is wanted for {whose}, but another process listens there. Stop"
         f" that one (`ss -ltnp 'sport = :{port_number}'` names it) or choose another port."

@@ -1,4 +1,6 @@
-"""Run a job's task on messages in memory, without Spark and Kafka: for tests of your own task.
+"""Run a job's task on messages in memory, without Spark and Kafka.
+
+It is for tests of your own task.
 
 ```python
 from samzapy.testing.task_kit import run_task
@@ -63,7 +65,10 @@ class InputMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputMessage:
-    """A message that the task sent, decoded with the serdes of the output; a dead letter's value is bytes."""
+    """A message that the task sent, decoded with the serdes of the output.
+
+    A dead letter's value is bytes.
+    """
 
     topic: str
     key: Any
@@ -116,7 +121,9 @@ def run_task(
     config_file: str | os.PathLike[str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> TaskRun:
-    """Hand messages to the task of a job file, one after the other, and return what it sent and stored.
+    """Hand messages to the task of a job file, one after the other.
+
+    Returns the messages that it sent and its stores.
 
     Args:
         config_file: the properties file; by default the one beside the job file.
@@ -246,7 +253,10 @@ class _Sent:
 
 
 class _Producer:
-    """A slot and its transactional producer (`container.task.ports`): what was committed is in `sent`."""
+    """A slot and its transactional producer (`container.task.ports`).
+
+    Committed messages are in `sent`.
+    """
 
     def __init__(self, config: JobConfig) -> None:
         self.sent: list[_Sent] = []

@@ -1,4 +1,7 @@
-"""Topics that a test or a demonstration makes as a user would, seen by the broker before it goes on."""
+"""Create topics as a user would, for tests and demonstrations.
+
+A topic is returned when the broker knows it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,12 @@ _MADE_WITHIN_S = 30.0
 def make_topics(
     bootstrap_servers: str, partition_counts: Mapping[str, int], settings: Mapping[str, str] | None = None
 ) -> None:
-    """Make topics with as many replicas as the cluster gives by default: one on a single development broker.
+    """Create topics with the cluster's default number of replicas.
 
-    The controller answers before its brokers have heard of a topic: who asks for it at once may be told that there
-    is none. So this returns only when the broker knows them all.
+    That is one on a single development broker.
+
+    The controller answers before its brokers have heard of a topic, and a client that uses it at once may be told that
+    there is none. So this returns only when the broker knows them all.
 
     Args:
         bootstrap_servers: the addresses of a cluster without passwords.
@@ -42,7 +47,10 @@ def topic_names(bootstrap_servers: str) -> frozenset[str]:
 
 
 def grow_topic(bootstrap_servers: str, topic: str, partition_count: int) -> None:
-    """Give a topic more partitions, `partition_count` in all; returns when the broker knows them."""
+    """Give a topic more partitions, `partition_count` in all.
+
+    It returns when the broker knows them.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     admin.create_partitions([NewPartitions(topic, partition_count)])[topic].result(_MADE_WITHIN_S)
     _await(admin, {topic: partition_count})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class VirtualClock:
-    """A clock for tests; monotonic and wall time move together unless one of them is made to jump."""
+    """A clock for tests.
+
+    Monotonic and wall time move together unless one of them is made to jump.
+    """
 
     def __init__(self, *, monotonic_ms: int = 1_000_000, wall_ms: int = 1_700_000_000_000) -> None:
         self._monotonic_ms = monotonic_ms

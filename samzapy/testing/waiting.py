@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline: what tests do instead of sleeping."""
+"""Wait for a condition, with a deadline; tests do this instead of sleeping."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def wait_until(
     """Asks `condition` until it answers with something true, and returns that answer.
 
     Args:
-        condition: asked at once, then every `poll_interval_s`, and once more when the time is up. What it
+        condition: asked at once, then every `poll_interval_s`, and once more when the time is up. An error that it
             raises is not caught: a condition that breaks should not look like one that is late.
         deadline_s: how long to wait altogether.
-        what: what is awaited, to complete "waited 5 s for ...".
+        what: the awaited condition, to complete "waited 5 s for ...".
 
     Raises:
-        DeadlineError: names `what` and the last answer.
+        DeadlineError: names the condition and the last answer.
     """
     give_up_at = time.monotonic() + deadline_s
     while True:
